@@ -25,6 +25,7 @@ from psengine.protocol.shard_state import ShardState
 from psengine.server.deduplication import SequenceWindow
 from psengine.server.shard_store import ShardStore, StaleReadError
 from psengine.tables.contiguous import room
+from psengine.tables.row_owners import SharedRowError
 from psengine.tables.row_sets import Runs, Wanted
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
@@ -43,6 +44,8 @@ class ShardServer:
         self.dropped: dict[str, int] = {"message": 0, "repeated": 0, "superseded": 0}
         #: Number of clocks between two marked states (`marked`); None: no state is marked.
         self.mark_every: int | None = None
+        #: The cut of the job's tables; None until the job is known.
+        self.sharding: Sharding | None = None
         self._windows: dict[str, SequenceWindow] = {}
         #: Epoch at which all shards were last opened; stores of earlier epochs are obsolete.
         self.generation = 0
@@ -60,18 +63,20 @@ class ShardServer:
         for shard in shards:
             if self._to_open(shard, epoch):
                 rows = {table.name: sharding.rows(shard, table) for table in sharding.tables}
-                self._serve(ShardStore(shard, epoch, initial_arrays(app, seed, shard, rows), n_partitions))
+                self._serve(
+                    ShardStore(shard, epoch, initial_arrays(app, seed, shard, rows), n_partitions, sharding=sharding)
+                )
 
     def restore(self, shard: int, epoch: int, arrays: Arrays, n_partitions: int, clock: int) -> None:
         """Serve `shard` from a checkpoint of `clock`; a shard already open under this epoch is not changed."""
         if self._to_open(shard, epoch):
-            self._serve(ShardStore(shard, epoch, arrays, n_partitions, clock, clock * n_partitions))
+            self._serve(ShardStore(shard, epoch, arrays, n_partitions, clock, clock * n_partitions, self.sharding))
 
     def restore_replicas(self, states: Mapping[int, ShardState], epoch: int, n_partitions: int) -> None:
         """Serve shards from replicas; shards already open under this epoch are not changed."""
         for shard, state in states.items():
             if self._to_open(shard, epoch):
-                self._serve(ShardStore.of(shard, epoch, n_partitions, state))
+                self._serve(ShardStore.of(shard, epoch, n_partitions, state, self.sharding))
 
     def _to_open(self, shard: int, epoch: int) -> bool:
         self.generation = max(epoch, self.generation)
@@ -140,7 +145,7 @@ class ShardServer:
         """Serve shards from the state that their server has handed over; ignored if a later move was begun."""
         for shard, state in states.items():
             if self._arriving.get(shard, (0,))[0] == epoch:
-                self._serve(ShardStore.of(shard, epoch, n_partitions, state))
+                self._serve(ShardStore.of(shard, epoch, n_partitions, state, self.sharding))
 
     def cancel_expected(self, shards: Collection[int], epoch: int) -> None:
         """Release requests that wait for shards whose move failed; they find that the shards are not served here."""
@@ -207,7 +212,8 @@ class ShardServer:
         -------
         dict
             `status` "ok", "stale-epoch", "moved" with the present `owners`, or "unannounced" if the announcement is not
-            stored (any more), so that all updates must be sent. Unless "ok", nothing was applied.
+            stored (any more), so that all updates must be sent, or "shared-rows" if two partitions write one row of a
+            partition-local table. Unless "ok", nothing was applied.
         """
         refused = self._elsewhere(epochs) or self._stale(epochs)
         if refused:
@@ -221,6 +227,12 @@ class ShardServer:
             if merged is None:
                 return {"status": "unannounced"}
             updates = merged
+        try:
+            for shard, per_block in updates.items():
+                for (first, attempts), update in zip(blocks, per_block, strict=True):
+                    self.stores[shard].check_owners(first, len(attempts), update)
+        except SharedRowError as error:
+            return {"status": "shared-rows", "error": str(error)}
         window.note(sequence)
         for shard, per_block in updates.items():
             store = self.stores[shard]

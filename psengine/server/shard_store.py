@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from psengine.protocol.shard_state import ShardState
 from psengine.server.clock_updates import Answer, ClockUpdates
 from psengine.server.next_clock import Coming, with_update
+from psengine.tables.row_owners import RowOwners
 from psengine.tables.row_sets import Runs, Wanted
-from psengine.tables.sharding import Arrays
+from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
 
 #: Maximum number of marked states.
@@ -41,10 +42,19 @@ class ShardStore:
         Number of partitions of the job's input.
     clock, folded : int
         Clock of `arrays`, and the number of effects that they include; 0 at the beginning of a job.
+    sharding : Sharding, optional
+        The cut of the tables; without it no table is known to be partition-local.
     """
 
     def __init__(
-        self, shard: int, epoch: int, arrays: Arrays, n_partitions: int, clock: int = 0, folded: int = 0
+        self,
+        shard: int,
+        epoch: int,
+        arrays: Arrays,
+        n_partitions: int,
+        clock: int = 0,
+        folded: int = 0,
+        sharding: Sharding | None = None,
     ) -> None:
         self.shard = shard
         self.epoch = epoch
@@ -69,12 +79,17 @@ class ShardStore:
         self._coming = Coming(arrays, n_partitions)
         #: Updates received since `_live` was read, not yet included in it.
         self._late: list[Delta] = []
+        tables = () if sharding is None else sharding.tables
+        self._owners = RowOwners({t.name: sharding.rows(shard, t) for t in tables if t.own and sharding is not None})
 
     @classmethod
-    def of(cls, shard: int, epoch: int, n_partitions: int, state: ShardState) -> ShardStore:
+    def of(
+        cls, shard: int, epoch: int, n_partitions: int, state: ShardState, sharding: Sharding | None = None
+    ) -> ShardStore:
         """Return a store with the content of `state`."""
-        store = cls(shard, epoch, dict(state.arrays), n_partitions, state.clock, state.folded)
+        store = cls(shard, epoch, dict(state.arrays), n_partitions, state.clock, state.folded, sharding)
         for clock, first, attempts, update in state.later:
+            store.check_owners(first, len(attempts), update)
             store.push(clock, first, attempts, update)
         return store
 
@@ -96,6 +111,16 @@ class ShardStore:
             If a later clock is committed already.
         """
         return ShardState(self.read(clock, exact=True), clock, self.folded)
+
+    def check_owners(self, first: int, n: int, update: Delta) -> None:
+        """Note which partitions write the rows of partition-local tables, of a block of `n` partitions from `first`.
+
+        Raises
+        ------
+        SharedRowError
+            If other partitions have written one of these rows.
+        """
+        self._owners.note((first, first + n), update)
 
     def push(self, clock: int, first: int, attempts: Sequence[int], update: Delta) -> Answer:
         """Take the sum of the updates of a block of partitions; tables that are not in it do not change.

@@ -408,6 +408,7 @@ class NodeAgent:
             app = resolve(config.app, config.app_params)
             self._job = (config, app, Sharding(app.tables(), config.n_shards))
             self.server.mark_every = config.evaluate_every
+            self.server.sharding = self._job[2]
         return self._job
 
     def _line(self, error: BaseException) -> str:

@@ -25,6 +25,7 @@ from psengine.rpc.integer_narrowing import wire_bytes
 from psengine.rpc.transport import Transport, Unreachable, deadline_s
 from psengine.server.shard_server import ShardServer
 from psengine.tables.contiguous import joined, unpacked
+from psengine.tables.row_owners import SharedRowError
 from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count, cut, read_only
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.byte_counts import link
@@ -380,6 +381,8 @@ class ParameterClient:
             answer = local[op](**message)
             if op == "proteus_announce":
                 await asyncio.sleep(0)  # let the read-aheads that waited for it answer first
+        if answer["status"] == "shared-rows":
+            raise SharedRowError(answer["error"])
         if answer["status"] not in ("ok", "moved", "not-yet", "unannounced"):
             raise SupersededError(answer["error"])
         return answer

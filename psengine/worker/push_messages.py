@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from psengine.config import TableSpec
+from psengine.tables.row_owners import join_own
 from psengine.tables.row_sets import Array, Runs, Wanted, count, span
 from psengine.tables.row_updates import RowDelta, cut_delta, smaller
 from psengine.tables.sharding import Sharding
@@ -23,8 +24,7 @@ _LONG_BYTES = 1 << 20
 
 def sum_up(updates: Mapping[int, Delta], n_partitions: int, tables: Sequence[TableSpec]) -> list[tuple[Subtree, Delta]]:
     """Return the sums of a batch's updates (by partition) over the largest possible blocks, in the smaller form."""
-    sizes = {table.name: table.n_rows for table in tables}
-    return [(block, _sum(block, updates, sizes)) for block in largest_subtrees(updates.keys(), n_partitions)]
+    return [(block, _sum(block, updates, tables)) for block in largest_subtrees(updates.keys(), n_partitions)]
 
 
 def under(sums: Sequence[tuple[Subtree, Delta]], attempts: Mapping[int, int]) -> list[BlockSum]:
@@ -32,9 +32,21 @@ def under(sums: Sequence[tuple[Subtree, Delta]], attempts: Mapping[int, int]) ->
     return [(low, tuple(attempts[part] for part in range(low, high)), total) for (low, high), total in sums]
 
 
-def _sum(block: Subtree, updates: Mapping[int, Delta], sizes: Mapping[str, int]) -> Delta:
-    total = tree_sum(block, lambda part: updates[part[0]] if part[1] - part[0] == 1 else None) or {}
-    return {name: smaller(delta, sizes[name]) for name, delta in total.items()}
+def _sum(block: Subtree, updates: Mapping[int, Delta], tables: Sequence[TableSpec]) -> Delta:
+    own = {table.name: table.n_rows for table in tables if table.own}
+
+    def shared(part: Subtree) -> Delta | None:
+        if part[1] - part[0] > 1:
+            return None
+        return {name: delta for name, delta in updates[part[0]].items() if name not in own}
+
+    total = tree_sum(block, shared) or {}
+    found = {table.name: smaller(total[table.name], table.n_rows) for table in tables if table.name in total}
+    for name, n_rows in own.items():
+        pieces = {part: updates[part][name] for part in range(*block) if name in updates[part]}
+        if pieces:  # of exactly these rows: the servers look for rows that two partitions write
+            found[name] = join_own(name, pieces, n_rows)
+    return found
 
 
 def cut_update(sharding: Sharding, update: Delta, shard: int) -> Delta:

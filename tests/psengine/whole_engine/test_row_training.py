@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -40,6 +40,9 @@ class Wanderers:
     `lonely`: what is added depends on the clock and on rows of the partition's own alone, and adds up in any order.
     """
 
+    #: Partition that shares a row with the one before: on another node, on its own node in one block, or in two.
+    SHARED: ClassVar[Mapping[str, int]] = {"shared": 2, "shared in a block": 5, "shared on a node": 1}
+
     def __init__(self, lonely: bool = False, wrong: str = "") -> None:
         self.lonely, self.wrong = lonely, wrong
 
@@ -64,6 +67,8 @@ class Wanderers:
             return {"words": slice(0, 31)}
         rng = np.random.default_rng([data, clock])
         words: RowSet = np.flatnonzero(rng.random(30) < 0.3) if data % 2 else slice(4 * data, 4 * data + 3 + clock % 2)
+        if data == self.SHARED.get(self.wrong):  # it also takes the last row of the partition before
+            return {"words": words, "places": slice(mine.start - 1, mine.stop), "marks": mine}
         return {"words": words, "places": mine, "marks": mine}
 
     def run(self, data: int, params: Mapping[str, Any], clock: int) -> Work:
@@ -465,19 +470,30 @@ def test_who_does_a_micro_task_again_does_not_see_what_a_lost_node_left(stalenes
     story(Cluster(staleness, lonely=True), body)
 
 
+def shared(row: int, partition: int) -> str:
+    return (
+        f"table 'places': row {row} is written by partition {partition} and by partition {partition + 1}; with "
+        "own=True each row belongs to one partition: give each other rows, or leave out own"
+    )
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
         ("rows", "slice(0, 31, None) is no run of the 30 rows of table 'words'"),
         ("shape", "the update of table 'places' is (1, 2): want (7, 2)"),
         ("type", "the update of table 'marks' is of float32: the table is of int16"),
+        ("shared", shared(13, 1)),
+        ("shared in a block", shared(34, 4)),
+        ("shared on a node", shared(6, 0)),
     ],
 )
 def test_rows_that_are_wrong_fail_the_job_by_name(wrong: str, says: str) -> None:
     async def body(cluster: Cluster) -> None:
         cluster.dispatch(1)
         failed = await cluster.wires.report(BatchFailed)
-        assert (failed.fatal, failed.error) == (True, f"ValueError: {says}")
+        kind = "SharedRowError" if wrong in Wanderers.SHARED else "ValueError"
+        assert (failed.fatal, failed.error) == (True, f"{kind}: {says}")
 
     story(Cluster(wrong=wrong), body)
 
