@@ -20,6 +20,7 @@ import asyncio
 import faulthandler
 import logging
 import os
+import secrets
 import signal
 import sys
 import tempfile
@@ -290,7 +291,8 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
             await _first(stop.wait(), asyncio.sleep(1.0))
             continue
         generation += 1
-        plugin = AgentPlugin(options.name, options.threads, _load, partial(_load_shard, blobs))
+        mark = secrets.token_hex(4)  # a port may be that of a process that has ended
+        plugin = AgentPlugin(options.name, options.threads, _load, partial(_load_shard, blobs), mark=mark)
         with tempfile.TemporaryDirectory(prefix="proteus-node-") as scratch:
             worker = Worker(
                 address,
@@ -301,7 +303,9 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
                 death_timeout=_CALL_S,
                 local_directory=scratch,
                 plugins=(plugin,),
-                startup_information=hello(options.name, options.tier, options.threads, code_sha256, program_version()),
+                startup_information=hello(
+                    options.name, options.tier, options.threads, code_sha256, program_version(), mark
+                ),
                 dashboard=False,
             )
             try:

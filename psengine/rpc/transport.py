@@ -1,5 +1,8 @@
 """Calls between processes, each with a deadline: the protocol that agents and shells use. Dask is one implementation.
 
+An address names a process: behind the host and port it may have a mark that no other process has, so that the
+successor of a lost process, if it gets the same port, neither takes what was meant for it nor is taken for it.
+
 There are no proxies: a peer is an address, and a call to a lost one raises `Unreachable`, at the latest at the
 deadline. Arrays travel out of band, integers in the narrowest type that holds them (`integer_narrowing`), the engine's
 dataclasses pickled, everything else as msgpack.
@@ -20,6 +23,21 @@ AGAIN_S = 0.2
 #: A client that gives up sooner repeats its request while the previous answer still fills the link. A lost server, or a
 #: lost link to it, is detected by the connection, or by a new generation, not by this.
 _SLOWEST = 10_000
+
+
+#: Between the host and port of an address and the mark of its process.
+_MARK = "#"
+
+
+def address_of(endpoint: str, mark: str) -> str:
+    """Return the address of the process `mark` that listens at `endpoint`; without a mark, that of any process."""
+    return f"{endpoint}{_MARK}{mark}" if mark else endpoint
+
+
+def endpoint_and_mark(address: str) -> tuple[str, str]:
+    """Return where the process at an address listens, and its mark; the latter may be empty."""
+    endpoint, _, mark = address.partition(_MARK)
+    return endpoint, mark
 
 
 class Unreachable(Exception):

@@ -57,10 +57,10 @@ from psengine.protocol.instructions import (
 )
 from psengine.protocol.version import version_misfit
 from psengine.rpc.cancellation import cancel_all
-from psengine.rpc.transport import Transport
+from psengine.rpc.transport import Transport, endpoint_and_mark
 from psengine.scheduling.micro_tasks import lost_effects
 from psengine.shell.control_port import Handler
-from psengine.shell.dask_plugins import MembershipPlugin
+from psengine.shell.dask_plugins import HELLO, MembershipPlugin
 from psengine.shell.dask_transport import DaskTransport, unpack
 from psengine.shell.evaluator import ApplicationRaised, Evaluator, sharding_of, whole_tables
 from psengine.shell.event_log_writer import KeepPage, Storybook
@@ -346,7 +346,8 @@ class ControllerShell:
     async def _exclude_failed(self) -> None:
         """Exclude nodes whose heartbeats have stopped, even if still connected, and nodes isolated from others."""
         live = {node.address: node for node in self.controller.members.nodes.values() if not node.gone}
-        beats = {address: worker.last_seen for address, worker in self._scheduler.workers.items() if address in live}
+        workers, by_endpoint = self._scheduler.workers, {endpoint_and_mark(address)[0]: address for address in live}
+        beats = {by_endpoint[at]: worker.last_seen for at, worker in workers.items() if at in by_endpoint}
         for address, silent_s in self._failure_detector.look(beats, _now(), self.controller.silence_timeout_s).items():
             logger.warning("%s has sent no heartbeat for %.1f s", address, silent_s)
             await self._exclude(address, f"no heartbeat for {silent_s:.1f} s")
@@ -432,7 +433,11 @@ class ControllerShell:
         If it cannot be reached, it closes when its heartbeats get through again, or its connection breaks.
         """
         self._on_lost(address, reason)
-        await self._scheduler.remove_worker(address, stimulus_id="proteus-given-up")
+        endpoint, mark = endpoint_and_mark(address)
+        worker = self._scheduler.workers.get(endpoint)
+        if worker is not None and worker.extra.get(HELLO, {}).get("mark", "") != mark:
+            return  # it has ended, and its successor listens there
+        await self._scheduler.remove_worker(endpoint, stimulus_id="proteus-given-up")
 
     async def _gather(self, instruction: GatherModel) -> None:
         try:

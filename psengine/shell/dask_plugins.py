@@ -7,7 +7,8 @@ actors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin, Worker, WorkerPlugin
@@ -16,8 +17,8 @@ from distributed.core import Status
 
 from psengine.config import Tier
 from psengine.protocol.instructions import NodeInstruction
-from psengine.rpc.transport import Transport
-from psengine.shell.dask_transport import DaskTransport, pack, sent
+from psengine.rpc.transport import Transport, address_of
+from psengine.shell.dask_transport import NOT_THAT_PROCESS, TO, DaskTransport, pack, sent
 from psengine.tables.contiguous import packed
 from psengine.worker.agent import Loader, NodeAgent, ShardLoader
 
@@ -26,10 +27,14 @@ HELLO = "proteus"
 
 
 def hello(
-    node: str, tier: Tier, threads: int, code_sha256: str = "", version: str = ""
+    node: str, tier: Tier, threads: int, code_sha256: str = "", version: str = "", mark: str = ""
 ) -> dict[str, Callable[[Worker], dict[str, Any]]]:
-    """Return the `startup_information` by which the scheduler's plugin recognizes a node."""
+    """Return the `startup_information` by which the scheduler's plugin recognizes a node.
+
+    `mark` is that of its process (see `rpc.transport`), as its `AgentPlugin` has it.
+    """
     about = {"node": node, "tier": tier, "threads": threads, "code_sha256": code_sha256, "version": version}
+    about["mark"] = mark
     return {HELLO: lambda _: about}
 
 
@@ -38,7 +43,7 @@ class AgentPlugin(WorkerPlugin):
 
     `close_requested` is set when the controller ends the node; `fault` is the line of the fault that ended the agent.
 
-    `transport` creates the worker's transport to its peers.
+    `transport` creates the worker's transport to its peers. `mark` is that of its process (see `rpc.transport`).
     """
 
     name = "proteus-agent"
@@ -50,9 +55,10 @@ class AgentPlugin(WorkerPlugin):
         loader: Loader,
         shard_loader: ShardLoader,
         transport: Callable[[Worker], Transport] = DaskTransport,
+        mark: str = "",
     ) -> None:
         self._node, self._threads, self._loader, self._shard_loader = node, threads, loader, shard_loader
-        self._transport = transport
+        self._transport, self._mark = transport, mark
         self.agent: NodeAgent | None = None
         self.close_requested = False
         self.fault = ""
@@ -66,7 +72,7 @@ class AgentPlugin(WorkerPlugin):
 
         agent = NodeAgent(
             self._node,
-            worker.address,
+            address_of(worker.address, self._mark),
             worker.scheduler.address,
             self._transport(worker),
             self._loader,
@@ -136,25 +142,38 @@ class AgentPlugin(WorkerPlugin):
             worker.loop.add_callback(worker.close, reason="proteus-close", executor_wait=False)
             return "ok"
 
-        worker.handlers.update(
-            proteus_instruct=instruct,
-            proteus_push=push,
-            proteus_announce=announce,
-            proteus_pull=pull,
-            proteus_pull_ahead=pull_ahead,
-            proteus_gather=gather,
-            proteus_marked=marked,
-            proteus_hand_over=hand_over,
-            proteus_keep=keep,
-            proteus_kept=kept,
-            proteus_close=close,
-        )
+        handlers = {
+            "proteus_instruct": instruct,
+            "proteus_push": push,
+            "proteus_announce": announce,
+            "proteus_pull": pull,
+            "proteus_pull_ahead": pull_ahead,
+            "proteus_gather": gather,
+            "proteus_marked": marked,
+            "proteus_hand_over": hand_over,
+            "proteus_keep": keep,
+            "proteus_kept": kept,
+            "proteus_close": close,
+        }
+        worker.handlers.update({op: _for_process(self._mark, handler) for op, handler in handlers.items()})
 
     async def teardown(self, worker: Worker) -> None:
         """End the agent's background work."""
         del worker
         if self.agent is not None:
             await self.agent.close()
+
+
+def _for_process(mark: str, handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return a handler that refuses messages for the process that listened here before this one."""
+
+    @functools.wraps(handler)  # Dask looks at a handler's parameters
+    async def checked(*args: Any, **message: Any) -> Any:
+        if message.pop(TO, "") != mark:
+            return NOT_THAT_PROCESS
+        return await handler(*args, **message)
+
+    return checked
 
 
 def _by_shard(message: dict[Any, Any]) -> dict[int, Any]:
@@ -176,15 +195,18 @@ class MembershipPlugin(SchedulerPlugin):
         self, joined: Callable[[str, str, Tier, int, str, str], None], lost: Callable[[str, str], None]
     ) -> None:
         self._joined, self._lost = joined, lost
+        #: {endpoint of a worker: address of the process that registered there}.
+        self._addresses: dict[str, str] = {}
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Forward a join; other workers have no such startup information and are ignored."""
         node = scheduler.workers[worker].extra.get(HELLO)
         if node:
             about = (node["code_sha256"], node.get("version", ""))  # version 0.1.0 does not say which it is
-            self._joined(node["node"], worker, node["tier"], int(node["threads"]), *about)
+            self._addresses[worker] = address_of(worker, node.get("mark", ""))
+            self._joined(node["node"], self._addresses[worker], node["tier"], int(node["threads"]), *about)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Forward a loss."""
         del scheduler, kwargs
-        self._lost(worker, f"Dask removed it ({stimulus_id.rsplit('-', 1)[0]})")
+        self._lost(self._addresses.pop(worker, worker), f"Dask removed it ({stimulus_id.rsplit('-', 1)[0]})")

@@ -23,7 +23,12 @@ from distributed.protocol.serialize import (
 )
 
 from psengine.rpc.integer_narrowing import remember_wire_dtype, wire_dtype
-from psengine.rpc.transport import Unreachable
+from psengine.rpc.transport import Unreachable, endpoint_and_mark
+
+#: Key of the mark of the process that a message is for.
+TO = "to_process"
+#: Answer to a message for another process. An exception would arrive at a scheduler without its type.
+NOT_THAT_PROCESS = "proteus-another-process"
 
 #: Socket option and its value: maximum unsent bytes that the system buffers.
 _NOT_SENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
@@ -38,12 +43,18 @@ class DaskTransport:
 
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
         """Return the peer's answer, or raise `Unreachable`; an error of the peer's handler is raised here."""
-        peer = self._server.rpc(address)
+        endpoint, mark = endpoint_and_mark(address)
+        peer = self._server.rpc(endpoint)
         packed = {key: pack(value) for key, value in message.items()}
+        if mark:
+            packed[TO] = mark
         try:
-            return unpack(await asyncio.wait_for(getattr(peer, op)(**packed), deadline_s))
+            answer = unpack(await asyncio.wait_for(getattr(peer, op)(**packed), deadline_s))
         except OSError as error:  # closed, refused, timed out
             raise Unreachable(address, op, error) from error
+        if isinstance(answer, str) and answer == NOT_THAT_PROCESS:
+            raise Unreachable(address, op, ConnectionRefusedError("its process has ended, another one listens there"))
+        return answer
 
 
 async def sent(comm: Comm) -> None:

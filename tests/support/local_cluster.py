@@ -24,6 +24,7 @@ from infra.open_close import OpenedAtStart
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from psengine.config import JobConfig
+from psengine.rpc.transport import endpoint_and_mark
 from tests.support import faulty_node as troubled_node
 from tests.support.fork_server import CAN_FORK, Forked
 from tests.support.kill_at_moment import KillPoint, Moment
@@ -99,7 +100,8 @@ class LocalCluster(OpenedAtStart):
 
         Processes are named as in the status, and "controller".
         """
-        at = {node["name"]: node["address"] for node in self.client.status()["nodes"]} if ways else {}
+        nodes = self.client.status()["nodes"] if ways else []
+        at = {node["name"]: endpoint_and_mark(node["address"])[0] for node in nodes}
         at["controller"] = self.blobs.read_json(JobPaths(self.job_id).rendezvous)["address"]
         written = self._troubles / "cuts.new"
         written.write_text("".join(f"{one} {at[other]}\n" for one, other in ways))

@@ -473,7 +473,7 @@ def test_a_node_that_says_nothing_is_done_without_and_one_that_beats_is_not() ->
     async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
         for name, address in (("r", NODE), ("t", OTHER)):
             shell._on_joined(name, address, "reliable", 1)
-            scheduler.workers[address] = SimpleNamespace(last_seen=0.0)
+            scheduler.workers[address] = SimpleNamespace(last_seen=0.0, extra={})
         shell._failure_detector.look(
             {NODE: 0.0, OTHER: 0.0}, asyncio.get_running_loop().time() - 5.0, lambda address: 1.0
         )
