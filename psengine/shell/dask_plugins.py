@@ -142,7 +142,7 @@ class AgentPlugin(WorkerPlugin):
             worker.loop.add_callback(worker.close, reason="proteus-close", executor_wait=False)
             return "ok"
 
-        handlers = {
+        handlers: dict[str, Callable[..., Awaitable[Any]]] = {
             "proteus_instruct": instruct,
             "proteus_push": push,
             "proteus_announce": announce,
