@@ -27,6 +27,7 @@ _MODULES = MappingProxyType(
         "train": "benchmarks.training.train",
         "train-mf": "benchmarks.training.train_mf",
         "train-lda": "benchmarks.training.train_lda",
+        "controller": "benchmarks.many_nodes.controller",
         "tiering": "benchmarks.many_nodes.tiering",
         "elasticity": "benchmarks.many_nodes.elasticity",
         "scaling": "benchmarks.many_nodes.scaling",

@@ -125,8 +125,10 @@ class ControllerShell:
         callbacks: ControllerCallbacks,
         transport: Transport | None = None,
         version: str = "",
+        tick_s: float = _TICK_S,
     ) -> None:
         self.controller = Controller()
+        self._tick_s = tick_s
         self.closing = asyncio.Event()
         #: The first fault of the controller, as one line; empty while there is none.
         self.fault = ""
@@ -338,10 +340,14 @@ class ControllerShell:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(_TICK_S)
-            # First exclude nodes: the timer event dispatches failed work again.
-            await self._exclude_failed()
-            self._feed(TimerFired(_now()))
+            await asyncio.sleep(self._tick_s)
+            await self.tick()
+
+    async def tick(self) -> None:
+        """Look at the nodes and let the time pass; it happens every `tick_s` seconds by itself."""
+        # First exclude nodes: the timer event dispatches failed work again.
+        await self._exclude_failed()
+        self._feed(TimerFired(_now()))
 
     async def _exclude_failed(self) -> None:
         """Exclude nodes whose heartbeats have stopped, even if still connected, and nodes isolated from others."""

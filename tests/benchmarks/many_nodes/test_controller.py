@@ -1,0 +1,41 @@
+"""The virtual nodes of the benchmark `controller`."""
+
+import asyncio
+
+import pytest
+
+from benchmarks.many_nodes.controller import ControllerTimes, _slopes, slope, times
+from benchmarks.many_nodes.virtual_nodes import VirtualCluster
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_clock_of_virtual_nodes_is_a_whole_one(staleness: int) -> None:
+    async def body() -> dict[str, int]:
+        cluster = VirtualCluster(32, staleness=staleness)
+        await cluster.start()
+        cluster.received.clear()
+        controller = cluster.shell.controller
+        first = controller.history.common
+        for _ in range(3):
+            await cluster.answer(await cluster.instructions())
+        received = await cluster.instructions()
+        assert controller.history.common == first + 3
+        assert {type(instruction).__name__ for instruction in received} == {"Dispatch", "BackUp"}
+        await cluster.shell.close()
+        return cluster.received
+
+    received = asyncio.run(body())
+    assert received["Dispatch"] >= 3 * 31, "stage 3: the transient nodes work"
+    assert received["BackUp"] >= 2 * 16, "half of them serve, and have what they serve copied"
+
+
+def test_every_clock_and_tick_is_timed() -> None:
+    found = asyncio.run(times(32))
+    assert (len(found.clocks), len(found.ticks)) == (5, 5)
+    assert min(found.clocks + found.ticks) > 0.0
+
+
+def test_the_slope_is_that_of_the_logarithms() -> None:
+    assert slope([64, 128, 256], [1.0, 4.0, 16.0]) == pytest.approx(2.0)
+    figures = _slopes([ControllerTimes(n, [n * 1.0], [n * 0.5]) for n in (64, 4096)], 0)
+    assert [one.ours for one in figures] == pytest.approx([1.0, 1.0])
