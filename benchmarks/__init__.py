@@ -1,5 +1,6 @@
 """Benchmarks: each compares a figure of Proteus with a peer or a limit measured in the same run.
 
+bgd/         elastic batch gradient descent beside its baselines
 data_plane/  push and pull of parameters
 many_nodes/  many nodes on one machine: stages, elasticity, scaling
 market/      the bidding side: prices, ticks, backtests, the EC2 endpoint

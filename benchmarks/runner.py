@@ -34,13 +34,14 @@ _MODULES = MappingProxyType(
         "revpred": "benchmarks.sweeps.revpred",
         "earlycurve": "benchmarks.sweeps.earlycurve",
         "sweep": "benchmarks.sweeps.sweep",
+        "bgd": "benchmarks.bgd.bgd",
     }
 )
 NAMES = tuple(_MODULES)
 #: Benchmarks with a selectable number of nodes.
 OF_MANY_NODES = ("tiering", "elasticity", "scaling")
 #: Benchmarks that draw a picture.
-DRAWN = (*OF_MANY_NODES, "sweep", "revpred")
+DRAWN = (*OF_MANY_NODES, "sweep", "revpred", "bgd")
 
 
 def _number(value: float) -> str:
@@ -72,6 +73,7 @@ def measure(
     quiet: bool = False,
     nodes: Sequence[int] = (),
     paper_figures: Sequence[int] = (),
+    examples: int | None = None,
     pictures: Path | None = None,
 ) -> list[Figure]:
     """Run benchmarks, each in a separate scratch folder; print each figure to stderr once it is measured.
@@ -80,6 +82,7 @@ def measure(
     ----------
     nodes : numbers of nodes of the benchmarks of many nodes; none: the default of each.
     paper_figures : figures of the paper whose layouts `tiering` measures; none: all.
+    examples : size of the training set of `bgd`; none: its default.
     pictures : folder for the pictures, which are named after the benchmarks.
     """
     if not quiet:
@@ -94,6 +97,8 @@ def measure(
                 options["picture"] = None if pictures is None else pictures / f"{name}.png"
             if name == "tiering" and paper_figures:
                 options["figures"] = tuple(paper_figures)
+            if name == "bgd" and examples is not None:
+                options["examples"] = examples
             module = importlib.import_module(_MODULES[name])
             for one in module.run(Path(scratch), **options):
                 # Printed immediately: the rest may take half an hour, or fail.

@@ -56,16 +56,23 @@ def _numbers(*allowed: int) -> Callable[[click.Context, click.Parameter, str | N
     help="For tiering: measure only these of the paper's figures 11 to 14.",
 )
 @click.option(
+    "--examples",
+    type=click.IntRange(min=1_000),
+    metavar="N",
+    help="For bgd: the size of its training set. [28000]",
+)
+@click.option(
     "--pictures",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Draw the figures of these three, of sweep and of revpred.",
+    help="Draw the figures of these three, of sweep, revpred and bgd.",
 )
 def bench(
     names: tuple[str, ...],
     json_target: str | None,
     nodes: tuple[int, ...],
     figures: tuple[int, ...],
+    examples: int | None,
     pictures: Path | None,
 ) -> None:
     """Measure Proteus and a peer or a limit in one run, and print the ratio, for all or the named benchmarks.
@@ -79,7 +86,14 @@ def bench(
         raise click.UsageError(f"{unknown[0]}: is no benchmark; give one of {', '.join(NAMES)}")
     if json_target not in (None, "-"):
         check_file_target("--json", Path(json_target))
-    found = measure(names or NAMES, quiet=json_target == "-", nodes=nodes, paper_figures=figures, pictures=pictures)
+    found = measure(
+        names or NAMES,
+        quiet=json_target == "-",
+        nodes=nodes,
+        paper_figures=figures,
+        examples=examples,
+        pictures=pictures,
+    )
     result: dict[str, Any] = as_json(found)
     write_json(json_target, result)
     if json_target != "-":

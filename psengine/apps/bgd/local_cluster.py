@@ -41,7 +41,8 @@ class LocalCluster:
         self.present = frozenset(range(len(partitions)))
         self._tree = ReductionTree()
         self._tree.build(self.present)
-        self._lines: dict[int, tuple[F64, F64, LossAlongLine]] = {}
+        self._margins: dict[int, F64] = {}  # at the model of the round
+        self._lines: dict[int, tuple[F64, LossAlongLine]] = {}  # with their directions
 
     def bring_up(self, nodes: Collection[int]) -> None:
         """Let nodes return."""
@@ -53,8 +54,6 @@ class LocalCluster:
         if request.follows_step:
             self._tree.commit()
         self.present -= frozenset(vanishing)
-        for node in vanishing:
-            self._lines.pop(node, None)
         if request.kind == "kept":
             return self._kept(request)
         answers = {
@@ -78,15 +77,18 @@ class LocalCluster:
 
     def _answer_of(self, node: int, request: Request) -> Reply:
         partition, only = self._partitions[node], frozenset([node])
-        if request.kind != "trial":
-            loss, gradient = partition.gradient(request.model)
-            return Reply(only, gradient, loss)
-        assert request.direction is not None
-        model, direction, line = self._lines.get(node, (None, None, None))
-        if line is None or model is not request.model or direction is not request.direction:
-            line = partition.line(request.model, request.direction)
-            self._lines[node] = (request.model, request.direction, line)
-        return Reply(only, None, *line.at(request.step))
+        if request.kind == "trial":
+            assert request.direction is not None
+            direction, line = self._lines.get(node, (None, None))
+            if line is None or direction is not request.direction:
+                line = partition.line(self._margins[node], request.direction)
+                self._lines[node] = (request.direction, line)
+            return Reply(only, None, *line.at(request.step))
+        margins = partition.margins(request.model)
+        if request.kind == "gradient":
+            self._margins[node] = margins
+        loss, gradient = partition.gradient(request.model, margins)
+        return Reply(only, gradient, loss)
 
 
 def descend(

@@ -43,9 +43,9 @@ class LinearPartition:
         margins += weights[-1]
         return margins
 
-    def gradient(self, weights: F64) -> tuple[float, F64]:
-        """Return the scaled loss at `weights`, and its gradient of their shape."""
-        loss, slopes = self.loss.terms(self.margins(weights), self.y)
+    def gradient(self, weights: F64, margins: F64 | None = None) -> tuple[float, F64]:
+        """Return the scaled loss at `weights`, and its gradient of their shape; `margins` are computed if not given."""
+        loss, slopes = self.loss.terms(self.margins(weights) if margins is None else margins, self.y)
         slopes *= self.scale
         gradient = np.zeros_like(weights)
         if isinstance(self.x, Csr):
@@ -60,9 +60,9 @@ class LinearPartition:
         gradient[-1] = slopes.sum(axis=0)
         return self.scale * loss, gradient
 
-    def line(self, weights: F64, direction: F64) -> LossAlongLine:
-        """Return the loss as a function of the step along `direction` from `weights`: two products, for any steps."""
-        return LossAlongLine(self, self.margins(weights), self.margins(direction))
+    def line(self, margins: F64, direction: F64) -> LossAlongLine:
+        """Return the loss as a function of the step along `direction`, from the weights that have these margins."""
+        return LossAlongLine(self, margins, self.margins(direction))
 
 
 @dataclass(frozen=True)

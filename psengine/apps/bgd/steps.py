@@ -27,27 +27,24 @@ class SearchedStep:
     ----------
     curvature : float
         Share of the slope that may remain, see `LineSearch`.
-    growth : float
-        First trial of a direction without a scale, as a multiple of the step before.
     """
 
     curvature: float = 0.9
-    growth: float = 2.0
 
     def search(self, value: float, slope: float, *, before: float | None, is_scaled: bool) -> LineSearch:
         """Return the search along a direction whose slope is negative.
 
         Parameters
         ----------
-        before : the step of the round before; None in the first.
-        is_scaled : whether 1 is the step to try first.
+        before : the step of the round before, which is tried first; None in the first round.
+        is_scaled : whether 1 is tried first instead.
         """
         if is_scaled:
             first = 1.0
         elif before is None:
             first = min(1.0, max(abs(value), 1e-12) / -slope)
         else:
-            first = self.growth * before
+            first = before
         return LineSearch(value, slope, first, self.curvature)
 
 

@@ -47,7 +47,7 @@ def test_gradient_and_line_are_those_of_the_loss(name: str, classes: int) -> Non
         slope = (dense.gradient(ahead)[0] - dense.gradient(behind)[0]) / (2 * h)
         assert gradient[index] == pytest.approx(slope, abs=1e-6)
     for one in (dense, sparse):
-        value, slope = one.line(weights, direction).at(0.3)
+        value, slope = one.line(one.margins(weights), direction).at(0.3)
         there = dense.gradient(weights + 0.3 * direction)
         assert value == pytest.approx(there[0], rel=1e-12)
         assert slope == pytest.approx(float(np.vdot(there[1], direction)), abs=1e-12)

@@ -1,0 +1,142 @@
+"""Benchmark `bgd`: elastic batch gradient descent while half of the nodes are away, beside its baselines.
+
+Every figure is an objective over all data, or a precision on a test set, of medians over seeds; the note of each says
+whether the sentence of the paper holds, in how many of the seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from threadpoolctl import threadpool_limits
+
+from benchmarks.bgd.picture import draw_curves
+from benchmarks.bgd.runs import (
+    BACK,
+    CASES,
+    LOST,
+    RULES,
+    Case,
+    DescentCurve,
+    Rule,
+    descend_under_preemption,
+    partitions_of,
+)
+from benchmarks.bgd.runs import ROUNDS as LAST
+from benchmarks.bgd.splice import N_FEATURES, splice_set
+from benchmarks.figure import Figure, figure
+
+_NAME = "bgd"
+_SEEDS = 5
+_EXAMPLES = 28_000
+_TEST = 6_000
+_POSITIVES = 0.02
+
+Curves = Mapping[Case, DescentCurve]
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """One sentence on two figures of a seed: the first is below `factor` times the second."""
+
+    what: str
+    beside_is: str
+    ours: Callable[[Curves], float]
+    beside: Callable[[Curves], float]
+    factor: float = 1.0
+
+
+def _objective(case: Case, round_number: int) -> Callable[[Curves], float]:
+    return lambda curves: curves[case].at(round_number)
+
+
+_CLAIMS = (
+    _Claim(f"elastic below Ignore at round {BACK}", "Ignore", _objective("elastic", BACK), _objective("ignore", BACK)),
+    _Claim(f"elastic below Stall at round {BACK}", "Stall", _objective("elastic", BACK), _objective("stall", BACK)),
+    _Claim(
+        f"elastic at most 0.1 % above no failure at round {LAST}",
+        "no failure",
+        _objective("elastic", LAST),
+        _objective("no failure", LAST),
+        1.001,
+    ),
+    _Claim(
+        f"elastic below no failure at round {LAST}",
+        "no failure",
+        _objective("elastic", LAST),
+        _objective("no failure", LAST),
+    ),
+)
+
+
+def run(
+    scratch: Path,
+    picture: Path | None = None,
+    examples: int = _EXAMPLES,
+    seeds: int = _SEEDS,
+    rules: tuple[Rule, ...] = RULES,
+) -> list[Figure]:
+    """Measure on one thread.
+
+    Parameters
+    ----------
+    picture : target of the picture of the first seed.
+    examples : size of the training set.
+    """
+    del scratch
+    curves: dict[Rule, list[dict[Case, DescentCurve]]] = {rule: [] for rule in rules}
+    with threadpool_limits(1):
+        for seed in range(seeds):
+            data = splice_set(examples, _TEST, _POSITIVES, seed)
+            parts = partitions_of(data)
+            for rule in rules:
+                curves[rule].append({case: descend_under_preemption(case, rule, parts, data) for case in CASES})
+    note = f"{examples} examples of {N_FEATURES} features, {100 * _POSITIVES:g} % positive, {seeds} seeds"
+    if picture is not None:
+        draw_curves({rule: found[0] for rule, found in curves.items()}, f"{note}; the first", picture)
+    return [one for rule, found in curves.items() for one in _figures(rule, found, note)]
+
+
+def _figures(rule: Rule, found: list[dict[Case, DescentCurve]], note: str) -> list[Figure]:
+    figures = [_judge(claim, rule, found, note) for claim in _CLAIMS]
+    for beside in ("no failure", "ignore", "stall"):
+        figures.append(
+            figure(
+                _NAME,
+                f"{rule}: AUPRC of elastic at round {BACK}",
+                "",
+                [curves["elastic"].precision_at(BACK) for curves in found],
+                [curves[beside].precision_at(BACK) for curves in found],
+                beside,
+                note,
+            )
+        )
+    figures.append(
+        figure(
+            _NAME,
+            f"{rule}: a round of elastic with half of the nodes",
+            "s",
+            [_seconds_of_a_round(curves["elastic"], LOST, BACK) for curves in found],
+            [_seconds_of_a_round(curves["elastic"], 0, LOST) for curves in found],
+            "with all of them",
+            f"{note}; processor time of the slowest partition and of the master",
+        )
+    )
+    return figures
+
+
+def _judge(claim: _Claim, rule: Rule, found: list[dict[Case, DescentCurve]], note: str) -> Figure:
+    ours, beside = [claim.ours(curves) for curves in found], [claim.beside(curves) for curves in found]
+    holds = median(ours) < claim.factor * median(beside)
+    count = sum(a < claim.factor * b for a, b in zip(ours, beside, strict=True))
+    verdict = f"{'holds' if holds else 'does not hold'}, in {count} of {len(found)} seeds"
+    print(f"{rule}: {claim.what}: {verdict}")
+    return figure(_NAME, f"{rule}: {claim.what}: objective", "", ours, beside, claim.beside_is, f"{verdict}; {note}")
+
+
+def _seconds_of_a_round(curve: DescentCurve, first: int, last: int) -> float:
+    last = min(last, len(curve.seconds) - 1)
+    return (curve.seconds[last] - curve.seconds[first]) / max(last - first, 1)
