@@ -22,6 +22,34 @@ class JobError(ValueError):
 
 
 @dataclass(frozen=True)
+class Until:
+    """When a job has converged: it ends with the first clock at which this holds.
+
+    Attributes
+    ----------
+    loss : float or None
+        The mean training loss of a clock is at most this.
+    no_improvement : int or None
+        None of this number of clocks has a lower loss than all before them.
+    """
+
+    loss: float | None = None
+    no_improvement: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Until:
+        """Return the rule of ``loss=0.1`` or ``no-improvement=5``; never, if empty. Raises `JobError`."""
+        name, _, value = text.partition("=")
+        if not text:
+            return cls()
+        if name == "loss" and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", value, re.IGNORECASE):
+            return cls(loss=float(value))
+        if name == "no-improvement" and re.fullmatch(r"0*[1-9]\d{0,8}", value):
+            return cls(no_improvement=int(value))
+        raise JobError(f"until is {text!r}: want loss=NUMBER, or no-improvement=CLOCKS with at least 1 clock")
+
+
+@dataclass(frozen=True)
 class TableSpec:
     """A named table of rows, the unit of Litz's and AgileML's storage.
 
@@ -69,6 +97,8 @@ class JobConfig:
         Ratios above which stages 2 and 3 hold.
     evaluate_every : int or None
         Clocks between two evaluations on the held-out data; None: only the final model is evaluated.
+    until : str
+        When the job has converged, which ends it before its clocks or seconds: see `Until.parse`; empty: never.
     code_sha256 : str
         Digest of the application's file, which every process must have; empty: the application is installed.
     """
@@ -91,6 +121,12 @@ class JobConfig:
     stage_3_above: float = 15.0
     evaluate_every: int | None = None
     code_sha256: str = ""
+    until: str = ""
+
+    @property
+    def stop_rule(self) -> Until:
+        """When the job has converged."""
+        return Until.parse(self.until)
 
     def validate(self) -> None:
         """Raise `JobError` at the first invalid field."""
@@ -116,6 +152,7 @@ class JobConfig:
                 f"stage_2_above is {self.stage_2_above} and stage_3_above {self.stage_3_above}: "
                 "want ratios, the second no less than the first"
             )
+        Until.parse(self.until)
         if not re.fullmatch("([0-9a-f]{64})?", self.code_sha256):
             raise JobError(f"code_sha256 {self.code_sha256!r}: want 64 hexadecimal digits, or nothing")
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.config import TableSpec
+from psengine.drivers.interface import Driver
 from psengine.tables.row_sets import RowSet
 from psengine.tables.sharding import Arrays
 
@@ -87,6 +88,15 @@ class ReadsRows(Protocol):
         `run` gets only those rows, in this order, and its update of the table has the same shape. `rows` may be called
         for the next clock while `run` works on the same data, so neither modifies `data`.
         """
+        ...
+
+
+@runtime_checkable
+class MakesDriver(Protocol):
+    """An application with a driver of its own; without one, a job runs under SSP with its staleness."""
+
+    def driver(self) -> Driver:
+        """Return a new driver; it runs in the controller (see `psengine.drivers.interface`)."""
         ...
 
 

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import SIZES, App, ReadsRows
-from psengine.config import JobError
+from psengine.apps.base import SIZES, App, MakesDriver, ReadsRows
+from psengine.config import JobConfig, JobError
+from psengine.drivers.interface import Driver
+from psengine.drivers.ssp import Ssp
 from psengine.tables.row_sets import RowSet
 from psengine.tables.sharding import Arrays
 
@@ -61,6 +63,12 @@ def resolve(name: str, params: Mapping[str, Any]) -> App:
     except Exception as error:
         raise JobError(f"app {name!r} does not take these app_params: {_text(error)}") from error
     return app
+
+
+def driver_of(config: JobConfig) -> Driver:
+    """Return a new driver for a job: its application's own, else SSP. Raises `JobError` as `resolve` does."""
+    app = resolve(config.app, config.app_params)
+    return app.driver() if isinstance(app, MakesDriver) else Ssp(config.staleness)
 
 
 def _select_sizes(constructor: Any, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from functools import partial
 from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.events import NoticeReceived
-from psengine.scheduling.micro_tasks import MicroTaskBook
+from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.tier_manager import Tiers
 
@@ -49,7 +49,7 @@ class Leaving:
         self.notices.add(event.now_s, min(event.seconds_left, max(0.0, least_s)))
         return True
 
-    def end_work(self, book: MicroTaskBook, now_s: float) -> bool:
+    def end_work(self, book: MicroTaskTable, now_s: float) -> bool:
         """Give those who are leaving nothing new to do, where it is time for that; return whether there are any.
 
         Nobody ends while further notices are waited for: what he owned would go to those who are told next.
@@ -66,21 +66,21 @@ class Leaving:
             node for node in self._members.in_state("ready", "leaving") if node.state == "ready" or not is_time(node)
         ]
 
-    def drain(self, names: Collection[str], until_s: float, now_s: float, book: MicroTaskBook | None) -> None:
+    def drain(self, names: Collection[str], until_s: float, now_s: float, book: MicroTaskTable | None) -> None:
         """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""
         self._members.drain(names, until_s)
         if self.notices.under_way:  # they cannot wait longer than that for others to be told
             self.notices.add(now_s, max(0.0, until_s - now_s))
         self.note_last(book)
 
-    def note_last(self, book: MicroTaskBook | None) -> None:
+    def note_last(self, book: MicroTaskTable | None) -> None:
         """Note the last clock of those who are draining, where it is not known yet: it is what they run."""
         for node in self._members.in_state("draining"):
             if node.last_clock is None and book is not None:
                 owned = self._members.placement.owned_by(node.name)
                 node.last_clock = max((book.begun(partition) for partition in owned), default=None)
 
-    def serving_on(self, book: MicroTaskBook, now_s: float) -> frozenset[str]:
+    def serving_on(self, book: MicroTaskTable, now_s: float) -> frozenset[str]:
         """Return those of whom what they serve stays where it is, though they are to go.
 
         Until the last clock that they do is common: before that, all who go would read from the few who stay, and what

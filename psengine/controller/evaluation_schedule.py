@@ -28,6 +28,8 @@ class Evaluating:
         self.points: list[tuple[int, dict[str, float | None]]] = []
         #: Clocks that were skipped, or could not be evaluated.
         self.left_out: list[int] = []
+        #: Clocks that the driver wants evaluated.
+        self._requested: set[int] = set()
         #: {clock: generation of the shards that are evaluated}.
         self._under_way: dict[int, int] = {}
 
@@ -35,6 +37,10 @@ class Evaluating:
     def under_way(self) -> bool:
         """Whether an evaluation is under way."""
         return bool(self._under_way)
+
+    def request(self, clock: int) -> None:
+        """Have the model of a clock evaluated that is about to become common."""
+        self._requested.add(clock)
 
     def instructions(
         self,
@@ -47,7 +53,9 @@ class Evaluating:
         """Return the evaluations of `clocks`, which have just become common; the model's is that of `last_clock`."""
         every, evaluations = config.evaluate_every, []
         for clock in clocks:
-            if every is None or clock % every or clock == last_clock:
+            due = clock in self._requested or (every is not None and clock % every == 0)
+            self._requested.discard(clock)
+            if not due or clock == last_clock:
                 continue
             if len(self._under_way) >= MOST_UNDER_WAY:
                 self.left_out.append(clock)

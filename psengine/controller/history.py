@@ -15,7 +15,7 @@ from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.events import BatchDone, BytesMoved, Evaluated, Event
 from psengine.protocol.instructions import Instruction
-from psengine.scheduling.micro_tasks import MicroTaskBook
+from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.scheduling.stopping import StoppingRule
 from psengine.telemetry.byte_counts import Traffic
 from psengine.telemetry.timeline import Timeline, View
@@ -31,7 +31,7 @@ class Observed(Protocol):
     """What the history looks at: the state of a controller after an event."""
 
     config: JobConfig | None
-    book: MicroTaskBook | None
+    book: MicroTaskTable | None
     members: Membership
     tiers: Tiers
     stopping: StoppingRule

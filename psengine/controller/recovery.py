@@ -18,7 +18,8 @@ from psengine.controller.checkpoint_schedule import CheckpointSchedule
 from psengine.membership.membership import Membership
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Instruction, SaveCheckpoint
-from psengine.scheduling.micro_tasks import MicroTaskBook
+from psengine.scheduling.driver_host import DriverHost
+from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.tier_manager import Tiers
 
@@ -43,20 +44,21 @@ class Recovery:
 
     def __init__(self, members: Membership, tiers: Tiers, progress: TrainingProgress) -> None:
         self._members, self._tiers, self._progress = members, tiers, progress
-        self._job: tuple[JobConfig, MicroTaskBook] | None = None
+        self._job: tuple[JobConfig, MicroTaskTable, DriverHost] | None = None
         self.checkpoints = CheckpointSchedule(None, None)
         self.restored: Checkpoint | None = None
         self.rollbacks: list[tuple[int, str]] = []
 
-    def adopt(self, config: JobConfig, book: MicroTaskBook, checkpoint: Checkpoint | None) -> None:
+    def adopt(self, config: JobConfig, book: MicroTaskTable, driver: DriverHost, checkpoint: Checkpoint | None) -> None:
         """Begin a job, or continue it from `checkpoint`, whose figures are taken over."""
-        self._job = config, book
+        self._job = config, book, driver
         self.checkpoints = CheckpointSchedule(config.checkpoint_s, checkpoint)
         self.restored = checkpoint
         if checkpoint is not None:
             self._progress.go_on(checkpoint.summary)
             self.rollbacks = [(int(back["clock"]), back["reason"]) for back in checkpoint.summary.get("went_back", [])]
             book.repeated = int(checkpoint.summary["repeated_micro_tasks"])
+        driver.resume(checkpoint)
 
     def keep(self, now_s: float, figures: Callable[[int], dict[str, Any]]) -> list[Instruction]:
         """Return the instruction for a checkpoint, if one is due; `figures` returns the job's summary at a clock.
@@ -67,7 +69,7 @@ class Recovery:
         """
         if self._job is None:
             return []
-        config, book = self._job
+        config, book, driver = self._job
         backups = self._tiers.backups
         stale = backups.failing and backups.clock is not None and backups.clock <= self.checkpoints.clock
         replicas = None if self.checkpoints.wanted or stale else backups.replica_owners()
@@ -75,7 +77,8 @@ class Recovery:
         if not self.checkpoints.take(clock, now_s):
             return []
         owners = self._tiers.shards.owners if replicas is None else replicas
-        return [SaveCheckpoint(config, clock, owners, figures(clock), from_replicas=replicas is not None)]
+        kept = {**figures(clock), **driver.record(clock)}
+        return [SaveCheckpoint(config, clock, owners, kept, driver.effects_at(clock), replicas is not None)]
 
     def saved(self, checkpoint: Checkpoint, now_s: float, unplaced: bool) -> None:
         """Note that a checkpoint is complete.
@@ -87,13 +90,12 @@ class Recovery:
         if unplaced and self.rollbacks and checkpoint.clock > (0 if self.restored is None else self.restored.clock):
             self.restored = checkpoint
             _, reason = self.rollbacks.pop()
-            self._roll_back(
-                checkpoint.clock, f"{reason}; the checkpoint of clock {checkpoint.clock} was complete by then"
-            )
+            reason = f"{reason}; the checkpoint of clock {checkpoint.clock} was complete by then"
+            self._roll_back(checkpoint.clock, reason, checkpoint)
 
     def roll_back_to_replicas(self, reason: str) -> list[Instruction] | None:
         """Roll back to the last complete round; return instructions, or None, unchanged, if a replica is missing."""
-        config, _ = self._required_job
+        config, *_ = self._required_job
         restored = self._tiers.restore_from_replicas(config, self._members)
         if restored is None:
             return None
@@ -107,17 +109,21 @@ class Recovery:
         clock = self.checkpoints.clock
         target = f"the checkpoint of clock {clock}" if clock else "the beginning (there is no checkpoint)"
         self._tiers.abandon(self._members)
-        self._roll_back(clock, f"{reason}; rolled back to {target}, waiting for a reliable node that can serve")
+        reason = f"{reason}; rolled back to {target}, waiting for a reliable node that can serve"
+        self._roll_back(clock, reason, self.restored)
 
     @property
-    def _required_job(self) -> tuple[JobConfig, MicroTaskBook]:
+    def _required_job(self) -> tuple[JobConfig, MicroTaskTable, DriverHost]:
         assert self._job is not None, "a loss before there is a job"
         return self._job
 
-    def _roll_back(self, clock: int, reason: str) -> None:
-        _, book = self._required_job
+    def _roll_back(self, clock: int, reason: str, checkpoint: Checkpoint | None = None) -> None:
+        _, book, driver = self._required_job
         if clock > book.common and self.restored is not None:  # the replicas were older than the checkpoint
             self._progress.go_on(self.restored.summary)
-        book.roll_back(clock)
+        if checkpoint is None:
+            driver.roll_back(clock)
+        else:
+            driver.resume(checkpoint)
         self._progress.roll_back(clock)
         self.rollbacks.append((clock, reason))

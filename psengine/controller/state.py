@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from psengine.config import JobConfig, Stage
@@ -10,10 +11,13 @@ from psengine.controller.draining import Leaving
 from psengine.controller.history import History
 from psengine.controller.model_saving import Saving
 from psengine.controller.recovery import Recovery
+from psengine.drivers.interface import Driver
+from psengine.drivers.ssp import Ssp
 from psengine.membership.join_batching import Arrivals
 from psengine.membership.membership import Membership
 from psengine.scheduling.dispatcher import BatchDispatcher
-from psengine.scheduling.micro_tasks import MicroTaskBook
+from psengine.scheduling.driver_host import DriverHost
+from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.scheduling.stopping import StoppingRule
 from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.shard_map import ShardMap
@@ -23,8 +27,18 @@ JobState = Literal["starting", "waiting", "running", "finished", "stopped", "fai
 ENDED: tuple[JobState, ...] = ("finished", "stopped", "failed")
 
 
+def default_driver(config: JobConfig) -> Driver:
+    """Return the driver of an application that makes none."""
+    return Ssp(config.staleness)
+
+
 class ControllerState:
     """State of one job.
+
+    Parameters
+    ----------
+    make_driver : callable
+        Makes the driver of a job, as its application says.
 
     Attributes
     ----------
@@ -33,13 +47,15 @@ class ControllerState:
         was stopped before its first clock has `clocks` 0, and no model was saved.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, make_driver: Callable[[JobConfig], Driver] = default_driver) -> None:
+        self._make_driver = make_driver
         self.config: JobConfig | None = None
         self.state: JobState = "starting"
         self.reason = "waiting for a job"
         self.members = Membership()
         self.tiers = Tiers()
-        self.book: MicroTaskBook | None = None
+        self.book: MicroTaskTable | None = None
+        self.driver: DriverHost | None = None
         self.stopping = StoppingRule()
         self.asked_s: float | None = None
         self.progress = TrainingProgress()

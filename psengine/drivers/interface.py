@@ -106,7 +106,10 @@ class Dispatcher(Protocol):
 
 
 class Driver(Protocol):
-    """Decides what a job does. The controller makes it with `application.driver()` and calls one method at a time."""
+    """Decides what a job does. The controller makes it with `application.driver()` and calls one method at a time.
+
+    A class that inherits from this one needs `start`, `snapshot` and `restore`, and of the rest what it reacts to.
+    """
 
     def start(self, to: Dispatcher, executors: int, seed: int) -> None:
         """Dispatch the first tasks, for executors 0 to `executors` - 1."""
@@ -124,9 +127,9 @@ class Driver(Protocol):
         """Note that the nodes of these executors were lost; return whether the driver does without them.
 
         True: their tasks that are not completed are withdrawn, and none may be dispatched to them until they have
-        `returned`. False: their tasks run again, as soon as another node has their input.
+        `returned`. False, the default: their tasks run again, as soon as another node has their input.
         """
-        ...
+        return False
 
     def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
         """Note that executors which the driver did without have a node again."""
@@ -136,9 +139,9 @@ class Driver(Protocol):
         """Return the task that the executor gets after its last dispatched one, if that is certain already.
 
         It must be the one that is dispatched later, without arguments and with the read "group". A node then reads
-        ahead and begins it early. A driver that does not know it returns None.
+        ahead and begins it early. A driver that does not know it returns None, the default.
         """
-        ...
+        return None
 
     def snapshot(self) -> Any:
         """Return the driver's whole state as a picklable value that later calls do not change."""

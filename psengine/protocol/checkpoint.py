@@ -11,9 +11,14 @@ from typing import Any
 class Checkpoint:
     """A complete checkpoint: its common clock, its name in the blob store, and the job's figures up to that clock.
 
-    `summary` is the job's summary (losses, seconds, …, see `psengine.controller.status`); JSON-able.
+    `summary` is the job's summary (losses, seconds, …, see `psengine.controller.status`); JSON-able. If the job has a
+    driver with state, it holds that as `driver`, and as `effects` the number of tasks of the groups up to `clock`.
     """
 
     clock: int
     name: str
     summary: Mapping[str, Any]
+
+    def effects(self, n_partitions: int) -> int:
+        """Return the number of tasks of the groups up to `clock`; by default one for each executor and group."""
+        return int(self.summary.get("effects", self.clock * n_partitions))

@@ -161,7 +161,7 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class GatherModel:
-    """Collect the shards at `committed`, evaluate, write the model.
+    """Collect the shards at `committed`, which must hold `effects` effects, evaluate, write the model.
 
     The answer is `ModelSaved`, `EffectsMissing` or `SaveFailed`.
     """
@@ -170,19 +170,22 @@ class GatherModel:
     committed: int
     owners: tuple[ShardOwner, ...]
     summary: dict[str, object]
+    effects: int
 
 
 @dataclass(frozen=True)
 class SaveCheckpoint:
     """Collect the shards at `committed` and save them; the answer is `CheckpointSaved` or `CheckpointFailed`.
 
-    `from_replicas`: `owners` are the shards' backup owners, with the round in place of the epoch.
+    `effects`: the number of effects that they must hold. `from_replicas`: `owners` are the shards' backup owners, with
+    the round in place of the epoch.
     """
 
     config: JobConfig
     committed: int
     owners: tuple[ShardOwner, ...]
     summary: dict[str, object]
+    effects: int
     from_replicas: bool = False
 
 

@@ -1,7 +1,7 @@
 """Micro-tasks: which of them may run, where they run, and when a job stops.
 
-dispatcher   the `Dispatch` instructions: which micro-tasks each node is to run now
-micro_tasks  table of micro-tasks: completed clocks, running attempts and their nodes
-ssp_driver   stale synchronous parallel: which clocks of which partitions may run, given the `staleness`
+dispatcher   the `Dispatch` instructions: which tasks each node is to run now
+driver_host  the driver of a job: its calls, its snapshots, its rollback
+micro_tasks  table of tasks: queues, running attempts and their nodes, committed groups
 stopping     stopping rule: the last clock of a job, by its target, a stop, its time limit, or a hold
 """

@@ -1,6 +1,6 @@
-"""Which micro-tasks go to which node now, as messages.
+"""Which tasks go to which node now, as messages.
 
-It puts the driver, which says what may run, together with the placement, which says where. What failed is held back
+It puts the table, which says what may run, together with the placement, which says where. What failed is held back
 until the next tick, so that a node that cannot work does not spin.
 """
 
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from psengine.drivers.interface import Read
 from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Owners, Placement
 from psengine.protocol.events import BatchFailed
 from psengine.protocol.instructions import Dispatch
-from psengine.scheduling.micro_tasks import MicroTaskBook
-from psengine.scheduling.ssp_driver import SspDriver
+from psengine.scheduling.driver_host import DriverHost
+from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.tables.tree_sum import largest_subtrees
 
 #: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to be done with.
@@ -25,7 +26,7 @@ _TIMES = 2
 class BatchDispatcher:
     """Dispatches of one job; every one of them is entered in `book`."""
 
-    def __init__(self, book: MicroTaskBook, driver: SspDriver) -> None:
+    def __init__(self, book: MicroTaskTable, driver: DriverHost) -> None:
         self._book, self._driver = book, driver
         self._batches = 0
         self._held_back: set[int] = set()
@@ -59,34 +60,44 @@ class BatchDispatcher:
         """
         book, driver = self._book, self._driver
         completed_by = book.completed_by
-        groups: dict[tuple[str, int], list[int]] = {}
-        for partition, clock in driver.ready(book.done, book.running, limit):
-            owner = placement.owner[partition]
-            if owner is not None and owner in ready and partition not in self._held_back:
-                groups.setdefault((owner, clock), []).append(partition)
+        groups: dict[tuple[str, int, Read, bool], list[int]] = {}
+        first: dict[str, int] = {}
+        for task, withdrawn in book.ready(limit):
+            owner = placement.owner[task.executor]
+            if withdrawn and owner not in ready:
+                owner = next(iter(ready), None)  # any node can do without it
+            if owner is not None and owner in ready and task.executor not in self._held_back:
+                groups.setdefault((owner, task.group, task.read, withdrawn), []).append(task.executor)
+                first[owner] = min(task.group, first.get(owner, task.group))
         out = []
-        first = {name: min(clock for of, clock in groups if of == name) for name, _ in groups}
-        for (name, clock), partitions in groups.items():
-            if driver.staleness and (clock > first[name] or book.running_on(name)):
+        for (name, clock, read, withdrawn), partitions in groups.items():
+            stale = read == "parent" and not withdrawn
+            if stale and (clock > first[name] or book.running_on(name)):
                 continue
-            if driver.staleness and self._waits(name, clock, partitions, placement.owner):
+            if stale and self._waits(name, clock, partitions, placement.owner):
                 continue
             self._batches += 1
             self._tasks[name] = len(partitions), self._tasks.get(name, (0, 0))[0]
+            certain = (
+                not withdrawn
+                and (limit is None or clock < limit)
+                and book.is_full(clock)
+                and all(driver.next_is_certain(partition, clock + 1) for partition in partitions)
+            )
             out.append(
                 Dispatch(
                     node=name,
                     address=ready[name].address,
                     batch=self._batches,
                     clock=clock,
-                    tasks=tuple(book.key(p, clock, name) for p in partitions),
-                    parent_clock=driver.parent_clock(book.done, book.completions),
+                    tasks=tuple(book.start(partition, name) for partition in partitions),
+                    parent_clock=book.completions if read == "parent" else book.effects,
                     committed=book.common,
                     map_version=map_version,
                     generation=generation,
                     completed_by=completed_by,
-                    goes_on=driver.staleness == 0 and (limit is None or clock < limit),
-                    read="group" if driver.staleness == 0 else "parent",
+                    goes_on=certain,
+                    read=read,
                 )
             )
         return out
@@ -98,7 +109,7 @@ class BatchDispatcher:
         to do instead of one, and of a batch in pieces a sum of each piece to send, as large as the table. To wait costs
         a part of a clock such as there were: it is worth it where the next one is at least twice as long, or in pieces.
         """
-        running, n_partitions = self._book.running.items(), len(self._book.done)
+        running, n_partitions = self._book.running.items(), self._book.n_partitions
         coming = [p for p, of in running if owner[p] == name != of.node and of.clock == clock - 1]
         if not coming:
             return False

@@ -1,149 +1,336 @@
-"""The book of micro-tasks: what is done, what runs where under which attempt.
+"""Table of tasks: what is dispatched and not sent yet, what runs where under which attempt, what is committed.
 
-Invariants: a partition has at most one micro-task under way; clocks of a partition complete in order; only the latest
-attempt of a micro-task can complete it, so each effect counts once.
+A driver dispatches tasks into queues, one for each executor (partition); the controller sends the first task of each
+queue to the executor's node. Tasks of one group (clock) are committed together, groups in order.
+
+Invariants: an executor has at most one task under way; its tasks run in the order of their dispatch; only the latest
+attempt of a task can complete it, so each effect counts once; a group is committed when it is sealed, all of its tasks
+are completed, and the group before is committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
+from psengine.drivers.interface import Task
 from psengine.protocol.instructions import TaskKey
-from psengine.scheduling.ssp_driver import common_clock
 
 
 @dataclass(frozen=True)
 class Running:
-    """A micro-task under way."""
+    """A task under way: what was sent, and where to."""
 
-    clock: int
+    task: Task
     attempt: int
     node: str
+    withdrawn: bool = False
+
+    @property
+    def clock(self) -> int:
+        """The task's group."""
+        return self.task.group
 
 
-class MicroTaskBook:
-    """State of all micro-tasks of a job with `n_partitions` partitions, all of which have completed `clock`."""
+@dataclass
+class _Group:
+    """A group that is not committed: its members, and those whose tasks are not completed."""
 
-    def __init__(self, n_partitions: int, clock: int = 0) -> None:
-        #: last completed clock of each partition
-        self.done: list[int] = [clock] * n_partitions
-        #: {partition: its micro-task under way}, in order of dispatch
+    members: set[int] = field(default_factory=set)
+    open: set[int] = field(default_factory=set)
+    #: Number of its tasks that run.
+    running: int = 0
+    #: Attempts under which its completed tasks were completed.
+    attempts: set[int] = field(default_factory=set)
+    sealed: bool = False
+
+    @property
+    def begun(self) -> bool:
+        return self.running > 0 or len(self.open) < len(self.members)
+
+
+class MicroTaskTable:
+    """State of all tasks of a job with `n_partitions` executors whose groups up to `clock` are committed.
+
+    Parameters
+    ----------
+    effects : int, optional
+        Number of tasks that these groups had; default: one for each executor and group.
+    """
+
+    def __init__(self, n_partitions: int, clock: int = 0, effects: int | None = None) -> None:
+        self.n_partitions = n_partitions
+        #: The last committed group.
+        self.common = clock
+        #: Number of tasks in the committed groups.
+        self.effects = clock * n_partitions if effects is None else effects
+        #: Number of completed tasks, those of groups that are not committed included.
+        self.completions = self.effects
+        #: The last group that is sealed; the one after it is open.
+        self.sealed = clock
+        #: {executor: its task under way}, in order of dispatch.
         self.running: dict[int, Running] = {}
-        #: {partition: (clock, attempt) of its latest dispatch}
+        #: Number of dispatches beyond the first of a task.
+        self.repeated = 0
+        #: Number of completions that came from a superseded attempt, or twice.
+        self.ignored = 0
+        #: The highest group of which any task was sent.
+        self.last_dispatched = 0
+        self._queues: dict[int, deque[tuple[Task, bool]]] = {}
+        self._groups: dict[int, _Group] = {}
+        #: Executors with a queue and no task under way.
+        self._waiting: set[int] = set()
+        self._running_on = Counter[str]()
+        #: {executor: (group, attempt) of its latest dispatch}.
         self._latest: dict[int, tuple[int, int]] = {}
-        #: the highest clock that each partition was ever dispatched in
+        #: {executor: the highest group that it was ever sent a task of}.
         self._reached: dict[int, int] = {}
-        #: attempts are counted from here: after all have gone back, those of before are the lower ones
+        #: Attempts are counted from here: after a rollback, those of before are the lower ones.
         self._base = 0
         self._highest = 0
-        #: {partition: the attempt that completed its last clock}; not known at the beginning
+        #: {executor: the attempt that completed its last task}; unknown at the beginning.
         self._completed_by: dict[int, int] = {}
-        self.completions = clock * n_partitions
-        #: dispatches beyond the first of a micro-task
-        self.repeated = 0
-        #: completions that came from a superseded attempt, or twice
-        self.ignored = 0
+        self._committed_by = 0
+        #: Number of executors that have completed a task of a group that is not committed.
+        self._ahead = 0
 
-    @property
-    def common(self) -> int:
-        """The latest clock that every partition has completed."""
-        return common_clock(self.done)
+    # -- of the driver --------------------------------------------------------------------------------------------
 
-    @property
-    def completed_by(self) -> int:
-        """The attempt under which every partition completed the common clock.
+    def enqueue(self, task: Task) -> None:
+        """Append a task to its executor's queue.
 
-        0 where that is not known, where they were several, and where one has completed a later clock already.
+        Raises
+        ------
+        ValueError
+            If the executor does not exist or has a task in this group, or the group is not the open one.
         """
-        attempts = set(self._completed_by.values())
-        if len(self._completed_by) < len(self.done) or len(attempts) > 1 or max(self.done) > self.common:
-            return 0
-        return attempts.pop()
+        executor = task.executor
+        if not 0 <= executor < self.n_partitions:
+            raise ValueError(f"there is no executor {executor}: they are 0 to {self.n_partitions - 1}")
+        if task.group != self.sealed + 1:
+            raise ValueError(f"a task of group {task.group} was dispatched: group {self.sealed + 1} is open")
+        group = self._groups.setdefault(task.group, _Group())
+        if executor in group.members:
+            raise ValueError(f"executor {executor} has two tasks in group {task.group}")
+        group.members.add(executor)
+        group.open.add(executor)
+        self._queues.setdefault(executor, deque()).append((task, False))
+        if executor not in self.running:
+            self._waiting.add(executor)
+
+    def seal(self, group: int, members: Collection[int] | None = None) -> int:
+        """Close the open group, and return its number of tasks; those of other executors than `members` are withdrawn.
+
+        Raises
+        ------
+        ValueError
+            If the group is not the open one, a member has no task in it, or a withdrawn task is completed.
+        """
+        if group != self.sealed + 1:
+            raise ValueError(f"group {group} was sealed: group {self.sealed + 1} is open")
+        dispatched = self._groups.setdefault(group, _Group())
+        left_out = set() if members is None else dispatched.members - set(members)
+        if members is not None and not dispatched.members >= set(members):
+            raise ValueError(f"group {group} was sealed with executors that have no task in it")
+        if completed := left_out - dispatched.open:
+            raise ValueError(f"group {group} was sealed without executor {min(completed)}, whose task is completed")
+        dispatched.sealed, self.sealed = True, group
+        for executor in sorted(left_out):
+            self.withdraw(executor, group)
+        return len(dispatched.members)
+
+    def withdraw(self, executor: int, group: int | None = None) -> None:
+        """Do without the tasks of an executor that are not completed, or without that of one group.
+
+        A task that was sent may have left an effect: a withdrawn task is sent in its place, which replaces it.
+        """
+        running = self.running.get(executor)
+        if running is not None and group in (None, running.clock):
+            self._stop(executor)
+            self._queues.setdefault(executor, deque()).appendleft((running.task, True))
+        queue: deque[tuple[Task, bool]] = deque()
+        for task, withdrawn in self._queues.get(executor, ()):
+            if group not in (None, task.group):
+                queue.append((task, withdrawn))
+            elif withdrawn or self._latest.get(executor, (0, 0))[0] == task.group:
+                queue.append((task, True))
+            else:
+                self._groups[task.group].members.discard(executor)
+                self._groups[task.group].open.discard(executor)
+        self._set_queue(executor, queue)
 
     @property
-    def last_dispatched(self) -> int:
-        """The highest clock that any partition was dispatched in."""
-        return max(self._reached.values(), default=0)
+    def idle(self) -> bool:
+        """Whether nothing is under way and nothing is queued."""
+        return not self.running and not self._waiting
 
-    @property
-    def last_begun(self) -> int:
-        """The highest clock of which something is done or under way; of before all went back, nothing is."""
-        return max(self.begun(partition) for partition in range(len(self.done)))
+    def queued(self) -> tuple[Task, ...]:
+        """Return the tasks of groups that are not committed, under way or not yet sent, by group and executor."""
+        queued = (task for queue in self._queues.values() for task, withdrawn in queue if not withdrawn)
+        running = (running.task for running in self.running.values() if not running.withdrawn)
+        return tuple(sorted((*queued, *running), key=lambda task: (task.group, task.executor)))
 
-    def begun(self, partition: int) -> int:
-        """Return the last clock of a partition that is done or under way."""
-        running = self.running.get(partition)
-        return self.done[partition] if running is None else running.clock
+    # -- of the controller ----------------------------------------------------------------------------------------
 
-    def start(self, partition: int, clock: int, node: str) -> int:
-        """Note a dispatch and return its attempt number (1 for the first, as long as nobody has gone back)."""
-        if partition in self.running or clock != self.done[partition] + 1:
-            raise ValueError(f"partition {partition} cannot start clock {clock}")
-        last_clock, last_attempt = self._latest.get(partition, (0, 0))
-        attempt = last_attempt + 1 if last_clock == clock else self._base + 1
-        self._latest[partition] = (clock, attempt)
+    def ready(self, limit: int | None) -> list[tuple[Task, bool]]:
+        """Return the next task of each executor that may be sent, and whether it is withdrawn, by executor.
+
+        `limit`: no group after it is begun; None: any.
+        """
+        heads = (self._queues[executor][0] for executor in sorted(self._waiting))
+        return [
+            (task, withdrawn)
+            for task, withdrawn in heads
+            if (limit is None or task.group <= limit)
+            and (withdrawn or task.read == "parent" or task.group == self.common + 1)
+        ]
+
+    def start(self, executor: int, node: str) -> TaskKey:
+        """Note that the executor's next task is sent to `node`; return its attempt (1 for the first) and arguments."""
+        task, withdrawn = self._queues[executor].popleft()
+        last_group, last_attempt = self._latest.get(executor, (0, 0))
+        attempt = last_attempt + 1 if last_group == task.group else self._base + 1
+        self._latest[executor] = (task.group, attempt)
         self._highest = max(attempt, self._highest)
-        self.running[partition] = Running(clock, attempt, node)
-        self.repeated += clock <= self._reached.get(partition, 0)
-        self._reached[partition] = max(clock, self._reached.get(partition, 0))
-        return attempt
+        self.running[executor] = Running(task, attempt, node, withdrawn)
+        self._running_on[node] += 1
+        self._groups[task.group].running += 1
+        self._waiting.discard(executor)
+        self.repeated += task.group <= self._reached.get(executor, 0)
+        self._reached[executor] = max(task.group, self._reached.get(executor, 0))
+        self.last_dispatched = max(task.group, self.last_dispatched)
+        return TaskKey(executor, attempt, self._completed_by.get(executor, 0), task.args, withdrawn)
 
-    def key(self, partition: int, clock: int, node: str) -> TaskKey:
-        """Note a dispatch (`start`) and return what the node is told of it."""
-        after = self._completed_by.get(partition, 0)
-        return TaskKey(partition, self.start(partition, clock, node), after)
-
-    def complete(self, partition: int, clock: int, attempt: int) -> bool:
-        """Note a completion; return False when it is late, repeated or superseded and changes nothing."""
-        running = self.running.get(partition)
-        if running is None or (running.clock, running.attempt) != (clock, attempt):
+    def complete(self, executor: int, group: int, attempt: int) -> Running | None:
+        """Note a completion and return what ran; None when it is late, repeated or superseded and changes nothing."""
+        running = self._current(executor, group, attempt)
+        if running is None:
             self.ignored += 1
-            return False
-        del self.running[partition]
-        self.done[partition] = clock
-        self._completed_by[partition] = attempt
+            return None
+        self._stop(executor)
+        self._set_queue(executor, self._queues[executor])
+        of_group = self._groups[group]
+        of_group.open.discard(executor)
+        of_group.attempts.add(attempt)
+        self._completed_by[executor] = attempt
         self.completions += 1
+        self._ahead += 1
+        return running
+
+    def commit_next(self) -> bool:
+        """Commit the group after the last committed one if it is complete; return whether it is."""
+        group = self._groups.get(self.common + 1)
+        if group is None or not group.sealed or group.open:
+            return False
+        del self._groups[self.common + 1]
+        self.common += 1
+        self.effects += len(group.members)
+        self._ahead -= len(group.members)
+        full = len(group.members) == self.n_partitions and len(group.attempts) == 1
+        self._committed_by = next(iter(group.attempts)) if full else 0
         return True
 
-    def roll_back(self, clock: int) -> None:
-        """Go to the common clock `clock`: what comes after it is to be done, or done again, under higher attempts.
+    def roll_back(self, clock: int, effects: int) -> None:
+        """Go to the committed group `clock`; no task of a later group is queued, and later attempts are higher.
 
-        It is an earlier one, but for a checkpoint of a clock that all have gone back from since.
+        It is an earlier one, but for a checkpoint of a group that the job has rolled back from since.
         """
         self._base = self._highest
-        self._latest.clear()
-        self._completed_by.clear()
-        self.running.clear()
-        self.done = [clock] * len(self.done)
-        self.completions = clock * len(self.done)
+        for state in (self._latest, self._completed_by, self.running, self._running_on, self._queues, self._groups):
+            state.clear()
+        self._waiting.clear()
+        self.common = self.sealed = clock
+        self.completions = self.effects = effects
+        self._committed_by = self._ahead = 0
 
     def give_up(self, node: str) -> list[int]:
-        """Forget what runs on `node`, so that it is dispatched anew under a higher attempt; return the partitions."""
-        lost = [partition for partition, running in self.running.items() if running.node == node]
-        for partition in lost:
-            del self.running[partition]
+        """Put what runs on `node` back in its queue, to be sent under a higher attempt; return the executors."""
+        if not self._running_on[node]:
+            return []
+        lost = [executor for executor, running in self.running.items() if running.node == node]
+        for executor in lost:
+            self._put_back(executor)
         return lost
 
-    def forget(self, partition: int, clock: int, attempt: int) -> bool:
-        """Forget one micro-task under way that failed; return False when it is not the latest attempt."""
-        running = self.running.get(partition)
-        if running is None or (running.clock, running.attempt) != (clock, attempt):
+    def forget(self, executor: int, group: int, attempt: int) -> bool:
+        """Put a task that failed back in its queue; return False when it is not the latest attempt."""
+        if self._current(executor, group, attempt) is None:
             return False
-        del self.running[partition]
+        self._put_back(executor)
         return True
 
     def running_on(self, node: str) -> int:
-        """Return how many micro-tasks are under way on `node`."""
-        return sum(running.node == node for running in self.running.values())
+        """Return how many tasks are under way on `node`."""
+        return self._running_on[node]
+
+    @property
+    def completed_by(self) -> int:
+        """The attempt under which every executor completed the last committed group.
+
+        0 where that is not known, where they were several, where the group has fewer members, and where one has
+        completed a later task already.
+        """
+        return 0 if self._ahead else self._committed_by
+
+    @property
+    def last_begun(self) -> int:
+        """The highest group of which something is done or under way since the last rollback."""
+        return max((number for number, group in self._groups.items() if group.begun), default=self.common)
+
+    def is_full(self, group: int) -> bool:
+        """Return whether a sealed group that is not committed has a task of every executor."""
+        found = self._groups.get(group)
+        return found is not None and found.sealed and len(found.members) == self.n_partitions
+
+    def seals(self) -> tuple[int, ...]:
+        """Return the sealed groups that are not committed."""
+        return tuple(range(self.common + 1, self.sealed + 1))
+
+    def begun(self, executor: int) -> int:
+        """Return the last group up to which the executor has nothing more to begin."""
+        running = self.running.get(executor)
+        return self.completed(executor) if running is None else running.clock
+
+    def completed(self, executor: int) -> int:
+        """Return the last group up to which the executor has completed its tasks."""
+        running = self.running.get(executor)
+        queue = self._queues.get(executor)
+        if running is not None:
+            return running.clock - 1
+        return queue[0][0].group - 1 if queue else self.sealed
+
+    def _current(self, executor: int, group: int, attempt: int) -> Running | None:
+        running = self.running.get(executor)
+        return running if running is not None and (running.clock, running.attempt) == (group, attempt) else None
+
+    def _stop(self, executor: int) -> None:
+        running = self.running.pop(executor)
+        self._running_on[running.node] -= 1
+        self._groups[running.clock].running -= 1
+
+    def _put_back(self, executor: int) -> None:
+        running = self.running[executor]
+        self._stop(executor)
+        self._queues[executor].appendleft((running.task, running.withdrawn))
+        self._waiting.add(executor)
+
+    def _set_queue(self, executor: int, queue: deque[tuple[Task, bool]]) -> None:
+        self._queues[executor] = queue
+        if queue and executor not in self.running:
+            self._waiting.add(executor)
+        else:
+            self._waiting.discard(executor)
 
 
-def lost_effects(folded: Sequence[int], clocks: int, n_partitions: int) -> int:
-    """Return how many effects are missing from the model: the most that any shard lacks of clocks * n_partitions.
+def lost_effects(folded: Sequence[int], effects: int) -> int:
+    """Return how many effects are missing from the model: the most that any shard lacks of `effects`.
 
     Parameters
     ----------
     folded : sequence of int
         Distinct effects that each shard has folded.
+    effects : int
+        Number of tasks in the committed groups.
     """
-    return max((clocks * n_partitions - count for count in folded), default=0)
+    return max((effects - count for count in folded), default=0)

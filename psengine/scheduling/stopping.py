@@ -1,6 +1,11 @@
-"""Stopping rule: the last clock of a job, by its target, a stop, its time limit, or a hold."""
+"""Stopping rule: the last clock of a job, by its target, convergence, a stop, its time limit, or a hold."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isnan
+
+from psengine.config import Until
 
 
 class StoppingRule:
@@ -11,6 +16,11 @@ class StoppingRule:
         self.target: int | None = None
         #: Reason of a requested stop; None without one.
         self.stop_reason: str | None = None
+        #: When the job has converged, by its losses.
+        self.until = Until()
+        #: Why the job has converged, as the driver or `until` says; "" if it has not.
+        self.criterion = ""
+        self._converged_at: int | None = None
         self._ends_at: int | None = None
         self._held_at: int | None = None
 
@@ -22,7 +32,7 @@ class StoppingRule:
     @property
     def last_clock(self) -> int | None:
         """The clock after which none is begun; None if only time ends the job."""
-        return _earlier(self.target, self._ends_at)
+        return _earlier(_earlier(self.target, self._converged_at), self._ends_at)
 
     @property
     def limit(self) -> int | None:
@@ -32,6 +42,29 @@ class StoppingRule:
     def end_at(self, clock: int) -> None:
         """Set the last clock of the job."""
         self._ends_at = clock
+
+    def converge_at(self, clock: int, reason: str) -> None:
+        """Set the last clock of a job that has converged; the first decision stays."""
+        if self._converged_at is None:
+            self._converged_at, self.criterion = clock, reason
+
+    def roll_back(self) -> None:
+        """Forget that the job has converged: it has rolled back, maybe behind that clock, and decides again."""
+        self._converged_at, self.criterion = None, ""
+
+    def reached(self, losses: Sequence[tuple[int, float]]) -> str:
+        """Return why the job has converged with these (clock, loss) of all clocks; "" if it has not."""
+        if not losses:
+            return ""
+        (clock, loss), until = losses[-1], self.until
+        if until.loss is not None and loss <= until.loss:
+            return f"converged: the loss of clock {clock} is {loss:.6g}, at most {until.loss:.6g}"
+        if until.no_improvement is not None and len(losses) > until.no_improvement:
+            before = [value for _, value in losses[: -until.no_improvement] if not isnan(value)]
+            recent = [value for _, value in losses[-until.no_improvement :]]
+            if not any(value < min(before, default=inf) for value in recent):
+                return f"converged: no lower loss in the {until.no_improvement} clocks up to {clock}"
+        return ""
 
     def pause_at(self, clock: int | None) -> None:
         """Hold the job after `clock`; None lets it continue."""

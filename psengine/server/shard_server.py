@@ -67,10 +67,13 @@ class ShardServer:
                     ShardStore(shard, epoch, initial_arrays(app, seed, shard, rows), n_partitions, sharding=sharding)
                 )
 
-    def restore(self, shard: int, epoch: int, arrays: Arrays, n_partitions: int, clock: int) -> None:
-        """Serve `shard` from a checkpoint of `clock`; a shard already open under this epoch is not changed."""
+    def restore(self, shard: int, epoch: int, arrays: Arrays, n_partitions: int, clock: int, effects: int) -> None:
+        """Serve `shard` from a checkpoint of `clock`; a shard already open under this epoch is not changed.
+
+        `effects`: the number of effects up to `clock`.
+        """
         if self._to_open(shard, epoch):
-            self._serve(ShardStore(shard, epoch, arrays, n_partitions, clock, clock * n_partitions, self.sharding))
+            self._serve(ShardStore(shard, epoch, arrays, n_partitions, clock, effects, self.sharding))
 
     def restore_replicas(self, states: Mapping[int, ShardState], epoch: int, n_partitions: int) -> None:
         """Serve shards from replicas; shards already open under this epoch are not changed."""

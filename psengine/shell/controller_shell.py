@@ -18,7 +18,7 @@ import numpy as np
 from distributed import Scheduler
 from numpy.typing import NDArray
 
-from psengine.apps.registry import resolve
+from psengine.apps.registry import driver_of, resolve
 from psengine.config import JobConfig, JobError, Tier
 from psengine.controller.controller import Controller
 from psengine.controller.state import ENDED
@@ -127,7 +127,7 @@ class ControllerShell:
         version: str = "",
         tick_s: float = _TICK_S,
     ) -> None:
-        self.controller = Controller()
+        self.controller = Controller(driver_of)
         self._tick_s = tick_s
         self.closing = asyncio.Event()
         #: The first fault of the controller, as one line; empty while there is none.
@@ -460,7 +460,7 @@ class ControllerShell:
     async def _collect(self, instruction: GatherModel) -> ModelSaved | EffectsMissing:
         config, committed = instruction.config, instruction.committed
         shards, folded = await from_servers(self._transport, sharding_of(config), instruction.owners, committed)
-        if lost := lost_effects(folded, committed, config.n_partitions):
+        if lost := lost_effects(folded, instruction.effects):
             return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
         self._count("model", shards, instruction.owners)
         arrays = whole_tables(config, shards)
@@ -493,7 +493,7 @@ class ControllerShell:
         try:
             collect = from_replicas if instruction.from_replicas else from_servers
             shards, folded = await collect(self._transport, sharding_of(config), instruction.owners, committed)
-            if lost := lost_effects(folded, committed, config.n_partitions):
+            if lost := lost_effects(folded, instruction.effects):
                 raise RuntimeError(f"{lost} effect(s) are missing from the shards")
             self._count("checkpoint", shards, instruction.owners)
             summary = {**instruction.summary, "metrics_by_clock": await self._metrics(committed)}

@@ -99,10 +99,10 @@ class TrainingProgress:
         """Note that `clocks` have become common, in `stage`."""
         for clock in clocks:
             self._forget_failures()
-            parts = self._stats.pop(clock)
+            parts = self._stats.pop(clock, {})  # none: all tasks of the group were withdrawn before they were sent
             examples = sum(parts[p][1] for p in sorted(parts))
             loss = sum(parts[p][0] for p in sorted(parts))
-            tiers, kernel_s = self._tiers.pop(clock), max(self._kernels.pop(clock).values())
+            tiers, kernel_s = self._tiers.pop(clock, Counter()), max(self._kernels.pop(clock, {}).values(), default=0.0)
             for tier, count in tiers.items():
                 self.done_by_tier[tier] += count
             self.losses.append((clock, loss / examples if examples else 0.0))

@@ -66,6 +66,13 @@ class ReplicationRounds:
         return self._round is not None
 
     @property
+    def oldest_clock(self) -> int | None:
+        """The oldest clock that the job may roll back to: of the last complete round, or of the one under way."""
+        clocks = [] if self.clock is None else [self.clock]
+        clocks += [] if self._round is None else [self._round.clock]
+        return min(clocks, default=None)
+
+    @property
     def failing(self) -> bool:
         """Whether successive rounds fail."""
         return self._failed >= _FAILING

@@ -215,7 +215,8 @@ class NodeAgent:
                     return
                 rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 self.moved["restore"] += arrays_bytes([rows])
-                self.server.restore(shard, instruction.epoch, rows, config.n_partitions, saved.clock)
+                effects = saved.effects(config.n_partitions)
+                self.server.restore(shard, instruction.epoch, rows, config.n_partitions, saved.clock, effects)
         await self._report(ShardsOpened(self.node, self.address, instruction.shards, instruction.epoch, 0.0))
 
     async def _find_replicas(

@@ -3,7 +3,8 @@
 import pytest
 
 from psengine.config import JobConfig
-from psengine.controller.controller import MOST_NOT_OPENED, Controller
+from psengine.controller.controller import Controller
+from psengine.controller.node_events import MOST_NOT_OPENED
 from psengine.controller.status import describe
 from psengine.protocol.events import (
     EffectsMissing,

@@ -10,8 +10,6 @@ from psengine.config import JobConfig, JobError
 from psengine.membership.membership import Membership
 from psengine.membership.placement import Capacity, Placement, balance, contiguous_runs, quotas, switch, take_over
 from psengine.protocol.instructions import LoadPartitions
-from psengine.scheduling.micro_tasks import MicroTaskBook, lost_effects
-from psengine.scheduling.ssp_driver import SspDriver
 from psengine.tables.tree_sum import largest_subtrees
 from psengine.tiers.stages import StageThresholds, stage_for
 
@@ -72,35 +70,6 @@ def test_orphans_go_to_those_they_are_planned_for_but_not_from_who_stands_by_to_
     assert after.owner[:4] == ("b", "a", "a", "b")
     assert after.owner[4] in ("a", "b")
     assert after.previous == ("a", None, None, None, None)
-
-
-def test_driver_is_bulk_synchronous_without_staleness_and_bounded_with() -> None:
-    assert SspDriver(0).ready([1, 1, 0], {2: None}, None) == []
-    assert SspDriver(0).ready([1, 1, 1], {}, None) == [(0, 2), (1, 2), (2, 2)]
-    assert SspDriver(2).ready([3, 2, 0], {2: None}, None) == [(1, 3)]
-    assert SspDriver(2).ready([1, 2, 1], {}, 2) == [(0, 2), (2, 2)]
-    assert SspDriver(0).parent_clock([2, 3, 2], 7) == 6
-    assert SspDriver(1).parent_clock([2, 3, 2], 7) == 7
-
-
-def test_only_the_latest_attempt_completes() -> None:
-    book = MicroTaskBook(2)
-    assert book.start(0, 1, "a") == 1
-    assert book.give_up("a") == [0]
-    assert not book.complete(0, 1, 1)  # given up: it is done again
-    assert book.start(0, 1, "b") == 2
-    assert not book.complete(0, 1, 1)
-    assert book.complete(0, 1, 2)
-    assert not book.complete(0, 1, 2)
-    assert (book.repeated, book.completions, book.ignored, book.common) == (1, 1, 3, 0)
-    assert book.start(0, 2, "b") == 1
-    with pytest.raises(ValueError, match="cannot start"):
-        book.start(1, 2, "b")
-
-
-def test_lost_effects_are_counted_on_the_worst_shard() -> None:
-    assert lost_effects((12, 11, 12), 3, 4) == 1
-    assert lost_effects((12, 12), 3, 4) == 0
 
 
 def test_stages_follow_the_ratio_and_do_not_flap() -> None:

@@ -4,8 +4,7 @@ from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Placement
 from psengine.protocol.instructions import Dispatch
 from psengine.scheduling.dispatcher import BatchDispatcher
-from psengine.scheduling.micro_tasks import MicroTaskBook
-from psengine.scheduling.ssp_driver import SspDriver
+from tests.support.task_tables import complete, ssp_table
 
 READY = {name: NodeRecord(name, f"tcp://{name}", "reliable", 1, state="ready") for name in "ab"}
 
@@ -15,81 +14,75 @@ def orders(dispatcher: BatchDispatcher, owner: str) -> list[tuple[str, int, list
     return [(order.node, order.clock, [task.partition for task in order.tasks]) for order in found]
 
 
-def complete(book: MicroTaskBook, partitions: list[int]) -> None:
-    for partition in partitions:
-        running = book.running[partition]
-        assert book.complete(partition, running.clock, running.attempt)
-
-
 def test_a_partition_that_has_fallen_behind_is_soon_in_step_with_its_node_s_others() -> None:
-    book = MicroTaskBook(3)
-    dispatcher = BatchDispatcher(book, SspDriver(1))
+    book, host = ssp_table(3, staleness=1)
+    dispatcher = BatchDispatcher(book, host)
     assert orders(dispatcher, "aab") == [("a", 1, [0, 1]), ("b", 1, [2])]
-    complete(book, [0, 1])
+    complete(book, host, [0, 1])
     assert orders(dispatcher, "aab") == [("a", 2, [0, 1])]
-    complete(book, [2])
+    complete(book, host, [2])
     assert orders(dispatcher, "aaa") == []  # a has the partition now, and runs others
-    complete(book, [0, 1])
+    complete(book, host, [0, 1])
     assert orders(dispatcher, "aaa") == [("a", 2, [2])]  # first what is behind, alone
-    complete(book, [2])
+    complete(book, host, [2])
     assert orders(dispatcher, "aaa") == [("a", 3, [0, 1, 2])]
 
 
 def test_who_takes_over_as_much_as_it_had_waits_for_all_of_it() -> None:
     """A second batch for the rest would take another push and another read."""
-    book = MicroTaskBook(8)
-    dispatcher = BatchDispatcher(book, SspDriver(1))
+    book, host = ssp_table(8, staleness=1)
+    dispatcher = BatchDispatcher(book, host)
     assert len(orders(dispatcher, "aaabbbbb")) == 2
-    complete(book, [0, 1, 2, 3, 4])
+    complete(book, host, [0, 1, 2, 3, 4])
     assert orders(dispatcher, "aaaaaabb") == [], "a sixth is to come"
-    complete(book, [5])
+    complete(book, host, [5])
     assert orders(dispatcher, "aaaaaabb") == [("a", 2, [0, 1, 2, 3, 4, 5])]
 
 
 def test_who_takes_over_little_begins_with_what_there_is() -> None:
-    book = MicroTaskBook(8)
-    dispatcher = BatchDispatcher(book, SspDriver(1))
+    book, host = ssp_table(8, staleness=1)
+    dispatcher = BatchDispatcher(book, host)
     assert len(orders(dispatcher, "aaaabbbb")) == 2
-    complete(book, [0, 1, 2, 3])
+    complete(book, host, [0, 1, 2, 3])
     assert orders(dispatcher, "aaaaabbb") == [("a", 2, [0, 1, 2, 3])]
 
 
 def test_a_batch_to_catch_up_says_nothing_of_how_much_a_node_has() -> None:
-    book = MicroTaskBook(8)
-    dispatcher = BatchDispatcher(book, SspDriver(1))
+    book, host = ssp_table(8, staleness=1)
+    dispatcher = BatchDispatcher(book, host)
     assert len(orders(dispatcher, "aaaabbbb")) == 2
-    complete(book, [0, 1, 2, 3, 4])
+    complete(book, host, [0, 1, 2, 3, 4])
     assert orders(dispatcher, "aaaabbbb") == [("a", 2, [0, 1, 2, 3])]
-    complete(book, [0, 1, 2, 3])
+    complete(book, host, [0, 1, 2, 3])
     assert orders(dispatcher, "aaaaabbb") == [("a", 2, [4])], "it has fallen behind"
-    complete(book, [5, 6, 7])
+    complete(book, host, [5, 6, 7])
     assert orders(dispatcher, "aaaaabbb") == [("b", 2, [5, 6, 7])]
-    complete(book, [4])
+    complete(book, host, [4])
     assert orders(dispatcher, "aaaaaabb") == [("a", 3, [0, 1, 2, 3, 4])], "of five, one is to come"
 
 
 def test_what_is_in_pieces_waits_for_those_who_are_nearly_done() -> None:
     """Of partitions 0, 2, 5 a node would have three sums to send, and then two others."""
-    book = MicroTaskBook(8)
-    dispatcher = BatchDispatcher(book, SspDriver(1))
+    book, host = ssp_table(8, staleness=1)
+    dispatcher = BatchDispatcher(book, host)
     assert len(orders(dispatcher, "ababbabb")) == 2
-    complete(book, [0, 2, 5])
+    complete(book, host, [0, 2, 5])
     assert orders(dispatcher, "aaaababb") == [], "with 1 and 3 as well they are two"
-    complete(book, [1, 3])
+    complete(book, host, [1, 3])
     assert orders(dispatcher, "aaaababb") == [("a", 2, [0, 1, 2, 3, 5])]
 
 
 def test_what_is_in_pieces_is_begun_when_nobody_is_about_to_be_done_with_the_rest() -> None:
-    book = MicroTaskBook(8)
-    dispatcher = BatchDispatcher(book, SspDriver(1))
+    book, host = ssp_table(8, staleness=1)
+    dispatcher = BatchDispatcher(book, host)
     assert len(orders(dispatcher, "abababab")) == 2
-    complete(book, [0, 2, 4, 6])
+    complete(book, host, [0, 2, 4, 6])
     assert orders(dispatcher, "abababab") == [("a", 2, [0, 2, 4, 6])], "it has no others"
 
 
 def test_bulk_synchronous_a_busy_node_is_sent_at_once_what_another_one_has_left() -> None:
-    book = MicroTaskBook(2)
-    dispatcher = BatchDispatcher(book, SspDriver(0))
+    book, host = ssp_table(2, staleness=0)
+    dispatcher = BatchDispatcher(book, host)
     assert orders(dispatcher, "ab") == [("a", 1, [0]), ("b", 1, [1])]
     assert book.give_up("b") == [1]
     assert orders(dispatcher, "aa") == [("a", 1, [1])]

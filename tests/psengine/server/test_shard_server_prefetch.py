@@ -101,7 +101,7 @@ def test_who_reads_other_rows_does_not_wait_for_a_long_run_of_them() -> None:
 
     async def run() -> None:
         server = ShardServer()
-        server.restore(0, 1, {"w": np.zeros((4, 1), np.float32)}, 2, 0)
+        server.restore(0, 1, {"w": np.zeros((4, 1), np.float32)}, 2, 0, 0)
         server.stores[0].ahead(0, {"w": None})  # as in every clock but the first
         asked, whole, touching = (
             asyncio.create_task(server.pull_ahead({0: 1}, 1, rows, announced=True))

@@ -21,14 +21,13 @@ from psengine.membership.placement import Placement
 from psengine.protocol.events import BatchDone, BatchFailed, ShardsOpened, ShardsTaken
 from psengine.protocol.instructions import Dispatch, OpenShards, ShardOwner, TakeShards, UpdateShardMap
 from psengine.scheduling.dispatcher import BatchDispatcher
-from psengine.scheduling.micro_tasks import MicroTaskBook
-from psengine.scheduling.ssp_driver import SspDriver
 from psengine.single_process import initial, train_alone
 from psengine.tables.row_sets import RowSet
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.worker import batch_io as reading
 from psengine.worker.agent import NodeAgent
 from tests.psengine.worker.test_agent import CONTROLLER, Wires, no_shards
+from tests.support.task_tables import commit, ssp_table
 
 PARTITIONS, SHARDS, CLOCKS, OWN = 6, 3, 8, 7
 NODES = ("a", "b", "c")
@@ -153,8 +152,8 @@ class Cluster:
         self.wires.agents = {address(node): agent for node, agent in self.agents.items()}
         self.owners = [ShardOwner(shard, node, address(node), 1) for shard, node in enumerate(NODES)]
         self.version = self.given_up = 0
-        self.book = MicroTaskBook(PARTITIONS)
-        self.dispatcher = BatchDispatcher(self.book, SspDriver(staleness))
+        self.book, self.host = ssp_table(PARTITIONS, staleness)
+        self.dispatcher = BatchDispatcher(self.book, self.host)
         #: the rows of a partition's own lie on another node than the one that works on it
         self.placement = Placement(("c", "c", "a", "a", "b", "b"), (None,) * PARTITIONS)
 
@@ -197,6 +196,7 @@ class Cluster:
         else:
             for stats in found.results:
                 self.book.complete(stats.partition, found.clock, stats.attempt)
+            commit(self.book, self.host)
 
     async def train(self, clock: int) -> None:
         while self.book.common < clock:

@@ -15,7 +15,6 @@ from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Placement
 from psengine.protocol.events import BatchDone, BatchFailed
 from psengine.protocol.instructions import UpdateShardMap
-from psengine.scheduling.micro_tasks import MicroTaskBook
 from psengine.server.shard_store import ShardStore
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.routing import SupersededError
@@ -32,37 +31,6 @@ from tests.psengine.whole_engine.test_row_training import (
 from tests.psengine.whole_engine.test_row_training import story as training
 from tests.psengine.worker.test_agent import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
 from tests.support.timeouts import PATIENCE
-
-# -- the book -----------------------------------------------------------------------------------------------------
-
-
-def test_the_book_knows_under_which_attempt_all_have_completed_a_clock() -> None:
-    book = MicroTaskBook(2)
-    assert book.completed_by == 0  # who wrote the beginning is not known
-
-    def do(partition: int, clock: int, tries: int = 1) -> None:
-        for _ in range(tries):
-            book.give_up("n")
-            attempt = book.start(partition, clock, "n")
-        assert book.complete(partition, clock, attempt)
-
-    do(0, 1)
-    assert book.completed_by == 0
-    do(1, 1)
-    assert book.completed_by == 1
-    do(0, 2, tries=2)
-    do(1, 2)
-    assert book.completed_by == 0
-    for partition in (0, 1):
-        do(partition, 3)
-    assert book.completed_by == 1
-    do(0, 4)
-    assert book.completed_by == 0, "one has gone further, and its last attempt was at another clock"
-    book.roll_back(2)
-    for partition in (0, 1):
-        do(partition, 3)
-    assert book.completed_by == 3
-
 
 # -- the agent ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,233 @@
+"""What follows from a change of the job, its nodes, or its tasks: the actions that several events share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from psengine.controller.model_saving import Saving
+from psengine.controller.state import ControllerState
+from psengine.controller.status import summary
+from psengine.membership.node_record import NodeRecord
+from psengine.protocol.instructions import GatherModel, Instruction
+from psengine.telemetry.formatting import format_ranges
+
+#: What a driver has to do that has nothing more to dispatch.
+_TO_END = "a driver ends the job with `finish`"
+
+
+class Consequences(ControllerState):
+    """Actions on the state of a job; each returns instructions."""
+
+    def _maps(self) -> list[Instruction]:
+        return [self.shards.update_for(node) for node in self.members.nodes.values() if not node.gone]
+
+    def _end_at(self, clock: int) -> None:
+        """Begin no clock after `clock`; the first clock is always completed, since without one there is no model."""
+        self.stopping.end_at(max(1, clock))
+
+    def _end_without_model(self, now_s: float) -> bool:
+        """End a job whose stop was requested if there is nothing to save; return whether that is so."""
+        left = self._begun or self._recovery.restored is not None or self.checkpoints.under_way is not None
+        if left or self.stopping.stop_reason is None:
+            return False
+        self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
+        return True
+
+    def _fail(self, reason: str) -> list[Instruction]:
+        self.state, self.reason = "failed", reason
+        return []
+
+    def _end(self, result: dict[str, object], reason: str = "") -> None:
+        """End with `result`; its `stopped`, which the manifest also holds, decides between stopped and finished."""
+        stopped = result.get("stopped")
+        self.result, self.lost_micro_tasks = result, 0
+        self.members.settle(lambda name: False)  # nothing is served from now on
+        self.state, self.reason = ("finished", reason) if stopped is None else ("stopped", str(stopped))
+
+    def _gather(self, now_s: float) -> list[Instruction]:
+        assert self.book is not None
+        assert self.config is not None
+        self.state, self.reason = "running", "saving the model"
+        self._saving = Saving(
+            GatherModel(self.config, self.book.common, self.shards.owners, summary(self, now_s), self.book.effects)
+        )
+        return [self._saving.instruction]
+
+    def _keep(self, now_s: float) -> list[Instruction]:
+        """Return the instruction for a checkpoint, if one is due."""
+        if not self.training or self.shards.opening or self._saving is not None:
+            return []
+        return self._recovery.keep(now_s, lambda clock: summary(self, now_s, clock))
+
+    def _begin(self, now_s: float) -> list[Instruction]:
+        """Open the shards when enough nodes are present; wait for nodes that still load, up to `start_patience_s`.
+
+        After a loss the complete reliable tier is not waited for.
+        """
+        if self.config is None or self.asked_s is None or self._begun or self.shards.opening:
+            return []
+        again = self.progress.started_s is not None
+        if self.stopping.ending and self._recovery.restored is None and self.checkpoints.under_way is not None:
+            return []  # that checkpoint is about to become the model to save
+        if self.members.cannot_serve and not again:
+            return self._fail(f"too few nodes can serve: {self.members.quarantined}")
+        patient = now_s - self.asked_s < self.config.start_patience_s
+        servers = self.members.servers(patient, few=again and not patient)
+        if not servers:
+            return []
+        self.reason = "opening the shards"
+        return self.tiers.open(self.config, servers, self._recovery.restored)
+
+    def _continue_without_quarantined(self, now_s: float) -> list[Instruction]:
+        """Continue without the quarantined nodes; fail when there are no others and none is awaited."""
+        if self.members.cannot_load:
+            return self._fail(f"no node can load: {self.members.quarantined}")
+        if not self._begun and not self.members.in_state("joining", "ready"):
+            self.reason = f"waiting for a node that can load ({self.members.quarantined})"
+        return self._go_on(now_s)
+
+    def _answer_notices(self, now_s: float) -> list[Instruction]:
+        """Return what follows from the notices received, all of them together, when no more are waited for."""
+        complete = self.leaving.notices.done(now_s)
+        plan = self._place() if complete else []  # before any of them ends, so that its partitions go to their heirs
+        return plan + self._go_on(now_s) if self._end_work(now_s) or complete else []
+
+    def _end_work(self, now_s: float) -> bool:
+        """End the work of leaving nodes whose time has come; return whether there are any."""
+        if self.book is None or not self.leaving.end_work(self.book, now_s):
+            return False
+        if self._begun:
+            self.members.take_over()
+        self.members.settle(self._busy)
+        return True
+
+    def _adapt(self, now_s: float) -> list[Instruction]:
+        """Move shards and replicas to where they should be; not while the model is gathered."""
+        if not self._begun or self._saving is not None or self.config is None or self.book is None:
+            return []
+        last = self.stopping.last_clock
+        over = last is not None and self.book.common >= last  # gathered from leaving nodes, the model might be lost
+        stay = self.leaving.notices.under_way and not over  # the next notice may be for a node that shards would go to
+        if not self.members.in_state("leaving", "draining"):
+            stay = self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining")))
+        serving_on = frozenset() if over else self.leaving.serving_on(self.book, now_s)
+        return self.tiers.adapt(self.config, self.members, self.book.common, now_s, serving_on, stay)
+
+    def _busy(self, name: str) -> bool:
+        return self.tiers.holds(name) or (self.book is not None and self.book.running_on(name) > 0)
+
+    def _go_on(self, now_s: float) -> list[Instruction]:
+        """Return what follows from a change of the nodes."""
+        if self._begun and self.leaving.notices.under_way:  # nodes that get a notice next must not start to load
+            self.members.switch()
+            plan: list[Instruction] = []
+        else:
+            plan = self._place()
+        return plan + self._begin(now_s) + self._adapt(now_s) + self._dispatch(now_s)
+
+    def _place(self) -> list[Instruction]:
+        """Choose the stage for the present nodes, and which node works on what in it."""
+        if self.config is not None and self._begun:
+            self.tiers.choose_stage(self.config, self.members)
+        return self._replan()
+
+    def _replan(self) -> list[Instruction]:
+        """Bring the placement in line with the nodes; during a rollback no node is instructed to load.
+
+        More nodes may be lost along with the first: loads planned for one loss at a time are wasted after the next.
+        """
+        if self._begun and self.shards.opening:
+            self.members.take_over()
+            return []
+        return self.members.replan(self._begun)
+
+    def _recover(self, reason: str, now_s: float) -> list[Instruction]:
+        """Roll back to the last common clock of which every shard is available."""
+        assert self.config is not None
+        if self.progress.started_s is None:  # nothing was done yet
+            self.tiers.abandon(self.members)
+            return self._go_on(now_s)
+        self.tiers.choose_stage(self.config, self.members)
+        instructions = self._recovery.roll_back_to_replicas(reason) if self._begun else None
+        if instructions is None:
+            return self._roll_back_to_checkpoint(reason, now_s)
+        self._after_rollback()
+        return instructions + self._replan()
+
+    def _roll_back_to_checkpoint(self, reason: str, now_s: float) -> list[Instruction]:
+        """Roll back to the last checkpoint, or to the beginning, as soon as a node can serve."""
+        self._recovery.roll_back_to_checkpoint(reason)
+        self._begun, self.asked_s = False, now_s
+        self._after_rollback()
+        self.state = "waiting"
+        return [] if self._end_without_model(now_s) else self._go_on(now_s)
+
+    def _after_rollback(self) -> None:
+        if self._late_stop is not None and self.book is not None:
+            self.stopping.stop_reason = self._late_stop
+            self._end_at(self.book.common)
+        self.stopping.roll_back()
+        if self.stopping.ending and self.book is not None:
+            self._end_at(self.book.common)  # a job that is to end does not repeat the lost clocks
+        self._saving, self.reason = None, self.rollbacks[-1][1]
+        self.members.settle(self._busy)
+
+    def _advance(self, now_s: float) -> bool:
+        """Commit the groups that are complete, and inform the driver; return whether there are any."""
+        book, driver = self.book, self.driver
+        if book is None or driver is None:
+            return False
+        before = book.common
+        while book.commit_next():
+            if book.common in driver.evaluations:
+                self.history.evaluating.request(book.common)
+            self.progress.close([book.common], now_s, self.stage)
+            driver.committed(book.common)
+        if driver.end is not None:
+            group, reason = driver.end
+            self.stopping.converge_at(group if group > book.common else book.last_begun, reason)
+        elif book.common > before and (reason := self.stopping.reached(self.progress.losses)):
+            self.stopping.converge_at(max(1, book.last_begun), reason)
+        replicated = self.tiers.backups.oldest_clock
+        driver.forget_before(book.common if replicated is None else min(replicated, book.common))
+        return book.common > before
+
+    def _dispatch(self, now_s: float) -> list[Instruction]:
+        """Dispatch the tasks that may run. At the end: gather the model."""
+        book, driver, dispatcher, limits = self.book, self.driver, self._dispatcher, self.stopping
+        if not self._begun or book is None or self._saving is not None or self.shards.opening:
+            return []
+        assert driver is not None
+        assert dispatcher is not None
+        ready = {node.name: node for node in self.leaving.may_begin(now_s)}
+        if driver.absent:
+            self._return_executors(ready)
+        working = bool(ready) or bool(book.running)
+        if limits.ending and not working:  # no node is left to complete the clock under way
+            if not book.common and limits.stop_reason is not None:
+                self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
+                return []
+            self._end_at(book.common)
+        if limits.last_clock is not None and book.common >= limits.last_clock:
+            instructions = self._adapt(now_s)  # move the shards of leaving nodes
+            return instructions if self.shards.moving else instructions + self._gather(now_s)
+        if book.idle and not driver.absent:
+            return self._fail(f"the driver dispatched nothing more, or left group {book.sealed + 1} open: {_TO_END}")
+        self.state = "running" if working and not book.idle else "waiting"
+        if not working:
+            quarantined = self.members.quarantined and f" ({self.members.quarantined})"
+            self.reason = f"no node is left to work{quarantined}; training continues when one joins"
+        elif book.idle:
+            self.reason = f"the driver waits for executors {format_ranges(driver.absent)}, whose nodes were lost"
+        else:
+            self.reason = self.progress.trouble
+        return [
+            *dispatcher.orders(self.members.placement, ready, limits.limit, self.shards.version, self.shards.generation)
+        ]
+
+    def _return_executors(self, ready: Mapping[str, NodeRecord]) -> None:
+        """Report to the driver the executors it does without whose input a working node has loaded."""
+        assert self.driver is not None
+        owner = self.members.placement.owner
+        back = [e for e in self.driver.absent if (name := owner[e]) is not None and name in ready]
+        self.driver.returned([e for e in back if e in ready[owner[e] or ""].holds])

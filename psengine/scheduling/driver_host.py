@@ -1,0 +1,299 @@
+"""The driver of a job in the controller: its calls, its snapshots, and how it is rolled back.
+
+A cut is the state of the driver after the call in which a group was sealed, with the tasks that it had dispatched for
+later groups. Up to then it has heard only of tasks of this and earlier groups, since a task goes into the open group.
+To roll back to a group, a new driver is restored from the cut of that group, and the calls since are repeated without
+those that tell of later groups: their effects are gone.
+
+A driver with `resume` (see `Resumes`) needs no cuts: its state follows from the last committed group.
+
+Source: Litz (2017), sections 3.1 and 3.2 (dispatch and inform; consistent checkpoints with the state of the driver).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from psengine.drivers.interface import Dispatcher, Done, Driver, Task
+from psengine.protocol.checkpoint import Checkpoint
+from psengine.rpc.pickled_text import from_text, to_text
+from psengine.scheduling.micro_tasks import MicroTaskTable
+
+
+class DriverFailed(Exception):
+    """A driver raised, or did what a driver must not do; the cause is the error."""
+
+
+@runtime_checkable
+class Resumes(Protocol):
+    """A driver whose state follows from the number of executors and the last committed group; it does without none."""
+
+    def resume(self, to: Dispatcher, executors: int, group: int) -> None:
+        """Dispatch what may run when `group` is committed, and nothing later is under way."""
+        ...
+
+
+#: What a driver did: a task that it dispatched, or the group that it sealed, with the members if it named them.
+_Step = Task | tuple[int, tuple[int, ...] | None]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of the driver that is repeated after a rollback; `group` 0: whatever the group."""
+
+    method: str
+    argument: Any
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """The driver when a group was sealed.
+
+    Attributes
+    ----------
+    state : str
+        Its snapshot, as `to_text` returns it.
+    calls : int
+        Number of calls that it includes, since the beginning.
+    absent : frozenset of int
+        Executors that it does without.
+    later : tuple
+        What it had dispatched and sealed for later groups, in order: tasks, and (group, members) of a seal.
+    """
+
+    state: str
+    calls: int
+    absent: frozenset[int]
+    later: tuple[_Step, ...]
+
+
+class DriverHost:
+    """The driver of one job, which dispatches into `book`.
+
+    Parameters
+    ----------
+    make : callable
+        Makes a new driver.
+
+    Attributes
+    ----------
+    absent : set of int
+        Executors that the driver does without.
+    evaluations : set of int
+        Groups that the driver wants evaluated, and that are not committed.
+    end : (int, str) or None
+        The last group of the job and the reason, once the driver has decided.
+    """
+
+    def __init__(self, make: Callable[[], Driver], book: MicroTaskTable, seed: int) -> None:
+        self._make, self._book, self._seed = make, book, seed
+        self.absent: set[int] = set()
+        self.evaluations: set[int] = set()
+        self.end: tuple[int, str] | None = None
+        self._driver: Driver | None = None
+        self._resumes = False
+        self._calls: list[_Call] = []
+        #: Number of calls that were dropped from the beginning of `_calls`.
+        self._dropped = 0
+        self._cuts: dict[int, _Cut] = {}
+        #: {committed group: number of tasks in the groups up to it}, of a driver that needs cuts.
+        self._effects: dict[int, int] = {}
+        #: What the call under way has dispatched and sealed, in order.
+        self._done: list[_Step] = []
+
+    # -- of the driver --------------------------------------------------------------------------------------------
+
+    def dispatch(self, task: Task) -> None:
+        """Append a task to the queue of its executor."""
+        if task.executor in self.absent:
+            raise ValueError(f"executor {task.executor} has vanished, and the driver does without it")
+        self._book.enqueue(task)
+        self._done.append(task)
+
+    def seal(self, group: int, members: Collection[int] | None = None) -> None:
+        """Close the open group."""
+        if not self._book.seal(group, members):
+            raise ValueError(f"group {group} was sealed without tasks")
+        self._done.append((group, None if members is None else tuple(members)))
+
+    def evaluate(self, group: int) -> None:
+        """Evaluate the model of a group that is not committed."""
+        if group <= self._book.common:
+            raise ValueError(f"group {group} is committed already: it cannot be evaluated any more")
+        self.evaluations.add(group)
+
+    def finish(self, group: int, reason: str = "") -> None:
+        """End the job with the model of `group`."""
+        self.end = group, reason
+
+    # -- of the controller ----------------------------------------------------------------------------------------
+
+    def resume(self, checkpoint: Checkpoint | None) -> None:
+        """Begin anew with a checkpoint, or at the beginning; executors that are absent now stay so."""
+        if checkpoint is None:
+            self.roll_back(0)
+        elif "driver" not in checkpoint.summary:
+            self.roll_back(checkpoint.clock)
+        else:
+            absent, group, n_partitions = set(self.absent), checkpoint.clock, self._book.n_partitions
+            cut: _Cut = self._run(lambda: from_text(checkpoint.summary["driver"]))
+            self._book.roll_back(group, checkpoint.effects(n_partitions))
+            self._calls, self._dropped, self._cuts = [], 0, {group: cut}
+            self._effects = {group: checkpoint.effects(n_partitions)}
+            self._restore(cut)
+            self.vanished(absent - self.absent)
+
+    def completed(self, dones: Sequence[Done]) -> None:
+        """Report completed tasks to the driver."""
+        if self._resumes:  # nothing to keep of each
+            self._run(lambda: self._inform(dones))
+            return
+        for done in dones:
+            self._call(_Call("completed", done, done.task.group))
+
+    def _inform(self, dones: Sequence[Done]) -> None:
+        for done in dones:
+            self._present.completed(self, done)
+
+    def committed(self, group: int) -> None:
+        """Report to the driver that a group is committed."""
+        self.evaluations.discard(group)
+        if not self._resumes:
+            self._effects[group] = self._book.effects
+        self._call(_Call("committed", group, group))
+
+    def effects_at(self, group: int) -> int:
+        """Return the number of tasks in the groups up to `group`, which is committed and not forgotten."""
+        return self._effects.get(group, group * self._book.n_partitions)
+
+    def vanished(self, executors: Collection[int]) -> None:
+        """Report executors whose nodes were lost; their tasks are withdrawn if the driver does without them."""
+        if lost := tuple(sorted(set(executors) - self.absent)):
+            self._call(_Call("vanished", lost))
+
+    def returned(self, executors: Collection[int]) -> None:
+        """Report that executors have a node again which the driver did without."""
+        if back := tuple(sorted(set(executors) & self.absent)):
+            self._call(_Call("returned", back))
+
+    def next_is_certain(self, executor: int, group: int) -> bool:
+        """Return whether the executor's next task is one of `group`, without arguments, that reads the one before."""
+        driver = self._present
+        return bool(self._run(lambda: driver.next_task(executor)) == Task(executor, group))
+
+    def forget_before(self, group: int) -> None:
+        """Forget what only a rollback to a group before `group` needs."""
+        if not self._cuts or group not in self._cuts:
+            return
+        self._cuts = {number: cut for number, cut in self._cuts.items() if number >= group}
+        self._effects = {number: effects for number, effects in self._effects.items() if number >= group}
+        needed = min(cut.calls for cut in self._cuts.values())
+        del self._calls[: needed - self._dropped]
+        self._dropped = needed
+
+    def roll_back(self, group: int) -> None:
+        """Roll the tasks and the driver back to a committed group, whose cut is known, or to the beginning."""
+        absent, calls, cut = set(self.absent), self._calls, self._cuts.get(group)
+        self._book.roll_back(group, self.effects_at(group))
+        if group == 0 or self._resumes or self._driver is None:
+            self._calls, self._dropped, self._cuts, self._effects = [], 0, {}, {}
+            self._start()
+            self.vanished(absent)
+            return
+        assert cut is not None, f"no cut of group {group}"
+        self._calls, later = calls[: cut.calls - self._dropped], calls[cut.calls - self._dropped :]
+        self._cuts = {number: cut for number, cut in self._cuts.items() if number <= group}
+        self._effects = {number: effects for number, effects in self._effects.items() if number <= group}
+        self._restore(cut)
+        for call in later:
+            if call.group <= group:
+                self._call(call)
+
+    def record(self, group: int) -> dict[str, Any]:
+        """Return what a checkpoint of a committed group, whose cut is known, must hold of the driver; JSON-able."""
+        if self._resumes:
+            return {}
+        copy = DriverHost(self._make, MicroTaskTable(self._book.n_partitions), self._seed)
+        copy._driver, copy.absent, copy._effects = self._driver, set(self.absent), dict(self._effects)
+        copy._calls, copy._dropped, copy._cuts = list(self._calls), self._dropped, dict(self._cuts)
+        copy.roll_back(group)
+        tasks, later = copy._book.queued(), list[_Step]()
+        for number in range(group + 1, copy._book.sealed + 2):
+            later += [task for task in tasks if task.group == number]
+            later += [(number, None)] if number <= copy._book.sealed else []
+        cut = _Cut(copy._snapshot(), 0, frozenset(copy.absent), tuple(later))
+        return {"effects": self.effects_at(group), "driver": to_text(cut)}
+
+    @property
+    def _present(self) -> Driver:
+        assert self._driver is not None, "the driver was not started"
+        return self._driver
+
+    def _start(self) -> None:
+        self._begin()
+        driver = self._present
+        if isinstance(driver, Resumes):
+            self._run(lambda: driver.resume(self, self._book.n_partitions, self._book.common))
+        elif self._book.common:
+            raise DriverFailed("the checkpoint holds no state of a driver: it was written by another application")
+        else:
+            self._done = []
+            self._run(lambda: driver.start(self, self._book.n_partitions, self._seed))
+            self._cut()
+
+    def _begin(self) -> None:
+        self._driver = self._run(self._make)
+        self._resumes = isinstance(self._driver, Resumes)
+        self.absent, self.end = set(), None
+        self.evaluations = set()
+
+    def _restore(self, cut: _Cut) -> None:
+        self._begin()
+        driver = self._present
+        self.absent = set(cut.absent)
+        self._run(lambda: driver.restore(from_text(cut.state)))
+        for step in cut.later:
+            if isinstance(step, Task):
+                self._book.enqueue(step)
+            else:
+                self._book.seal(*step)
+
+    def _call(self, call: _Call) -> None:
+        """Call the driver, and keep what a rollback needs of that."""
+        driver, self._done = self._present, []
+        if call.method == "returned":
+            self.absent -= set(call.argument)
+        answer = self._run(lambda: getattr(driver, call.method)(self, call.argument))
+        if call.method == "vanished" and answer:
+            self.absent |= set(call.argument)
+            for executor in call.argument:
+                self._book.withdraw(executor)
+        if self._resumes:
+            if self.absent:
+                raise DriverFailed("a driver that has `resume` cannot do without executors")
+            return
+        self._calls.append(call)
+        self._cut()
+
+    def _cut(self) -> None:
+        """Keep a cut of each group that the last call has sealed."""
+        sealed = [(index, step[0]) for index, step in enumerate(self._done) if not isinstance(step, Task)]
+        if sealed:
+            state = self._snapshot()
+            calls, absent = self._dropped + len(self._calls), frozenset(self.absent)
+            for index, group in sealed:
+                self._cuts[group] = _Cut(state, calls, absent, tuple(self._done[index + 1 :]))
+        self._done = []
+
+    def _snapshot(self) -> str:
+        driver = self._present
+        return str(self._run(lambda: to_text(driver.snapshot())))
+
+    def _run(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except Exception as error:
+            raise DriverFailed from error

@@ -1,0 +1,161 @@
+"""The table of tasks: what may run, which attempt counts, what is committed."""
+
+import pytest
+
+from psengine.drivers.interface import Task
+from psengine.scheduling.micro_tasks import MicroTaskTable, lost_effects
+from tests.support.task_tables import complete, ssp_table
+
+
+def ready(table: MicroTaskTable, limit: int | None = None) -> list[tuple[int, int]]:
+    return [(task.executor, task.group) for task, _ in table.ready(limit)]
+
+
+def sealed(table: MicroTaskTable, executors: tuple[int, ...], read: str = "group") -> None:
+    """Dispatch a task to each of these executors in the open group, and seal it."""
+    group = table.sealed + 1
+    for executor in executors:
+        table.enqueue(Task(executor, group, read=read))  # type: ignore[arg-type]
+    table.seal(group)
+
+
+def done(table: MicroTaskTable, executor: int, node: str = "n") -> None:
+    key = table.start(executor, node)
+    assert table.complete(executor, table.running[executor].clock, key.attempt)
+
+
+def test_ssp_is_bulk_synchronous_without_staleness_and_bounded_with() -> None:
+    table, host = ssp_table(3)
+    assert ready(table) == [(0, 1), (1, 1), (2, 1)]
+    for executor in (0, 1, 2):
+        table.start(executor, "n")
+    complete(table, host, [0, 1])
+    assert ready(table) == []
+    complete(table, host, [2])
+    assert ready(table) == [(0, 2), (1, 2), (2, 2)]
+    assert ready(table, limit=1) == []
+    stale, host = ssp_table(2, staleness=2)
+    for _ in range(3):
+        stale.start(0, "n")
+        complete(stale, host, [0])
+    assert ready(stale) == [(1, 1)]
+    assert (stale.common, stale.completions, stale.effects) == (0, 3, 0)
+
+
+def test_only_the_latest_attempt_completes() -> None:
+    table, _host = ssp_table(2, staleness=1)
+    assert table.start(0, "a").attempt == 1
+    assert table.give_up("a") == [0]
+    assert not table.complete(0, 1, 1)  # given up: it is done again
+    assert table.start(0, "b").attempt == 2
+    assert not table.complete(0, 1, 1)
+    assert table.complete(0, 1, 2)
+    assert not table.complete(0, 1, 2)
+    assert (table.repeated, table.completions, table.ignored, table.common) == (1, 1, 3, 0)
+    assert table.start(0, "b").attempt == 1
+
+
+def test_the_attempt_of_a_group_is_known_if_it_is_one_and_all_have_it() -> None:
+    table, host = ssp_table(2, staleness=1)
+    assert table.completed_by == 0  # who wrote the beginning is not known
+
+    def do(partition: int, tries: int = 1) -> None:
+        for _ in range(tries):
+            table.give_up("n")
+            table.start(partition, "n")
+        complete(table, host, [partition])
+
+    do(0)
+    assert table.completed_by == 0
+    do(1)
+    assert table.completed_by == 1
+    do(0, tries=2)
+    do(1)
+    assert table.completed_by == 0
+    do(0)
+    do(1)
+    assert table.completed_by == 1
+    do(0)
+    assert table.completed_by == 0, "one has gone further, and its last attempt was at another clock"
+    host.roll_back(2)
+    do(0)
+    do(1)
+    assert table.completed_by == 3
+
+
+def test_a_group_of_some_executors_is_committed_when_they_are_done() -> None:
+    table = MicroTaskTable(3)
+    sealed(table, (0, 2))
+    sealed(table, (1,))
+    assert ready(table) == [(0, 1), (2, 1)], "a task that reads the group before waits for it"
+    done(table, 0)
+    assert not table.commit_next()
+    done(table, 2)
+    assert table.commit_next()
+    assert (table.common, table.effects, table.completed_by) == (1, 2, 0)
+    assert ready(table) == [(1, 2)]
+
+
+def test_tasks_that_read_what_is_there_wait_for_no_group() -> None:
+    table = MicroTaskTable(3)
+    sealed(table, (0, 2))
+    sealed(table, (1,), read="parent")
+    assert ready(table) == [(0, 1), (1, 2), (2, 1)]
+    done(table, 1)
+    assert (table.last_begun, table.common) == (2, 0)
+    assert not table.commit_next(), "groups are committed in order"
+
+
+def test_a_withdrawn_task_that_was_sent_is_replaced_and_one_that_was_not_is_dropped() -> None:
+    table = MicroTaskTable(3)
+    sealed(table, (0, 1, 2))
+    table.start(0, "lost")
+    done(table, 2)
+    table.give_up("lost")
+    table.withdraw(0)
+    table.withdraw(1)
+    ((task, withdrawn),) = table.ready(None)
+    assert (task.executor, withdrawn) == (0, True)
+    key = table.start(0, "n")
+    assert (key.attempt, key.withdrawn) == (2, True), "it takes the place of what the lost node may have sent"
+    running = table.complete(0, 1, 2)
+    assert running is not None
+    assert running.withdrawn
+    assert table.commit_next()
+    assert table.effects == 2, "executor 1 left no effect"
+
+
+@pytest.mark.parametrize(
+    ("task", "line"),
+    [
+        (Task(3, 1), "there is no executor 3: they are 0 to 2"),
+        (Task(0, 1), "executor 0 has two tasks in group 1"),
+        (Task(1, 2), "a task of group 2 was dispatched: group 1 is open"),
+    ],
+)
+def test_what_a_driver_must_not_dispatch(task: Task, line: str) -> None:
+    table = MicroTaskTable(3)
+    table.enqueue(Task(0, 1))
+    with pytest.raises(ValueError, match=line):
+        table.enqueue(task)
+
+
+def test_what_a_driver_must_not_seal() -> None:
+    table = MicroTaskTable(3)
+    table.enqueue(Task(0, 1))
+    table.enqueue(Task(1, 1))
+    done(table, 0)
+    for group, members, line in [
+        (2, None, "group 1 is open"),
+        (1, (0, 2), "no task in it"),
+        (1, (1,), "without executor 0, whose task is completed"),
+    ]:
+        with pytest.raises(ValueError, match=line):
+            table.seal(group, members)
+    assert table.seal(1, (0,)) == 1
+    assert table.commit_next()
+
+
+def test_lost_effects_are_counted_on_the_worst_shard() -> None:
+    assert lost_effects((12, 11, 12), 12) == 1
+    assert lost_effects((12, 12), 12) == 0
