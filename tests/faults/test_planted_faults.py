@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.e2e]
 CLOCKS = 30
 REASONS = {
     "handle": r"a fault in the controller \(BatchDone\): KeyError: 'planted'",
-    "driver": r"a fault in the controller \(\w+\): KeyError: 'planted'",
+    "driver": r"the driver failed: KeyError: 'planted'",
     "run": r"partition \d, clock \d+, on node \w+: KeyError: 'planted'",
     "server": r"partition \d, clock \d+, on node \w+: KeyError: 'planted'",
 }

@@ -71,7 +71,7 @@ def hold(cuts: Cuts) -> None:
 #: {name: module, class and method that raises}
 PLACES = {
     "handle": ("psengine.controller.controller", "Controller", "_on_batch_done"),
-    "driver": ("psengine.scheduling.ssp_driver", "SspDriver", "ready"),
+    "driver": ("psengine.drivers.ssp", "Ssp", "committed"),
     "run": ("psengine.apps.mlr", "MultinomialLogisticRegression", "run"),
     "server": ("psengine.server.shard_server", "ShardServer", "push"),
 }
