@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from distributed.scheduler import heartbeat_interval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.membership.failure_detector import SILENCE_S, FailureDetector, silence_timeout_s
+from psengine.membership.failure_detector import (
+    SILENCE_S,
+    FailureDetector,
+    heartbeat_interval_s,
+    silence_timeout_s,
+)
 
 TICK_S = 0.25
 
@@ -42,3 +48,19 @@ def test_a_node_at_work_is_given_as_long_as_its_kernels_may_take() -> None:
     assert silence_timeout_s(True, 0.1) == SILENCE_S
     assert silence_timeout_s(True, 20.0) == 60.0
     assert silence_timeout_s(True, None) == 3 * SILENCE_S
+
+
+def test_the_interval_of_heartbeats_is_that_of_the_scheduler() -> None:
+    sizes = range(5000)
+    assert [heartbeat_interval_s(n) for n in sizes] == [heartbeat_interval(n) for n in sizes]
+
+
+def test_among_a_thousand_nodes_none_is_lost_before_four_heartbeats_are_missing() -> None:
+    """Each beats every 6.1 s there: ten seconds of silence are two heartbeats that came late."""
+    heartbeats, others = FailureDetector(), dict.fromkeys(map(str, range(1023)), 0.0)
+    interval_s = heartbeat_interval_s(1024)
+    found: set[str] = set()
+    for second in range(round(4 * interval_s) + 2):
+        assert not found, f"lost after {second - 1} s"
+        found = set(heartbeats.look(dict.fromkeys(others, float(second)) | {"a": 0.5}, second, lambda address: 10.0))
+    assert found == {"a"}

@@ -474,9 +474,9 @@ def test_a_node_that_says_nothing_is_done_without_and_one_that_beats_is_not() ->
         for name, address in (("r", NODE), ("t", OTHER)):
             shell._on_joined(name, address, "reliable", 1)
             scheduler.workers[address] = SimpleNamespace(last_seen=0.0, extra={})
-        shell._failure_detector.look(
-            {NODE: 0.0, OTHER: 0.0}, asyncio.get_running_loop().time() - 5.0, lambda address: 1.0
-        )
+        for ago_s in (5.0, 4.0, 3.0, 2.0):
+            looked_s = asyncio.get_running_loop().time() - ago_s
+            shell._failure_detector.look({NODE: 0.0, OTHER: 0.0}, looked_s, lambda address: 1.0)
         shell.controller.silence_timeout_s = lambda address: 0.5  # type: ignore[method-assign]
         scheduler.workers[NODE].last_seen = 1.0
         await shell._exclude_failed()
