@@ -28,22 +28,41 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from psengine.apps.base import App, Work
-    from psengine.config import JobConfig, JobError, TableSpec
+    from psengine.config import Adam, Add, JobConfig, JobError, Momentum, Sgd, TableSpec
     from psengine.drivers.interface import Dispatcher, Done, Driver, Task
     from psengine.drivers.ssp import Ssp
 
-__all__ = ["App", "Dispatcher", "Done", "Driver", "JobConfig", "JobError", "Ssp", "TableSpec", "Task", "Work"]
+__all__ = [
+    "Adam",
+    "Add",
+    "App",
+    "Dispatcher",
+    "Done",
+    "Driver",
+    "JobConfig",
+    "JobError",
+    "Momentum",
+    "Sgd",
+    "Ssp",
+    "TableSpec",
+    "Task",
+    "Work",
+]
 
 #: {public name: its module}. Modules are imported on first use: a node sets the thread counts of NumPy's libraries
 #: before NumPy is imported.
 _MODULES = MappingProxyType(
     {
+        "Adam": "psengine.config",
+        "Add": "psengine.config",
         "App": "psengine.apps.base",
         "Dispatcher": "psengine.drivers.interface",
         "Done": "psengine.drivers.interface",
         "Driver": "psengine.drivers.interface",
         "JobConfig": "psengine.config",
         "JobError": "psengine.config",
+        "Momentum": "psengine.config",
+        "Sgd": "psengine.config",
         "Ssp": "psengine.drivers.ssp",
         "TableSpec": "psengine.config",
         "Task": "psengine.drivers.interface",

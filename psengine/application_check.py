@@ -24,6 +24,7 @@ from psengine.single_process import advance
 from psengine.tables.row_sets import RowBlock, RowSet, first_shared, read_only
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
+from psengine.tables.update_rules import begin_memory, without_memory
 from psengine.worker.batch_io import as_delta, wants
 
 #: Number of clocks that are run; the second one reads what the first one has changed.
@@ -143,7 +144,7 @@ class _Check:
             rows = {table.name: sharding.rows(shard, table) for table in tables}
             call = f"initial, shard {shard}"
             shards.append(self._guarded(call, partial(self._repeated, call, partial(self._shard, shard, rows))))
-        return None if any(values is None for values in shards) else sharding.join(shards)
+        return None if any(values is None for values in shards) else begin_memory(tables, sharding.join(shards))
 
     def _shard(self, shard: int, rows: Mapping[str, tuple[int, int]]) -> Arrays:
         arrays = initial_arrays(self._app, self._seed, shard, rows)
@@ -180,7 +181,7 @@ class _Check:
             update = self._guarded(call, partial(self._micro_task, call, data[n], clock, wanted[n], state))
             if update is not None:
                 updates[n] = update
-        return advance(state, [updates[n] for n in partitions]) if len(updates) == len(data) else None
+        return advance(self._tables, state, [updates[n] for n in partitions]) if len(updates) == len(data) else None
 
     def _rows(self, partition: int, clock: int, data: Any) -> dict[str, RowSet]:
         before = digest(data)
@@ -208,7 +209,8 @@ class _Check:
                     break
 
     def _micro_task(self, call: str, data: Any, clock: int, wanted: Mapping[str, RowSet], state: Arrays) -> Delta:
-        params = {name: RowBlock(None, read_only(array)).of(wanted.get(name)) for name, array in state.items()}
+        full = without_memory(self._tables, state)
+        params = {name: RowBlock(None, read_only(array)).of(wanted.get(name)) for name, array in full.items()}
         before, tables = digest(data), {name: digest(array) for name, array in params.items()}
         try:
             work = self._repeated(call, lambda: self._work(data, params, clock))
@@ -272,7 +274,7 @@ class _Check:
         heldout: Mapping[str, NDArray[Any]],
         method: Callable[[Mapping[str, NDArray[Any]], Mapping[str, NDArray[Any]]], Any],
     ) -> Any:
-        params = {name: read_only(array) for name, array in state.items()}
+        params = {name: read_only(array) for name, array in without_memory(self._tables, state).items()}
         before = digest(params), digest(heldout)
         found = self._repeated(call, lambda: method(params, heldout))
         if (digest(params), digest(heldout)) != before:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -50,11 +51,71 @@ class Until:
 
 
 @dataclass(frozen=True)
+class Add:
+    """Update rule: the table plus the summed updates."""
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """Update rule: gradient descent. The updates are gradients; the table minus `step` times their sum."""
+
+    step: float
+
+    def __post_init__(self) -> None:
+        _check_range("Sgd", "step", self.step, 0.0, math.inf)
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """Update rule: gradient descent with momentum.
+
+    The velocity becomes `momentum` times itself plus the summed gradients, and the table loses `step` times it.
+    """
+
+    step: float
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        _check_range("Momentum", "step", self.step, 0.0, math.inf)
+        _check_range("Momentum", "momentum", self.momentum, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Update rule: Adam, on the summed gradients.
+
+    Source: Kingma and Ba (ICLR 2015), Algorithm 1.
+    """
+
+    step: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        _check_range("Adam", "step", self.step, 0.0, math.inf)
+        _check_range("Adam", "beta1", self.beta1, 0.0, 1.0)
+        _check_range("Adam", "beta2", self.beta2, 0.0, 1.0)
+        _check_range("Adam", "epsilon", self.epsilon, 0.0, math.inf)
+
+
+#: What a server does with the sum of a clock's updates of a table, once, when the clock is committed.
+UpdateRule = Add | Sgd | Momentum | Adam
+
+
+def _check_range(rule: str, name: str, value: float, low: float, end: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < end:
+        upper = f" and below {end:g}" if end < math.inf else ""
+        raise JobError(f"{rule}: {name} is {value!r}; want a number from {low:g} on{upper}")
+
+
+@dataclass(frozen=True)
 class TableSpec:
     """A named table of rows, the unit of Litz's and AgileML's storage.
 
     `dtype` is a NumPy name; rows are contiguous in memory. `own`: the table is partition-local, each row is read and
-    written by the micro-tasks of one partition only (Litz: the state of an executor).
+    written by the micro-tasks of one partition only (Litz: the state of an executor). `rule`: how the updates of a
+    clock change the table; all but `Add` need a table of floats that is not partition-local.
     """
 
     name: str
@@ -62,6 +123,19 @@ class TableSpec:
     n_cols: int
     dtype: str = "float32"
     own: bool = False
+    rule: UpdateRule = Add()
+
+    def __post_init__(self) -> None:
+        """Raise `JobError` if the table cannot have its rule."""
+        if isinstance(self.rule, Add):
+            return
+        rule = type(self.rule).__name__
+        if not isinstance(self.rule, Sgd | Momentum | Adam):
+            raise JobError(f"table {self.name!r}: rule is {self.rule!r}; want Add(), Sgd(), Momentum() or Adam()")
+        if self.own:
+            raise JobError(f"table {self.name!r}: rule {rule} does not go with own=True; leave out one of them")
+        if self.dtype not in ("float32", "float64"):
+            raise JobError(f"table {self.name!r}: rule {rule} needs dtype float32 or float64, not {self.dtype}")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from psengine.apps.registry import resolve
 from psengine.config import JobConfig, JobError
 from psengine.single_process import initial, train_alone
 from psengine.tables.sharding import Arrays
+from psengine.tables.update_rules import without_memory
 
 #: Facts of prepared data that applications are given; see `infra.datasets.prepare.DataSummary`.
 _FACTS = ("sizes", "scales")
@@ -39,7 +40,7 @@ def train_application(name: str) -> Callable[[Trial], None]:
         tables: Arrays = trial.restore() or initial(app, trial.seed)
         for step in trial.steps():
             tables = train_alone(app, data, tables, step, done=step - 1)
-            trial.report(step, **app.evaluate(tables, heldout))
+            trial.report(step, **app.evaluate(without_memory(app.tables(), tables), heldout))
             trial.save(dict(tables))
 
     return train
@@ -59,7 +60,7 @@ def save_application_model(
     manifest = blobs.manifest(paths.data)
     app_params = application_params({} if manifest is None else manifest.about, params)
     config = JobConfig(sweep_id, name, app_params, blobs.url_of(paths.data))
-    save_model(blobs, config, tables, result)
+    save_model(blobs, config, without_memory(resolve(name, app_params).tables(), tables), result)
     return blobs.url_of(paths.model)
 
 

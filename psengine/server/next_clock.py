@@ -15,21 +15,27 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.config import TableSpec
 from psengine.server.clock_updates import ClockUpdates
 from psengine.tables.incremental_update import Growing
 from psengine.tables.row_sets import RowSet, Runs, Wanted, count, cut
-from psengine.tables.row_updates import added
+from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.sharding import Arrays
 from psengine.tables.tree_sum import Delta, Subtree
+from psengine.tables.update_rules import apply_rule, memory_tables
 
+_NO_RULES: Mapping[str, TableSpec] = MappingProxyType({})
 _NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})
 
 
 class Coming:
     """The tables of a shard as they become with the effects of the clock after `committed`."""
 
-    def __init__(self, committed: Arrays, n_partitions: int) -> None:
+    def __init__(self, committed: Arrays, n_partitions: int, ruled: Mapping[str, TableSpec] = _NO_RULES) -> None:
         self._committed, self._n_partitions = committed, n_partitions
+        #: Tables with an update rule: nothing is written to them before the sum of all updates is known.
+        self._ruled = ruled
+        self._memory = frozenset(memory.name for table in ruled.values() for memory in memory_tables(table))
         self._effects = ClockUpdates()
         #: what was told of updates of which all else is in `_effects`: the rows that are still to come
         self._to_come: dict[Subtree, Runs] = {}
@@ -117,7 +123,7 @@ class Coming:
 
     def read_early(self, tables: Collection[str]) -> None:
         """From now on write what comes to these tables as it comes."""
-        self._early |= frozenset(tables) - self._summed
+        self._early |= frozenset(tables) - self._summed - self._ruled.keys()
 
     def commit(self, effects: ClockUpdates) -> Arrays:
         """Return all tables with these effects, which are those that count."""
@@ -143,8 +149,12 @@ class Coming:
         """Return the tables of these names, or all, with the effects that are known; without rows that are to come."""
         # What is there is not written to again: what was read of it before more came may still be on its way.
         missing = [name for name in self._committed if name not in self._next and (names is None or name in names)]
-        if missing:
+        ruled = [name for name in missing if name in self._ruled]
+        missing = [name for name in missing if name not in self._ruled and name not in self._memory]
+        if missing or ruled:
             room, self._room = self._room, {}
+            for name in ruled:
+                self._next |= self._by_rule(self._ruled[name], room.get(name))
             for name in missing:
                 before = self._committed[name]
                 begun = self._growing.pop(name, None) or self._effects.growing(before, name, room.get(name))
@@ -158,6 +168,15 @@ class Coming:
                 self._early -= rest.keys()
                 self._summed |= rest.keys()
         return self._next
+
+    def _by_rule(self, table: TableSpec, room: NDArray[np.generic] | None) -> Arrays:
+        """Return a table, and the memory of its rule, after the clock; as they are if no update names the table."""
+        if not any(table.name in update for update in self._effects.by_block.values()):
+            names = (table.name, *(memory.name for memory in memory_tables(table)))
+            return {name: self._committed[name] for name in names}
+        total = self._effects.sum(self._n_partitions, (table.name,)).get(table.name)
+        nothing = RowDelta(slice(0, 0), self._committed[table.name][:0])
+        return apply_rule(table, self._committed, nothing if total is None else total, room)
 
     def changes(self) -> set[str]:
         """Return the tables that change and are not worked out already."""

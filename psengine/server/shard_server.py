@@ -301,11 +301,13 @@ class ShardServer:
         exact: bool,
         rows: Mapping[int, Wanted] | None = None,
         until: Mapping[str, int] | None = None,
+        memory: bool = False,
     ) -> dict[str, Any]:
         """Return the rows of the shards named in `epochs`, folded through `committed`.
 
         `rows` are the wanted rows, counted within the shard, by shard and table, None for all of a table; other tables
-        are not returned. Without `rows`, all tables are. `until`: see `ShardStore.read`.
+        are not returned. Without `rows`, all tables are, and with `memory` that of their update rules, too. `until`:
+        see `ShardStore.read`.
 
         `status` is "ok" (with `shards`), "stale-epoch", "stale-read", or "moved" with the present `owners`. A shard
         that was handed over is still read here if that needs no later update.
@@ -323,7 +325,10 @@ class ShardServer:
                 self._make_room(epochs, committed)
                 return {
                     "status": "ok",
-                    "shards": {s: self.stores[s].read(committed, exact, None, until) for s in epochs},
+                    "shards": {
+                        s: self.stores[s].read(committed, exact, None if memory else self.stores[s].readable, until)
+                        for s in epochs
+                    },
                 }
             found = {s: self.stores[s].read(committed, exact, rows[s], until) for s in epochs}
             return {"status": "ok", "shards": {s: _some(tables, rows[s]) for s, tables in found.items()}}
@@ -399,8 +404,11 @@ class ShardServer:
                 woken.set_result(None)
 
     def gather(self, epochs: Mapping[int, int], committed: int) -> dict[str, Any]:
-        """Return the committed rows at `committed` and the number of distinct effects folded in each shard."""
-        answer = self.pull(epochs, committed, exact=True)
+        """Return the committed rows at `committed` and the number of distinct effects folded in each shard.
+
+        The memory of update rules is among the rows: the training goes on from them.
+        """
+        answer = self.pull(epochs, committed, exact=True, memory=True)
         if answer["status"] == "ok":
             answer["folded"] = {shard: self.stores[shard].folded for shard in epochs}
         return answer
@@ -419,7 +427,15 @@ class ShardServer:
                 self.stores[shard].fold(clock)
             if clock not in self.stores[shard].marks:
                 return {"status": "stale-read", "error": f"shard {shard}: clock {clock} is not marked (any more)"}
-        return {"status": "ok", "shards": {shard: self.stores[shard].marks[clock] for shard in epochs}}
+        marked = {shard: self.stores[shard].marks[clock] for shard in epochs}
+        readable = {shard: self.stores[shard].readable for shard in epochs}
+        return {
+            "status": "ok",
+            "shards": {
+                shard: {name: rows for name, rows in arrays.items() if name in readable[shard]}
+                for shard, arrays in marked.items()
+            },
+        }
 
     def _elsewhere(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
         if any(epoch < self.generation for epoch in epochs.values()):

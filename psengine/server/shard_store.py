@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.config import Add
 from psengine.protocol.shard_state import ShardState
 from psengine.server.clock_updates import Answer, ClockUpdates
 from psengine.server.next_clock import Coming, with_update
@@ -22,6 +23,7 @@ from psengine.tables.row_owners import RowOwners
 from psengine.tables.row_sets import Runs, Wanted
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
+from psengine.tables.update_rules import begin_memory, memory_tables
 
 #: Maximum number of marked states.
 _MARKS = 2
@@ -43,7 +45,7 @@ class ShardStore:
     clock, folded : int
         Clock of `arrays`, and the number of effects that they include; 0 at the beginning of a job.
     sharding : Sharding, optional
-        The cut of the tables; without it no table is known to be partition-local.
+        The cut of the tables; without it no table is partition-local, and updates are added to all.
     """
 
     def __init__(
@@ -58,6 +60,13 @@ class ShardStore:
     ) -> None:
         self.shard = shard
         self.epoch = epoch
+        tables = () if sharding is None else sharding.tables
+        #: Tables with an update rule: no pending update is visible in them.
+        self._ruled = {table.name: table for table in tables if not isinstance(table.rule, Add)}
+        arrays = begin_memory(tuple(self._ruled.values()), arrays)
+        memory = {memory.name for table in self._ruled.values() for memory in memory_tables(table)}
+        #: Names of the tables that micro-tasks read; the others are the memory of update rules.
+        self.readable = frozenset(arrays.keys() - memory)
         self.committed: Arrays = arrays
         self.committed_clock = clock
         #: {clock: its updates}, of clocks above `committed_clock` only.
@@ -76,10 +85,9 @@ class ShardStore:
         #: Last clock with an announcement.
         self.announced_clock = 0
         #: State of the clock after `committed_clock`.
-        self._coming = Coming(arrays, n_partitions)
+        self._coming = Coming(arrays, n_partitions, self._ruled)
         #: Updates received since `_live` was read, not yet included in it.
         self._late: list[Delta] = []
-        tables = () if sharding is None else sharding.tables
         self._owners = RowOwners({t.name: sharding.rows(shard, t) for t in tables if t.own and sharding is not None})
 
     @classmethod
@@ -204,7 +212,7 @@ class ShardStore:
             state = self.committed
         else:
             state = self._coming.tables() if wanted is None else self._coming.some(wanted)
-        return {name: state[name] for name in self.committed if wanted is None or name in wanted}
+        return {name: state[name] for name in self.committed if name in (self.readable if wanted is None else wanted)}
 
     def work_out(self, clock: int) -> None:
         """Compute the tables at `clock`, if all its effects have arrived and it is the next clock."""
@@ -248,7 +256,10 @@ class ShardStore:
         tables: Collection[str] | None = None,
         until: Mapping[str, int] | None = None,
     ) -> Arrays:
-        """Return the rows of `tables`, or of all; with `exact` (BSP) at clock `committed`, else with all later updates.
+        """Return the rows of `tables`, or of all and the memory of their rules, folded through `committed`.
+
+        With `exact` (BSP) they are at that clock, else with all later updates; a table with an update rule is without
+        them, since its rule is applied to the complete sum of a clock only.
 
         `until` gives, by table, the clock after which updates are not added. Rows of these tables belong to one
         partition each, and a repeated micro-task must not see the update of its previous attempt, which its own
@@ -267,6 +278,8 @@ class ShardStore:
                     f"shard {self.shard} is at clock {self.committed_clock}, clock {committed} was requested"
                 )
             return {name: self.committed[name] for name in names}
+        complete = {name: self.committed[name] for name in names if name in self._ruled or name not in self.readable}
+        names = [name for name in names if name not in complete]
         until = until or {}
         early = {name: self._at(until[name], name) for name in names if name in until}
         names = [name for name in names if name not in early]
@@ -279,7 +292,7 @@ class ShardStore:
             for clock in sorted(self.pending):
                 missing = with_update(missing, self.pending[clock].sum(self._n_partitions, missing))
             self._live |= missing
-        return early | {name: self._live[name] for name in names}
+        return complete | early | {name: self._live[name] for name in names}
 
     def _at(self, clock: int, table: str) -> NDArray[np.generic]:
         """Return the rows of a table including the updates up to `clock`."""

@@ -7,4 +7,5 @@ row_sets            sets of rows (runs or sorted indices), their unions, and blo
 row_updates         updates of some rows of a table (`RowDelta`): cutting, joining, adding
 sharding            the cut of tables into shards: contiguous row ranges, fixed for the life of the job
 tree_sum            deterministic sum of the updates of a clock, by a binary tree over the partitions
+update_rules        what becomes of a table with the summed updates of a clock: add, sgd, momentum, adam
 """

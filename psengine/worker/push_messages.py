@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from psengine.config import TableSpec
+from psengine.config import Add, TableSpec
 from psengine.tables.row_owners import join_own
 from psengine.tables.row_sets import Array, Runs, Wanted, count, span
 from psengine.tables.row_updates import RowDelta, cut_delta, smaller
@@ -42,6 +42,9 @@ def _sum(block: Subtree, updates: Mapping[int, Delta], tables: Sequence[TableSpe
 
     total = tree_sum(block, shared) or {}
     found = {table.name: smaller(total[table.name], table.n_rows) for table in tables if table.name in total}
+    named = {name: delta for part in range(*block) for name, delta in updates[part].items()}
+    ruled = {table.name for table in tables if not isinstance(table.rule, Add)}
+    found |= {name: named[name] for name in named.keys() & ruled - total.keys()}  # of no rows, and yet an update
     for name, n_rows in own.items():
         pieces = {part: updates[part][name] for part in range(*block) if name in updates[part]}
         if pieces:  # of exactly these rows: the servers look for rows that two partitions write
@@ -59,6 +62,8 @@ def cut_update(sharding: Sharding, update: Delta, shard: int) -> Delta:
             part = cut_delta(delta, low, high)
             if part is not None:
                 parts[table.name] = part
+            elif not isinstance(table.rule, Add):  # its rule is applied to all rows of the table, or to none
+                parts[table.name] = RowDelta(slice(0, 0), delta.values[:0])
         elif delta is not None:
             parts[table.name] = delta[low:high]
     return parts

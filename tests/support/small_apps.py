@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from psengine.apps.base import Work
-from psengine.config import TableSpec
+from psengine.config import Adam, Momentum, Sgd, TableSpec
 
 PARTITIONS, TOKENS, TOPICS = 5, 6, 4
 
@@ -58,4 +58,42 @@ class Tally:
         return Work({"assigned": (new - old)[:, None], "topics": change[:, None].astype(np.int64)}, 0.0, TOKENS)
 
     def evaluate(self, params: Any, heldout: Any) -> dict[str, float]:
+        return {}
+
+
+class Steered:
+    """Its tables have update rules, which depend on every bit of what was summed, and on what they remember."""
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        return (
+            TableSpec("weights", 9, 3, rule=Adam(0.05)),
+            TableSpec("bias", 1, 3, "float64", rule=Momentum(0.02, 0.8)),
+            TableSpec("scale", 9, 1, rule=Sgd(0.1)),
+            TableSpec("seen", 1, 1, "int64"),
+        )
+
+    def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+        return np.full((rows[1] - rows[0], table.n_cols), 0.5 if table.name == "scale" else 0.0)
+
+    def prepare(self, arrays: Any) -> tuple[int, np.ndarray]:
+        number = int(arrays["x"])
+        return number, np.random.default_rng(number).standard_normal((4, 9)).astype(np.float32)
+
+    def rows(self, data: Any, clock: int) -> dict[str, Any]:
+        return {"scale": np.flatnonzero(np.random.default_rng([data[0], clock]).random(9) < 0.4)}
+
+    def run(self, data: Any, params: Any, clock: int) -> Work:
+        x = data[1]
+        out = np.tanh(x @ params["weights"] + params["bias"]).astype(np.float32) - np.float32(0.3)
+        updates = {
+            "weights": x.T @ out * (np.float32(0.1) + params["scale"].sum()),
+            "scale": params["scale"] * np.float32(0.1 * out.mean()),
+            "seen": np.ones((1, 1), np.int64),
+        }
+        if clock % 4:  # now and then no micro-task names this table, and its velocity stays
+            updates["bias"] = out.sum(axis=0, keepdims=True, dtype=np.float64)
+        return Work(updates, float((out**2).sum()), len(x))
+
+    def evaluate(self, params: Any, heldout: Any) -> dict[str, float]:
+        assert set(params) == {"weights", "bias", "scale", "seen"}, "no rule's memory is shown to the application"
         return {}

@@ -17,6 +17,7 @@ from psengine.apps.registry import resolve
 from psengine.config import JobConfig
 from psengine.controller.state import ENDED
 from psengine.single_process import initial, train_alone
+from psengine.tables.update_rules import without_memory
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_storm import WiredStorm
@@ -51,7 +52,7 @@ def job(app: str, **config: object) -> JobConfig:
 def undisturbed(app_name: str) -> dict[str, bytes]:
     app = resolve(job(app_name).app, {})
     parts = [app.prepare({"x": np.int64(p)}) for p in range(PARTITIONS)]
-    tables = train_alone(app, parts, initial(app, 0, SHARDS), CLOCKS)
+    tables = without_memory(app.tables(), train_alone(app, parts, initial(app, 0, SHARDS), CLOCKS))
     return {name: table.tobytes() for name, table in tables.items()}
 
 
@@ -79,9 +80,9 @@ def check(cluster: WiredCluster, app: str) -> None:
     assert all(sorted(shards) == list(range(SHARDS)) for shards in store.shards.values()), "each checkpoint is whole"
 
 
-def train(seed: int, trouble: Trouble, blows: int) -> list[tuple[object, ...]]:
+def train(seed: int, trouble: Trouble, blows: int, app: str = "") -> list[tuple[object, ...]]:
     """Train, check what has come of it, and return what the wires have told."""
-    app = APPS[seed // 4 % 2]
+    app = app or APPS[seed // 4 % 2]
     cluster = WiredCluster(seed, trouble)
     told: list[tuple[object, ...]] = []
     cluster.wires.watch = lambda *message: told.append((asyncio.get_running_loop().time(), *message))

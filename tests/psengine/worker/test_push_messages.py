@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from psengine.config import Momentum, TableSpec
 from psengine.tables.row_updates import RowDelta
-from psengine.worker.push_messages import split_long_runs
+from psengine.tables.sharding import Sharding
+from psengine.worker.push_messages import cut_update, split_long_runs, sum_up
 from tests.psengine.whole_engine.test_row_training import CLOCKS, Cluster, check
 from tests.psengine.whole_engine.test_row_training import story as training
 from tests.psengine.worker.test_speculative_batch import go_on
@@ -31,3 +33,19 @@ def test_nothing_is_told_where_there_is_much_else(announced: None, monkeypatch: 
         check(cluster)
 
     training(Cluster(), body)
+
+
+def test_a_table_with_a_rule_is_named_to_every_shard_even_without_rows() -> None:
+    tables = (TableSpec("ruled", 6, 2, rule=Momentum(0.1)), TableSpec("plain", 6, 2))
+    sharding = Sharding(tables, 2)
+    rows = {name: RowDelta(slice(4, 6), np.ones((2, 2), np.float32)) for name in ("ruled", "plain")}
+    none = {name: RowDelta(slice(0, 0), np.ones((0, 2), np.float32)) for name in ("ruled", "plain")}
+    parts = {0: rows, 1: none, 2: none}
+    sums = {block: total for block, total in sum_up(parts, 4, tables)}
+    assert sums.keys() == {(0, 2), (2, 3)}
+    for total, filled in ((sums[0, 2], 2), (sums[2, 3], 0)):
+        here, there = (cut_update(sharding, total, shard) for shard in (0, 1))
+        assert len(here["ruled"].values) == 0
+        assert len(there["ruled"].values) == filled
+        assert "plain" not in here
+        assert ("plain" in there) is bool(filled)

@@ -1,0 +1,156 @@
+"""What becomes of a table with the summed updates of a clock: `add`, `sgd`, `momentum`, `adam`.
+
+A rule is applied once to the sum of all updates, when a clock is committed in which some micro-task has updated the
+table; rows that the sum lacks have a gradient of 0. The memory of a rule (velocity, moments, count) is further tables
+of as many rows, which are cut, moved, replicated and checkpointed with it, and which no micro-task reads.
+
+All arithmetic is by single elements and in the type of the table, so that the bits do not depend on the shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from psengine.config import Adam, Add, Momentum, Sgd, TableSpec
+from psengine.tables.row_sets import Array
+from psengine.tables.row_updates import RowDelta, added
+from psengine.tables.sharding import Arrays
+from psengine.tables.tree_sum import Delta
+
+#: {rule: names of its memory}; `count` is the number of applications, as one column.
+_MEMORY: Mapping[type, tuple[str, ...]] = MappingProxyType(
+    {Add: (), Sgd: (), Momentum: ("velocity",), Adam: ("mean", "square", "count")}
+)
+
+#: Bytes of a table that are worked on at a time.
+_CACHED_BYTES = 1 << 17
+
+
+def memory_tables(table: TableSpec) -> tuple[TableSpec, ...]:
+    """Return the tables in which the rule of `table` keeps its memory, as ``weights:velocity``."""
+    return tuple(
+        TableSpec(
+            f"{table.name}:{part}", table.n_rows, *((1, "int64") if part == "count" else (table.n_cols, table.dtype))
+        )
+        for part in _MEMORY[type(table.rule)]
+    )
+
+
+def begin_memory(tables: Sequence[TableSpec], arrays: Mapping[str, Array]) -> Arrays:
+    """Return `arrays`, rows of `tables`, with the memory of their rules; memory that is not among them is 0."""
+    found: Arrays = dict(arrays)
+    for table in tables:
+        for memory in memory_tables(table):
+            if memory.name not in found:
+                found[memory.name] = np.zeros((len(arrays[table.name]), memory.n_cols), memory.dtype)
+    return found
+
+
+def without_memory(tables: Sequence[TableSpec], arrays: Mapping[str, Array]) -> Arrays:
+    """Return the arrays of `tables` alone."""
+    names = {table.name for table in tables}
+    return {name: array for name, array in arrays.items() if name in names}
+
+
+def advance_tables(tables: Sequence[TableSpec], arrays: Mapping[str, Array], total: Delta) -> Arrays:
+    """Return tables and memory after a clock with the summed updates `total`; `arrays` are not modified.
+
+    `total` names each table that a micro-task has updated, even with no rows.
+    """
+    after: Arrays = dict(arrays)
+    for table in tables:
+        if table.name in total:
+            after |= apply_rule(table, arrays, total[table.name])
+    return after
+
+
+def apply_rule(
+    table: TableSpec, arrays: Mapping[str, Array], total: Array | RowDelta, out: Array | None = None
+) -> Arrays:
+    """Return a table, and the memory of its rule, after the summed updates `total`.
+
+    Parameters
+    ----------
+    arrays : mapping
+        The table's rows, and the memory of its rule; they are not modified.
+    out : ndarray, optional
+        Like the rows; where the new ones are written.
+    """
+    before, rule, name = arrays[table.name], table.rule, table.name
+    if isinstance(rule, Add):
+        return {name: added(before, total, out)}
+    if isinstance(rule, Sgd):
+        return {name: added(before, _scaled(total, -rule.step, before), out)}
+    gradient = _as_gradient(total, before)
+    after = np.empty_like(before) if out is None else out
+    if isinstance(rule, Momentum):
+        velocity = np.empty_like(before)
+        for rows in _chunks(before):
+            _move_with_momentum(
+                rule, before[rows], arrays[f"{name}:velocity"][rows], gradient[rows], after[rows], velocity[rows]
+            )
+        return {name: after, f"{name}:velocity": velocity}
+    mean, square, count = np.empty_like(before), np.empty_like(before), arrays[f"{name}:count"] + 1
+    for rows in _chunks(before):
+        memory = arrays[f"{name}:mean"][rows], arrays[f"{name}:square"][rows]
+        into = after[rows], mean[rows], square[rows]
+        _move_with_adam(rule, int(count[0, 0]), before[rows], memory, gradient[rows], into)
+    return {name: after, f"{name}:mean": mean, f"{name}:square": square, f"{name}:count": count}
+
+
+def _move_with_momentum(
+    rule: Momentum, before: Array, velocity: Array, gradient: Array, after: Array, new_velocity: Array
+) -> None:
+    kind = before.dtype.type
+    np.multiply(velocity, kind(rule.momentum), out=new_velocity)
+    np.add(new_velocity, gradient, out=new_velocity)
+    np.subtract(before, np.multiply(new_velocity, kind(rule.step)), out=after)
+
+
+def _move_with_adam(
+    rule: Adam,
+    times: int,
+    before: Array,
+    memory: tuple[Array, Array],
+    gradient: Array,
+    into: tuple[Array, Array, Array],
+) -> None:
+    """Write the table, the mean and the mean square after the application of number `times`."""
+    kind = before.dtype.type
+    after, mean, square = into
+    np.multiply(memory[0], kind(rule.beta1), out=mean)
+    np.add(mean, np.multiply(gradient, kind(1.0 - rule.beta1)), out=mean)
+    np.multiply(memory[1], kind(rule.beta2), out=square)
+    np.add(square, np.multiply(np.square(gradient), kind(1.0 - rule.beta2)), out=square)
+    root = np.multiply(square, kind(1.0 / (1.0 - rule.beta2**times)))
+    np.sqrt(root, out=root)
+    np.add(root, kind(rule.epsilon), out=root)
+    np.divide(mean, root, out=root)
+    np.multiply(root, kind(rule.step / (1.0 - rule.beta1**times)), out=root)
+    np.subtract(before, root, out=after)
+
+
+def _scaled(total: Array | RowDelta, factor: float, before: Array) -> Array | RowDelta:
+    kind = before.dtype
+    if isinstance(total, RowDelta):
+        return RowDelta(total.rows, np.multiply(total.values.astype(kind, copy=False), kind.type(factor)))
+    product: Array = np.multiply(total.astype(kind, copy=False), kind.type(factor))
+    return product
+
+
+def _as_gradient(total: Array | RowDelta, before: Array) -> Array:
+    """Return the sum for all rows of the table, in its type."""
+    if not isinstance(total, RowDelta):
+        return total.astype(before.dtype, copy=False)
+    gradient = np.zeros_like(before)
+    gradient[total.rows] = total.values
+    return gradient
+
+
+def _chunks(array: Array) -> Iterator[slice]:
+    """Return runs of rows that fit into the cache."""
+    step = max(1, _CACHED_BYTES // max(1, array[:1].nbytes))
+    return (slice(low, low + step) for low in range(0, len(array), step))

@@ -1,0 +1,133 @@
+"""Tables with update rules on a server: the same bits ahead and committed, moved and restored."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+
+from psengine.config import Adam, TableSpec
+from psengine.server.shard_server import ShardServer
+from psengine.server.shard_store import ShardStore
+from psengine.tables.row_updates import RowDelta
+from psengine.tables.sharding import Sharding
+from psengine.tables.update_rules import advance_tables, begin_memory
+
+TABLES = (TableSpec("w", 6, 2, rule=Adam(0.1)), TableSpec("plain", 6, 1))
+SHARDING = Sharding(TABLES, 1)
+MEMORY = {"w:mean", "w:square", "w:count"}
+
+
+def zeros() -> dict[str, Any]:
+    return {table.name: np.zeros((table.n_rows, table.n_cols), table.dtype) for table in TABLES}
+
+
+def update(value: float, partition: int) -> dict[str, Any]:
+    """An update of other rows than the other partition's, which a server writes as they come where it may."""
+    rows = RowDelta(slice(3 * partition, 3 * partition + 3), np.full((3, 2), value, np.float32))
+    return {"w": rows, "plain": np.full((6, 1), value, np.float32)}
+
+
+def store() -> ShardStore:
+    return ShardStore(0, 1, zeros(), 2, sharding=SHARDING)
+
+
+def push(shard: ShardStore, clock: int, attempts: tuple[int, int] = (1, 1)) -> None:
+    for partition, attempt in enumerate(attempts):
+        shard.push(clock, partition, [attempt], update(clock + 0.1 * partition + attempt, partition))
+
+
+def expected(clocks: int, attempt: int = 1) -> dict[str, bytes]:
+    state = begin_memory(TABLES, zeros())
+    for clock in range(1, clocks + 1):
+        one, other = (update(clock + 0.1 * partition + attempt, partition) for partition in (0, 1))
+        total = {
+            "w": np.concatenate([one["w"].values, other["w"].values]),
+            "plain": one["plain"] + other["plain"],
+        }
+        state = advance_tables(TABLES, state, total)
+    return {name: array.tobytes() for name, array in state.items()}
+
+
+def bits(arrays: Any) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+def test_what_is_read_ahead_is_what_is_committed_and_the_rule_is_applied_once() -> None:
+    shard = store()
+    for clock in (1, 2, 3):
+        shard.ahead(clock - 1, {"w": None, "plain": None})  # as in a read-ahead: tables are written early if possible
+        push(shard, clock, (2, 2))
+        replaced = shard.ahead(clock, {"w": slice(0, 2), "plain": None})["plain"].copy()
+        push(shard, clock, (3, 3))
+        assert shard.attempt_ahead(clock, {"w": None}) == 3
+        ahead = shard.ahead(clock)
+        assert set(ahead) == {"w", "plain"}
+        assert bits(ahead) == {name: expected(clock, 3)[name] for name in ahead}
+        assert ahead["plain"].tobytes() != replaced.tobytes()
+        shard.fold(clock)
+        assert bits(shard.committed) == expected(clock, 3)
+        assert shard.committed["w"].tobytes() == shard.ahead(clock)["w"].tobytes()
+        again = shard.committed
+        shard.fold(clock)
+        assert shard.committed is again
+
+
+def test_stale_readers_see_no_pending_update_of_a_table_with_a_rule() -> None:
+    shard = store()
+    push(shard, 1)
+    shard.push(2, 0, [1], update(5.0, 0))
+    read = shard.read(1, exact=False)
+    assert read["w"].tobytes() == expected(1)["w"]
+    assert read["plain"].tobytes() != expected(1)["plain"], "updates that are added are visible at once"
+    shard.push(2, 1, [1], update(5.0, 1))
+    assert shard.read(1, exact=False, tables=["w"])["w"].tobytes() == expected(1)["w"]
+
+
+def test_the_memory_moves_with_the_shard_and_with_its_copy() -> None:
+    shard = store()
+    push(shard, 1)
+    shard.fold(1)
+    push(shard, 2)
+    moved = ShardStore.of(0, 2, 2, shard.state(), SHARDING)
+    copied = ShardStore.of(0, 2, 2, shard.copy(1), SHARDING)
+    push(copied, 2)
+    for each in (moved, copied):
+        each.fold(2)
+        assert bits(each.committed) == expected(2)
+
+
+def test_micro_tasks_are_not_sent_the_memory_and_checkpoints_are() -> None:
+    async def run() -> None:
+        server = ShardServer()
+        server.sharding = SHARDING
+        server.mark_every = 1
+        server.restore(0, 1, zeros(), 2, 0, 0)
+        push(server.stores[0], 1)
+        ahead = await server.pull_ahead({0: 1}, 1)
+        pulled = server.pull({0: 1}, 1, exact=True)
+        for answer in (ahead, pulled, server.marked({0: 1}, 1)):
+            assert set(answer["shards"][0]) == {"w", "plain"}
+            assert answer["shards"][0]["w"].tobytes() == expected(1)["w"]
+        gathered = server.gather({0: 1}, 1)["shards"][0]
+        assert bits(gathered) == expected(1)
+        other = ShardServer()
+        other.sharding = SHARDING
+        other.restore(0, 2, gathered, 2, 1, 2)
+        push(other.stores[0], 2)
+        assert bits(other.gather({0: 2}, 2)["shards"][0]) == expected(2)
+        assert set(other.stores[0].committed) == MEMORY | {"w", "plain"}
+
+    asyncio.run(run())
+
+
+def test_no_row_is_read_while_others_of_the_table_are_to_come() -> None:
+    shard = store()
+    shard.ahead(0, {"w": None})
+    shard.announce(1, 1, [1], update(2.1, 1))
+    shard.announce(1, 0, [1], {}, {"w": (0, 3)})
+    assert shard.attempt_ahead(1, {"w": slice(3, 6)}) == 0, "the rule needs the sum of all"
+    assert shard.attempt_ahead(1, {"plain": None}) == 1
+    push(shard, 1)
+    assert shard.ahead(1, {"w": slice(3, 6)})["w"].tobytes() == expected(1)["w"]
