@@ -19,12 +19,6 @@ from typing import Any, Protocol
 
 #: Seconds before a call is repeated.
 AGAIN_S = 0.2
-#: Minimum bytes per second of a transfer: a link of 5 Mbit/s to a server that sixty-four nodes read from concurrently.
-#: A client that gives up sooner repeats its request while the previous answer still fills the link. A lost server, or a
-#: lost link to it, is detected by the connection, or by a new generation, not by this.
-_SLOWEST = 10_000
-
-
 #: Between the host and port of an address and the mark of its process.
 _MARK = "#"
 
@@ -46,11 +40,6 @@ class Unreachable(Exception):
     def __init__(self, address: str, op: str, cause: BaseException) -> None:
         super().__init__(f"{address} did not answer {op}: {type(cause).__name__}: {cause}")
         self.address = address
-
-
-def deadline_s(least_s: float, n_bytes: int) -> float:
-    """Return the deadline of a call that takes up to `least_s` without its parameters and moves at most `n_bytes`."""
-    return least_s + n_bytes / _SLOWEST
 
 
 class Transport(Protocol):

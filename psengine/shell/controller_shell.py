@@ -57,6 +57,7 @@ from psengine.protocol.instructions import (
 )
 from psengine.protocol.version import version_misfit
 from psengine.rpc.cancellation import cancel_all
+from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Transport, endpoint_and_mark
 from psengine.scheduling.micro_tasks import lost_effects
 from psengine.shell.control_port import Handler
@@ -135,6 +136,7 @@ class ControllerShell:
         self._reported: set[str] = set()
         self._scheduler = scheduler
         self._transport: Transport = transport or DaskTransport(scheduler)
+        self._transfers = Transfers(self._transport)
         self._callbacks = callbacks
         self._version = version
         self._failure_detector = FailureDetector()
@@ -148,7 +150,7 @@ class ControllerShell:
         self._checkpoint_ended = asyncio.Event()
         self._checkpoint_error = ""
         self._gone_on = False
-        self._evaluator = Evaluator(self._transport, callbacks.read_heldout, partial(self._count, "evaluate"))
+        self._evaluator = Evaluator(self._transfers, callbacks.read_heldout, partial(self._count, "evaluate"))
         #: {task of an evaluation: its clock}.
         self._evaluations: dict[asyncio.Task[None], int] = {}
         #: Bytes gathered by kind, since the beginning.
@@ -459,7 +461,7 @@ class ControllerShell:
 
     async def _collect(self, instruction: GatherModel) -> ModelSaved | EffectsMissing:
         config, committed = instruction.config, instruction.committed
-        shards, folded = await from_servers(self._transport, sharding_of(config), instruction.owners, committed)
+        shards, folded = await from_servers(self._transfers, sharding_of(config), instruction.owners, committed)
         if lost := lost_effects(folded, instruction.effects):
             return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
         self._count("model", shards, instruction.owners)
@@ -492,7 +494,7 @@ class ControllerShell:
         config, committed = instruction.config, instruction.committed
         try:
             collect = from_replicas if instruction.from_replicas else from_servers
-            shards, folded = await collect(self._transport, sharding_of(config), instruction.owners, committed)
+            shards, folded = await collect(self._transfers, sharding_of(config), instruction.owners, committed)
             if lost := lost_effects(folded, instruction.effects):
                 raise RuntimeError(f"{lost} effect(s) are missing from the shards")
             self._count("checkpoint", shards, instruction.owners)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from psengine.apps.registry import resolve
 from psengine.config import JobConfig
 from psengine.protocol.instructions import Evaluate, ShardOwner
-from psengine.rpc.transport import Transport, deadline_s
+from psengine.rpc.transfers import Transfers
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.formatting import format_error
 
@@ -43,11 +43,11 @@ class Evaluator:
 
     def __init__(
         self,
-        transport: Transport,
+        transfers: Transfers,
         read_heldout: Callable[[str], Mapping[str, NDArray[np.generic]]],
         count: Callable[[Mapping[int, Arrays], Sequence[ShardOwner]], None],
     ) -> None:
-        self._transport, self._read_heldout, self._count = transport, read_heldout, count
+        self._transfers, self._read_heldout, self._count = transfers, read_heldout, count
         self._heldout: tuple[str, Mapping[str, NDArray[np.generic]]] | None = None
         self._one_at_a_time = asyncio.Lock()
 
@@ -87,14 +87,15 @@ class Evaluator:
 
     async def _gather_marked(self, instruction: Evaluate) -> dict[int, Arrays]:
         sharding = sharding_of(instruction.config)
-
-        def within_s(shards: Iterable[int]) -> float:
-            return deadline_s(_GATHER_DEADLINE_S, sharding.all_bytes(shards))
-
         answers = await asyncio.gather(
             *(
-                self._transport.call(
-                    address, "proteus_marked", within_s(epochs), epochs=epochs, clock=instruction.clock
+                self._transfers.call(
+                    address,
+                    "proteus_marked",
+                    _GATHER_DEADLINE_S,
+                    sharding.all_bytes(epochs),
+                    epochs=epochs,
+                    clock=instruction.clock,
                 )
                 for address, epochs in by_server(instruction.owners).items()
             )

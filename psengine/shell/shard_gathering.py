@@ -6,10 +6,10 @@ It runs on the controller's machine, which serves nothing: all shards come over 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from psengine.protocol.instructions import ShardOwner
-from psengine.rpc.transport import Transport, call_again, deadline_s
+from psengine.rpc.transfers import Transfers
 from psengine.shell.dask_transport import unpack
 from psengine.shell.evaluator import by_server
 from psengine.tables.sharding import Arrays, Sharding
@@ -25,7 +25,7 @@ class GoneOn(RuntimeError):
 
 
 async def from_servers(
-    transport: Transport, sharding: Sharding, owners: Sequence[ShardOwner], committed: int
+    transfers: Transfers, sharding: Sharding, owners: Sequence[ShardOwner], committed: int
 ) -> Collected:
     """Return every shard at clock `committed`, from its server.
 
@@ -36,8 +36,14 @@ async def from_servers(
     """
     answers = await asyncio.gather(
         *(
-            call_again(
-                transport, address, "proteus_gather", _within_s(sharding, epochs), epochs=epochs, committed=committed
+            transfers.call(
+                address,
+                "proteus_gather",
+                _DEADLINE_S,
+                sharding.all_bytes(epochs),
+                again=True,
+                epochs=epochs,
+                committed=committed,
             )
             for address, epochs in by_server(owners).items()
         )
@@ -54,7 +60,7 @@ async def from_servers(
 
 
 async def from_replicas(
-    transport: Transport, sharding: Sharding, backup_owners: Sequence[ShardOwner], committed: int
+    transfers: Transfers, sharding: Sharding, backup_owners: Sequence[ShardOwner], committed: int
 ) -> Collected:
     """Return every shard at clock `committed`, from its backup owner, whose epoch is the replication round.
 
@@ -69,8 +75,14 @@ async def from_replicas(
     number = {owner.address: owner.epoch for owner in backup_owners}
     answers = await asyncio.gather(
         *(
-            call_again(
-                transport, address, "proteus_kept", _within_s(sharding, shards), shards=shards, number=number[address]
+            transfers.call(
+                address,
+                "proteus_kept",
+                _DEADLINE_S,
+                sharding.all_bytes(shards),
+                again=True,
+                shards=shards,
+                number=number[address],
             )
             for address, shards in by_owner.items()
         )
@@ -86,7 +98,3 @@ def _check_all(sharding: Sharding, collected: Collection[int]) -> None:
     """Reject an incomplete set: a job restored from it would have lost the missing shards."""
     if missing := set(range(sharding.n_shards)) - set(collected):
         raise RuntimeError(f"no owner of shards {sorted(missing)} was given")
-
-
-def _within_s(sharding: Sharding, shards: Iterable[int]) -> float:
-    return deadline_s(_DEADLINE_S, sharding.all_bytes(shards))

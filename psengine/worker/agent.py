@@ -44,7 +44,7 @@ from psengine.protocol.instructions import (
 )
 from psengine.protocol.shard_state import ShardState
 from psengine.rpc.cancellation import cancel_all
-from psengine.rpc.transport import Transport, Unreachable, call_again, deadline_s
+from psengine.rpc.transport import Transport, Unreachable
 from psengine.server.read_admission import ReadAdmission, max_concurrent_readers
 from psengine.server.replica_store import ReplicaStore
 from psengine.server.shard_server import ShardServer
@@ -230,9 +230,9 @@ class NodeAgent:
             if shard not in states:
                 wanted.setdefault(addresses[shard], []).append(shard)
         for address, missing in wanted.items():
-            within_s = deadline_s(_COPY_DEADLINE_S, sharding.all_bytes(missing))
-            answer = await call_again(
-                self.transport, address, "proteus_kept", within_s, shards=missing, number=replicas.number
+            n_bytes, wanted_round = sharding.all_bytes(missing), {"shards": missing, "number": replicas.number}
+            answer = await self.client.transfers.call(
+                address, "proteus_kept", _COPY_DEADLINE_S, n_bytes, again=True, **wanted_round
             )
             sent = {int(shard): state for shard, state in answer["states"].items()}
             self._count("restore", address, state_bytes(sent.values()))
@@ -264,9 +264,10 @@ class NodeAgent:
             self.replicas.put(instruction.number, instruction.last_complete, states, is_backup_owner=True)
         else:
             n_bytes = state_bytes(states.values())
-            within_s = deadline_s(_COPY_DEADLINE_S, n_bytes)
-            rounds = {"number": instruction.number, "last_complete": instruction.last_complete}
-            await self.transport.call(backup_owner, "proteus_keep", within_s, **rounds, states=states)
+            rounds: dict[str, Any] = {"number": instruction.number, "last_complete": instruction.last_complete}
+            await self.client.transfers.call(
+                backup_owner, "proteus_keep", _COPY_DEADLINE_S, n_bytes, **rounds, states=states
+            )
             self._count("copy", backup_owner, n_bytes)
 
     def _count(self, kind: str, address: str, n_bytes: int) -> None:
@@ -295,9 +296,9 @@ class NodeAgent:
             if instruction.from_address == self.address:  # taken back: another node may have been the next owner
                 answer = self.server.hand_over(epochs, **to)
             else:
-                within_s = deadline_s(_HAND_OVER_DEADLINE_S, _WITH_UPDATES * sharding.all_bytes(instruction.shards))
-                answer = await self.transport.call(
-                    instruction.from_address, "proteus_hand_over", within_s, epochs=epochs, **to
+                n_bytes = _WITH_UPDATES * sharding.all_bytes(instruction.shards)
+                answer = await self.client.transfers.call(
+                    instruction.from_address, "proteus_hand_over", _HAND_OVER_DEADLINE_S, n_bytes, epochs=epochs, **to
                 )
             error = answer.get("error", "")
         except Unreachable as unreachable:

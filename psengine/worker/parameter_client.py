@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from psengine.config import TableSpec
 from psengine.protocol.instructions import ShardOwner, TaskKey
 from psengine.rpc.cancellation import all_or_none, cancel_all
 from psengine.rpc.integer_narrowing import wire_bytes
-from psengine.rpc.transport import Transport, Unreachable, deadline_s
+from psengine.rpc.transfers import Transfers
+from psengine.rpc.transport import Transport, Unreachable
 from psengine.server.shard_server import ShardServer
 from psengine.tables.contiguous import joined, unpacked
 from psengine.tables.row_owners import SharedRowError
@@ -76,7 +78,9 @@ class ParameterClient:
     """
 
     def __init__(self, sender: str, address: str, transport: Transport, own: ShardServer) -> None:
-        self._sender, self._address, self._transport, self._own = sender, address, transport, own
+        self._sender, self._address, self._own = sender, address, own
+        #: Calls of this process that move parameters.
+        self.transfers = Transfers(transport)
         self.routes = Routes()
         #: Number of the batch under way.
         self._batch = 0
@@ -364,10 +368,8 @@ class ParameterClient:
             if op in _READS:
                 # Servers answer in the order of the batches.
                 message |= {"turn": self._batch, "reader": self._sender}
-            within_s = deadline_s(_DEADLINE_S, n_bytes)
-            answer = await self.routes.retry(
-                address, op, message["epochs"], lambda: self._transport.call(address, op, within_s, **message), tries
-            )
+            call = partial(self.transfers.call, address, op, _DEADLINE_S, n_bytes, **message)
+            answer = await self.routes.retry(address, op, message["epochs"], call, tries)
         elif op == "proteus_pull_ahead":
             answer = await self._own.pull_ahead(**message)
         else:

@@ -8,6 +8,7 @@ import pytest
 
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
+from psengine.rpc.transfers import Transfers
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from tests.psengine.shell.test_controller_shell import NODE, Evaluated, Nodes, Scheduler, Store, job, story, until
@@ -164,7 +165,7 @@ def test_a_server_that_is_gone_is_no_reason_to_wait() -> None:
 
     async def run() -> None:
         nodes = Nodes()
-        evaluator = Evaluator(nodes, lambda url: {}, lambda shards, owners: None)
+        evaluator = Evaluator(Transfers(nodes), lambda url: {}, lambda shards, owners: None)
         order = Evaluate(job(evaluate_every=1), 1, (ShardOwner(0, "r", NODE, 1),), 1)
         assert await evaluator.evaluate(order) is None, "it serves no such shard"
 

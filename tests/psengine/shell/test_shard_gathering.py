@@ -11,6 +11,7 @@ import pytest
 from psengine.config import TableSpec
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
+from psengine.rpc.transfers import Transfers
 from psengine.shell.shard_gathering import from_replicas, from_servers
 from psengine.tables.sharding import Sharding
 
@@ -27,6 +28,7 @@ class Transport:
 
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
         self.calls[address] = op, deadline_s
+        await asyncio.sleep(0)
         shards = message.get("shards", message.get("epochs"))
         rows = {str(shard): {"w": np.full((1, 1), shard)} for shard in shards}
         if op == "proteus_kept":
@@ -36,7 +38,7 @@ class Transport:
 
 def test_servers_have_the_time_that_their_shards_take() -> None:
     transport = Transport()
-    shards, folded = asyncio.run(from_servers(transport, SHARDING, OWNERS, 3))
+    shards, folded = asyncio.run(from_servers(Transfers(transport), SHARDING, OWNERS, 3))
     assert {shard: arrays["w"].item() for shard, arrays in shards.items()} == {0: 0, 1: 1, 2: 2, 3: 3}
     assert folded == [5] * 4
     assert {address: op for address, (op, _) in transport.calls.items()} == dict.fromkeys(
@@ -48,21 +50,23 @@ def test_servers_have_the_time_that_their_shards_take() -> None:
 
 def test_a_server_that_cannot_is_told_in_its_words() -> None:
     with pytest.raises(RuntimeError, match="shard 1 is at clock 9"):
-        asyncio.run(from_servers(Transport(status="stale-read", error="shard 1 is at clock 9"), SHARDING, OWNERS, 3))
+        asyncio.run(
+            from_servers(Transfers(Transport(status="stale-read", error="shard 1 is at clock 9")), SHARDING, OWNERS, 3)
+        )
 
 
 def test_keepers_must_all_have_the_clock() -> None:
     transport = Transport(clock=3)
-    shards, folded = asyncio.run(from_replicas(transport, SHARDING, OWNERS, 3))
+    shards, folded = asyncio.run(from_replicas(Transfers(transport), SHARDING, OWNERS, 3))
     assert sorted(shards) == [0, 1, 2, 3]
     assert folded == [5] * 4
     assert transport.calls["tcp://a"] == ("proteus_kept", pytest.approx(60.0 + 2_000_000 / 10_000, abs=0.1))
     with pytest.raises(RuntimeError, match="a later clock"):
-        asyncio.run(from_replicas(transport, SHARDING, OWNERS, 2))
+        asyncio.run(from_replicas(Transfers(transport), SHARDING, OWNERS, 2))
 
 
 def test_some_of_the_shards_are_not_taken_for_all() -> None:
     with pytest.raises(RuntimeError, match=r"no owner of shards \[3\] was given"):
-        asyncio.run(from_servers(Transport(), SHARDING, OWNERS[:3], 3))
+        asyncio.run(from_servers(Transfers(Transport()), SHARDING, OWNERS[:3], 3))
     with pytest.raises(RuntimeError, match=r"no owner of shards \[0, 1, 2, 3\] was given"):
-        asyncio.run(from_replicas(Transport(clock=3), SHARDING, [], 3))
+        asyncio.run(from_replicas(Transfers(Transport(clock=3)), SHARDING, [], 3))
