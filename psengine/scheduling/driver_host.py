@@ -13,7 +13,7 @@ Source: Litz (2017), sections 3.1 and 3.2 (dispatch and inform; consistent check
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from psengine.drivers.interface import Dispatcher, Done, Driver, Task
@@ -255,11 +255,12 @@ class DriverHost:
         driver = self._present
         self.absent = set(cut.absent)
         self._run(lambda: driver.restore(from_text(cut.state)))
-        for step in cut.later:
+        for index, step in enumerate(cut.later):
             if isinstance(step, Task):
                 self._book.enqueue(step)
             else:
                 self._book.seal(*step)
+                self._cuts[step[0]] = replace(cut, later=cut.later[index + 1 :])
 
     def _call(self, call: _Call) -> None:
         """Call the driver, and keep what a rollback needs of that."""

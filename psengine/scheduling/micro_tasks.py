@@ -143,12 +143,14 @@ class MicroTaskTable:
     def withdraw(self, executor: int, group: int | None = None) -> None:
         """Do without the tasks of an executor that are not completed, or without that of one group.
 
-        A task that was sent may have left an effect: a withdrawn task is sent in its place, which replaces it.
+        A task that was sent may have left an effect: a withdrawn task is sent in its place, which replaces it. It
+        replaces the whole sum that its node sent, so that the other tasks of the group on that node are repeated.
         """
         running = self.running.get(executor)
         if running is not None and group in (None, running.clock):
-            self._stop(executor)
-            self._queues.setdefault(executor, deque()).appendleft((running.task, True))
+            where = running.node, running.clock
+            for other in [other for other, ran in self.running.items() if (ran.node, ran.clock) == where]:
+                self._put_back(other)
         queue: deque[tuple[Task, bool]] = deque()
         for task, withdrawn in self._queues.get(executor, ()):
             if group not in (None, task.group):

@@ -1,0 +1,226 @@
+"""Nodes and servers beside a controller whose job has a driver of its own, and the same job in one loop.
+
+The driver takes some executors for each group, at random but seeded, gives them arguments, and decides by what they
+return. What a task adds depends on the model that it reads and on its arguments, so a completion that the driver hears
+twice, or of which it hears after a rollback, shows in the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from psengine.config import JobConfig
+from psengine.controller.controller import Controller
+from psengine.drivers.interface import Dispatcher, Done, Driver, Read, Task
+from psengine.protocol.checkpoint import Checkpoint
+from psengine.protocol.events import BatchDone, ShardsNotOpened, ShardsOpened, TaskStats
+from psengine.protocol.instructions import Dispatch, OpenShards, SaveCheckpoint
+from psengine.protocol.shard_state import ShardState
+from psengine.server.shard_store import ShardStore
+from psengine.tables.tree_sum import Delta, Subtree, largest_subtrees, tree_sum
+from tests.support.controller_model import SHARDS, ModelNode, World
+
+
+class Picky(Driver):
+    """Two groups at a time, each of some executors; the second of them reads what is there.
+
+    `spares`: it does without executors that have vanished, until they return.
+    """
+
+    def __init__(self, groups: int, spares: bool = False) -> None:
+        self.groups, self.spares = groups, spares
+        self.executors = self.seed = self.total = 0
+        self.gone: set[int] = set()
+
+    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+        self.executors, self.seed = executors, seed
+        self._dispatch(to, 0)
+
+    def completed(self, to: Dispatcher, done: Done) -> None:
+        self.total += done.result
+
+    def committed(self, to: Dispatcher, group: int) -> None:
+        if group >= self.groups:
+            to.finish(group, f"all {self.groups} groups are done")
+        elif group % 2 == 0:
+            self._dispatch(to, group)
+
+    def vanished(self, to: Dispatcher, executors: Collection[int]) -> bool:
+        if self.spares:
+            self.gone |= set(executors)
+        return self.spares
+
+    def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
+        self.gone -= set(executors)
+
+    def snapshot(self) -> Any:
+        return self.executors, self.seed, self.total, frozenset(self.gone)
+
+    def restore(self, state: Any) -> None:
+        self.executors, self.seed, self.total, gone = state
+        self.gone = set(gone)
+
+    def _dispatch(self, to: Dispatcher, group: int) -> None:
+        rng = np.random.default_rng([self.seed, group, self.total % 1009])
+        reads: tuple[Read, Read] = ("group", "parent")
+        for number, read in enumerate(reads, start=group + 1):
+            chosen = np.flatnonzero(rng.random(self.executors) < 0.6).tolist() or [0]
+            present = [executor for executor in chosen if executor not in self.gone]
+            for executor in present or [next(e for e in range(self.executors) if e not in self.gone)]:
+                to.dispatch(Task(executor, number, args=self.total % 13 + number, read=read))
+            to.seal(number)
+
+
+def result_of(task: Task) -> int:
+    """Return what a task returns to the driver."""
+    return 3 * task.executor + task.args
+
+
+def added_by(task: Task, before: float) -> float:
+    """Return what a task adds to the model `before`; one that reads "parent" does not look at it."""
+    return (before if task.read == "group" else 2.0) * 0.1 * (task.executor + 1) / task.args
+
+
+class Loop:
+    """The same job in one loop: a dispatcher that runs each group when it is sealed and committed."""
+
+    def __init__(self, driver: Driver, executors: int, seed: int) -> None:
+        self.tasks: dict[int, dict[int, Task]] = {}
+        self.values = [0.0]
+        self.end: int | None = None
+        driver.start(self, executors, seed)
+        while self.end is None:
+            group = len(self.values)
+            before, updates = np.full((1, 1), self.values[-1]), dict[int, Delta]()
+            for executor, task in sorted(self.tasks[group].items()):
+                updates[executor] = {"w": np.full((1, 1), added_by(task, self.values[-1]))}
+                driver.completed(self, Done(task, result_of(task), 1, 1.0))
+            total = tree_sum((0, executors), partial(_leaf, updates)) or {}
+            self.values.append((before + total["w"]).item())
+            driver.committed(self, group)
+
+    def dispatch(self, task: Task) -> None:
+        self.tasks.setdefault(task.group, {})[task.executor] = task
+
+    def seal(self, group: int, members: Collection[int] | None = None) -> None:
+        assert members is None
+
+    def evaluate(self, group: int) -> None: ...
+
+    def finish(self, group: int, reason: str = "") -> None:
+        self.end = group
+
+
+def _leaf(updates: dict[int, Delta], block: Subtree) -> Delta | None:
+    return updates.get(block[0]) if block[1] - block[0] == 1 else None
+
+
+class DriverWorld(World):
+    """A controller and its nodes; `kept` outlives them."""
+
+    def __init__(self, config: JobConfig, spares: bool = False) -> None:
+        self.make = partial(Picky, config.clocks, spares)
+        self.anew(config)
+        self.controller = Controller(lambda _: self.make())
+        #: {(group, executor): task}, of the latest dispatch
+        self.tasks: dict[tuple[int, int], Task] = {}
+
+    def restart(self) -> None:
+        """Kill all processes; a new controller begins."""
+        kept = self.kept
+        self.anew(self.config)
+        self.controller, self.kept = Controller(lambda _: self.make()), kept
+
+    def common(self) -> int:
+        """The last committed group, as the controller has it."""
+        assert self.controller.book is not None
+        return self.controller.book.common
+
+    def begin_generation(self, order: OpenShards) -> None:
+        self.generation = max(order.epoch, self.generation)
+
+    def check_dispatch(self, order: Dispatch, node: ModelNode) -> None:
+        assert node.alive
+        assert order.generation == self.generation
+        for task in order.tasks:
+            key = order.clock, task.partition
+            assert task.attempt > self.attempts.get(key, 0)
+            self.attempts[key] = task.attempt
+            self.tasks[key] = Task(task.partition, order.clock, task.args, order.read)
+
+    def keep(self, order: SaveCheckpoint) -> None:
+        stores = [self.stores[shard] for shard in range(SHARDS)]
+        if order.from_replicas:
+            states = [self.replicas[owner.address, owner.shard, owner.epoch] for owner in order.owners]
+        else:
+            states = [store.copy(order.committed) for store in stores]
+        assert {(state.clock, state.folded) for state in states} == {(order.committed, order.effects)}
+        values = {shard: state.arrays["w"].item() for shard, state in enumerate(states)}
+        self.keeping = Checkpoint(order.committed, f"clock-{order.committed}", order.summary), values
+
+    def open(self, node: ModelNode, order: OpenShards) -> None:
+        if order.epoch < self.generation:
+            return
+        n_partitions, states = self.config.n_partitions, dict[int, ShardState]()
+        for shard in order.shards:
+            if order.replicas is not None:
+                at, number = dict(order.replicas.at), order.replicas.number
+                found = self.replicas.get((node.address, shard, number)) or self.replicas.get(
+                    (at.get(shard, ""), shard, number)
+                )
+                if found is None:
+                    what = order.shards, order.epoch
+                    self.feed(ShardsNotOpened(node.name, node.address, *what, "nobody has it", self.now_s))
+                    return
+                states[shard] = found
+            elif order.checkpoint is not None:
+                assert self.kept is not None
+                checkpoint, values = self.kept
+                value = np.full((1, 1), values[shard])
+                states[shard] = ShardState({"w": value}, checkpoint.clock, checkpoint.effects(n_partitions))
+            else:
+                states[shard] = ShardState({"w": np.zeros((1, 1))}, 0, 0)
+        for shard, state in states.items():
+            self.stores[shard] = ShardStore.of(shard, order.epoch, n_partitions, state)
+            self.served_at[shard] = node.address
+        self.feed(ShardsOpened(node.name, node.address, order.shards, order.epoch, self.now_s))
+
+    def push(self, order: Dispatch, shards: tuple[int, ...]) -> None:
+        """Run the tasks of a batch, and bring their effects to some of the shards; withdrawn ones change nothing."""
+        if order.generation < self.generation:
+            return
+        attempts = {task.partition: task.attempt for task in order.tasks}
+        for shard in shards:
+            if shard not in self.stores or shard in self.frozen:
+                continue
+            store = self.stores[shard]
+            before = store.read(order.committed, exact=True)["w"].item() if order.read == "group" else 0.0
+            updates: dict[int, Delta] = {
+                task.partition: {"w": np.full((1, 1), added_by(self.tasks[order.clock, task.partition], before))}
+                for task in order.tasks
+                if not task.withdrawn
+            }
+            for block in largest_subtrees(attempts, self.config.n_partitions):
+                tries = [attempts[partition] for partition in range(*block)]
+                store.push(order.clock, block[0], tries, tree_sum(block, partial(_leaf, updates)) or {})
+
+    def pull(self, order: Dispatch) -> None:
+        """Read nothing: `push` does."""
+
+    def report(self, order: Dispatch) -> None:
+        stats = tuple(
+            TaskStats(
+                task.partition,
+                task.attempt,
+                0.0 if task.withdrawn else 2.0,
+                0 if task.withdrawn else 1,
+                0.0,
+                None if task.withdrawn else result_of(self.tasks[order.clock, task.partition]),
+            )
+            for task in order.tasks
+        )
+        self.feed(BatchDone(order.node, order.address, order.clock, stats, self.now_s))
