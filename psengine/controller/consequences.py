@@ -71,11 +71,13 @@ class Consequences(ControllerState):
             return []  # that checkpoint is about to become the model to save
         if self.members.cannot_serve and not again:
             return self._fail(f"too few nodes can serve: {self.members.quarantined}")
+        if self._reopen_s is not None and now_s < self._reopen_s:
+            return []
         patient = now_s - self.asked_s < self.config.start_patience_s
         servers = self.members.servers(patient, few=again and not patient)
         if not servers:
             return []
-        self.reason = "opening the shards"
+        self.reason, self._reopen_s = "opening the shards", None
         return self.tiers.open(self.config, servers, self._recovery.restored)
 
     def _continue_without_quarantined(self, now_s: float) -> list[Instruction]:
@@ -148,6 +150,7 @@ class Consequences(ControllerState):
             self.tiers.abandon(self.members)
             return self._go_on(now_s)
         self.tiers.choose_stage(self.config, self.members)
+        self._reopen_s = None
         instructions = self._recovery.roll_back_to_replicas(reason) if self._begun else None
         if instructions is None:
             return self._roll_back_to_checkpoint(reason, now_s)
@@ -161,6 +164,16 @@ class Consequences(ControllerState):
         self._after_rollback()
         self.state = "waiting"
         return [] if self._end_without_model(now_s) else self._go_on(now_s)
+
+    def _reopen(self, now_s: float) -> list[Instruction]:
+        """Open the shards from their replicas again, after the pause that follows a failure; nothing more is lost."""
+        if not self._begun or self._reopen_s is None or now_s < self._reopen_s or self.config is None:
+            return []
+        self._reopen_s = None
+        restored = self.tiers.restore_from_replicas(self.config, self.members)
+        if restored is None:
+            return self._roll_back_to_checkpoint("replicas of shards were lost", now_s)
+        return restored[1]
 
     def _after_rollback(self) -> None:
         if self._late_stop is not None and self.book is not None:

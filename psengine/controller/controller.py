@@ -9,7 +9,7 @@ which attempt, and when the job ends. It knows no network, no clock and no Dask;
 | NodeJoined | its share of partitions is loaded in the background, see `join_batching`; other code: quarantined |
 | NodeReady | it owns the loaded partitions of its share from the next dispatch on |
 | ShardsOpened | when all are open: the map is sent to all nodes, and the first clock is dispatched |
-| ShardsNotOpened | the job rolls back to the last checkpoint; after repeated failures it fails |
+| ShardsNotOpened | opened again from the replicas, then from the last checkpoint; after repeated failures it fails |
 | ShardsTaken | the new map is sent to all nodes; the previous owner may leave |
 | ShardsNotTaken | the move is repeated at the next `TimerFired` |
 | BackedUp, NotBackedUp | the replication round completes, or fails: see `replication` |

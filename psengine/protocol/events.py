@@ -83,12 +83,16 @@ class ShardsOpened(NodeEvent):
 
 @dataclass(frozen=True)
 class ShardsNotOpened(NodeEvent):
-    """The node could not have the copies of `shards` that it was to go on from, under `epoch`."""
+    """The node could not have the copies of `shards` that it was to go on from, under `epoch`.
+
+    `again`: another attempt may succeed, since a process or the store did not answer.
+    """
 
     shards: tuple[int, ...]
     epoch: int
     error: str
     now_s: float
+    again: bool = False
 
 
 @dataclass(frozen=True)

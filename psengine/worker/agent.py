@@ -194,10 +194,8 @@ class NodeAgent:
             try:
                 states = await self._find_replicas(sharding, instruction.shards, instruction.replicas)
             except (Unreachable, KeyError) as error:
-                reason = self._line(error)
-                await self._report(
-                    ShardsNotOpened(self.node, self.address, instruction.shards, instruction.epoch, reason, 0.0)
-                )
+                again = isinstance(error, Unreachable)
+                await self._report(self._not_opened(instruction, error, again))
                 return
             self.server.restore_replicas(states, instruction.epoch, config.n_partitions)
         elif instruction.checkpoint is None:
@@ -208,10 +206,7 @@ class NodeAgent:
                 try:
                     arrays = await self._read(f"shard {shard} of {saved.name}", self._shard_loader, saved.name, shard)
                 except Unreadable as error:  # for example because a newer checkpoint has replaced it
-                    reason = self._line(error)
-                    await self._report(
-                        ShardsNotOpened(self.node, self.address, instruction.shards, instruction.epoch, reason, 0.0)
-                    )
+                    await self._report(self._not_opened(instruction, error, not error.lasting))
                     return
                 rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 self.moved["restore"] += arrays_bytes([rows])
@@ -421,6 +416,10 @@ class NodeAgent:
     def _unfit(self, error: Unreadable | JobError) -> NodeUnfit:
         again = isinstance(error, Unreadable) and not error.lasting
         return NodeUnfit(self.node, self.address, self._line(error), 0.0, again)
+
+    def _not_opened(self, instruction: OpenShards, error: Exception, again: bool) -> ShardsNotOpened:
+        what = instruction.shards, instruction.epoch, self._line(error)
+        return ShardsNotOpened(self.node, self.address, *what, 0.0, again)
 
     def _failed(self, instruction: Dispatch, error: Exception, *, fatal: bool) -> BatchFailed:
         tasks = tuple((task.partition, task.attempt) for task in instruction.tasks)

@@ -147,9 +147,18 @@ def test_shards_that_cannot_be_opened_are_tried_again_and_not_for_ever() -> None
     controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
     controller.handle(JobStarted(JobConfig("open", n_partitions=2, n_shards=1, clocks=3), 0.0))
     orders = controller.handle(NodeReady("r", "tcp://r", 1, (0, 1), 0.0))
-    for number in range(1, MOST_NOT_OPENED + 1):
+    now_s, pauses_s = 0.0, []
+    for _ in range(MOST_NOT_OPENED):
+        failed_s = now_s
+        while not orders:
+            now_s += 0.25
+            orders = controller.handle(TimerFired(now_s))
+        pauses_s.append(now_s - failed_s)
         (opening,) = [order for order in orders if isinstance(order, OpenShards)]
         assert controller.state != "failed"
-        orders = controller.handle(ShardsNotOpened("r", "tcp://r", (0,), opening.epoch, "no such blob", float(number)))
+        orders = controller.handle(ShardsNotOpened("r", "tcp://r", (0,), opening.epoch, "no such blob", now_s))
+    assert pauses_s[1:] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, *[60.0] * (MOST_NOT_OPENED - 8)], (
+        "the store may be away"
+    )
     assert controller.state == "failed"
     assert controller.reason == f"shards (0,) could not be opened {MOST_NOT_OPENED} times: no such blob"

@@ -6,7 +6,15 @@ import pytest
 
 from psengine.config import JobConfig
 from psengine.controller.controller import Controller
-from psengine.protocol.events import CheckpointRequested, JobStarted, NodeJoined, StopRequested, TimerFired
+from psengine.controller.node_events import MOST_FROM_REPLICAS
+from psengine.protocol.events import (
+    CheckpointRequested,
+    JobStarted,
+    NodeJoined,
+    ShardsNotOpened,
+    StopRequested,
+    TimerFired,
+)
 from tests.support.controller_model import SHARDS, ModelNode, World
 
 
@@ -88,6 +96,73 @@ def test_many_that_are_lost_at_one_time_are_one_way_back() -> None:
     assert world.controller.rollbacks == [(3, why)]
     clocks(world, 2, copies=True)
     assert world.serving() == [r]
+
+
+def rescued(fails: int) -> World:
+    """Return a job whose server was lost, and whose shards could not be opened from the keeper so many times."""
+    world = World()
+    world.anew(JobConfig("job", n_partitions=2, n_shards=SHARDS, clocks=30, stage_2_above=0.0, start_patience_s=1.0))
+    join(world, "r", True)
+    others = [join(world, f"t{i}", False) for i in range(4)]
+    world.feed(JobStarted(world.config, 0.0))
+    settle(world)
+    world.feed(CheckpointRequested(world.now_s))
+    clocks(world, 2, copies=True)
+    world.feed(CheckpointRequested(world.now_s))
+    world.written(True)
+    clocks(world, 3, copies=True)
+    assert world.controller.tiers.backups.clock == 5
+    world.lose(next(node for node in others if node in world.serving()))
+    for _ in range(fails):
+        orders = [(node, node.opens.pop(0)) for node in world.alive() if node.opens]
+        for node, order in orders[::-1]:  # all of them say so
+            assert order.replicas is not None
+            why = "tcp://r did not answer"
+            world.feed(ShardsNotOpened(node.name, node.address, order.shards, order.epoch, why, world.now_s, True))
+        for _ in range(80):
+            world.now_s += 0.25
+            world.feed(TimerFired(world.now_s))
+            if any(node.opens for node in world.alive()):
+                break
+    return world
+
+
+@pytest.mark.parametrize("fails", [1, MOST_FROM_REPLICAS])
+def test_a_rescue_that_fails_is_tried_again_from_the_copies(fails: int) -> None:
+    world = rescued(fails)
+    settle(world)
+    assert world.common() == 5, "not the checkpoint"
+    assert [clock for clock, _ in world.controller.rollbacks] == [5]
+    clocks(world, 2, copies=True)
+
+
+def test_a_rescue_that_fails_again_and_again_takes_the_checkpoint() -> None:
+    world = rescued(MOST_FROM_REPLICAS + 1)
+    world.now_s += 5.0
+    world.feed(TimerFired(world.now_s))
+    settle(world)
+    assert world.common() == 2
+    assert [clock for clock, _ in world.controller.rollbacks] == [5, 2]
+    assert "tcp://r did not answer" in world.controller.rollbacks[1][1]
+    clocks(world, 2, copies=True)
+
+
+def test_a_keeper_that_is_lost_while_a_rescue_is_to_be_repeated_leaves_the_checkpoint() -> None:
+    world = rescued(0)
+    for node in [node for node in world.alive() if node.opens]:
+        order = node.opens.pop(0)
+        why = "tcp://r did not answer"
+        world.feed(ShardsNotOpened(node.name, node.address, order.shards, order.epoch, why, world.now_s, True))
+    world.lose(world.nodes["r"])
+    world.now_s += 5.0
+    world.feed(TimerFired(world.now_s))
+    join(world, "r2", True)
+    settle(world)
+    world.now_s += 5.0
+    world.feed(TimerFired(world.now_s))
+    settle(world)
+    assert world.common() == 2
+    clocks(world, 2, copies=True)
 
 
 TIME = 1e6
