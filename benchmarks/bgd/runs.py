@@ -15,9 +15,10 @@ from benchmarks.bgd.splice import SpliceSet
 from psengine.apps.bgd.directions import DescentRule, Lbfgs, SteepestDescent
 from psengine.apps.bgd.local_cluster import LocalCluster
 from psengine.apps.bgd.losses import linear_loss
-from psengine.apps.bgd.master import DescentStep, ElasticMaster, Missing
+from psengine.apps.bgd.master import DescentStep, ElasticMaster
 from psengine.apps.bgd.messages import Reply
 from psengine.apps.bgd.partition import LinearPartition, margins_of
+from psengine.apps.bgd.roster import Missing
 from psengine.apps.bgd.steps import FixedStep, SearchedStep, StepRule
 
 PARTITIONS = 14

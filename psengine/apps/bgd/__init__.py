@@ -9,5 +9,6 @@ master          Algorithm 2 as a state machine, with the baselines that ignore l
 messages        requests of the master, reduced replies, entries of its queue
 partition       loss and gradient of one partition, and its loss along a line
 reduction_tree  Broadcast and Reduce on a binary tree that survives missing nodes
+roster          which partitions a round is made of, and what a loss does to it
 steps           step rules: constant, decaying, searched
 """

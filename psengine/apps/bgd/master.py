@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from psengine.apps.bgd.directions import DescentRule
 from psengine.apps.bgd.line_search import LineSearch
 from psengine.apps.bgd.messages import Reply, Request, Vanished
+from psengine.apps.bgd.roster import Missing, Roster
 from psengine.apps.bgd.steps import FixedStep, StepRule
 
 F64 = NDArray[np.float64]
 
-Missing = Literal["approximate", "ignore", "stall"]
 Approximation = Literal["kept", "redone"]
 
 
@@ -90,8 +90,7 @@ class ElasticMaster:
     step : StepRule
     l2 : float or array that broadcasts to the model
         Weight of the penalty l2 / 2 * model^2.
-    missing : str
-        ``approximate``; ``ignore``: vanished partitions are left out; ``stall``: the round waits for them.
+    missing : see `Roster`.
     approximation : str
         ``kept``: from the sums that the tree keeps, where they say it, else as ``redone``: lines 9-12.
     on_step, on_loss : callable, optional
@@ -104,11 +103,11 @@ class ElasticMaster:
         Rounds that ended in a step.
     redone_rounds : int
         Rounds that a loss voided, and that were done again.
-    queue : tuple of Vanished
-        In the order of their losses.
+    roster : Roster
+        The queue of vanished partitions, and those that are in the stored gradient.
     previous_model : the model of the round before.
-    stored_gradient, stored_partitions : shape of the model or None, and frozenset of int
-        Summed gradient at `previous_model`, and the partitions that are in it; None before the first step.
+    stored_gradient : shape of the model, or None
+        Summed gradient at `previous_model`; None before the first step.
     """
 
     def __init__(
@@ -126,14 +125,12 @@ class ElasticMaster:
     ) -> None:
         self.model = model
         self.rounds = self.redone_rounds = 0
-        self.queue: tuple[Vanished, ...] = ()
-        self._all = frozenset(range(n_partitions))
+        self.roster: Roster[Vanished] = Roster(n_partitions, missing)
         self._direction, self._step, self._l2 = direction, step, l2
-        self._missing, self._approximation = missing, approximation
+        self._approximation = approximation
         self._on_step, self._on_loss = on_step, on_loss
         self.previous_model = model
         self.stored_gradient: F64 | None = None
-        self.stored_partitions: frozenset[int] = frozenset()
         self._asked: Request | None = None
         self._round: _Round | None = None
         self._lost: frozenset[int] = frozenset()  # to be approximated by the request under way
@@ -144,7 +141,7 @@ class ElasticMaster:
     @property
     def finished(self) -> bool:
         """Whether all partitions take part, and no step decreases the objective."""
-        return self._converged == self._all
+        return self._converged == self.roster.everyone
 
     @property
     def is_approximating(self) -> bool:
@@ -166,8 +163,10 @@ class ElasticMaster:
         if current is not None and current.search is not None:
             request = Request("trial", self.model, current.contributors, current.direction, current.search.trial)
         else:
-            asked = self._members(frozenset(available))
-            if not asked & frozenset(available) or (self._missing == "stall" and not asked <= frozenset(available)):
+            asked = self.roster.members(available)
+            if not asked & frozenset(available) or (
+                self.roster.missing == "stall" and not asked <= frozenset(available)
+            ):
                 return None
             if asked == self._converged:
                 return None
@@ -177,24 +176,9 @@ class ElasticMaster:
         self._asked = request
         return request
 
-    def _members(self, available: frozenset[int]) -> frozenset[int]:
-        """Return the partitions of a round: those without an entry, and those of entries that are back whole."""
-        if self._missing == "stall":
-            return self._all
-        if self._missing == "ignore":
-            return available
-        away = [entry.partitions for entry in self.queue if not entry.partitions <= available]
-        return self._all.difference(*away)
-
     def restarts(self, available: Collection[int], free: int) -> tuple[int, ...]:
-        """Return the partitions to bring up on `free` nodes: first in, first out, an entry at a time (lines 18-20)."""
-        found: list[int] = []
-        for entry in self.queue:
-            wanted = sorted(entry.partitions.difference(available))
-            if len(found) + len(wanted) > free:
-                break
-            found += wanted
-        return tuple(found)
+        """Return the partitions to bring up on `free` nodes, see `Roster.restarts`."""
+        return self.roster.restarts(available, free)
 
     # -- what came back -------------------------------------------------------------------------------------------
 
@@ -207,45 +191,34 @@ class ElasticMaster:
             self._receive_kept(reply)
         elif request.kind == "previous":
             self._receive_previous(reply, lost)
-        elif lost and self._voids(lost, request.kind == "trial"):
+        elif self._is_voided(lost, request.kind == "trial"):
             self._void(lost)
         elif request.kind == "trial":
             self._receive_trial(reply)
         else:
             self._receive_gradient(reply)
 
-    def _voids(self, lost: frozenset[int], in_search: bool) -> bool:
-        """Return whether a loss voids the round. Partitions that vanish in round 0 are noted and left out."""
-        if self._missing == "stall":
-            return True
-        if self._missing == "ignore":
-            return in_search
-        queued = frozenset().union(*(entry.partitions for entry in self.queue))
-        new = lost - self.stored_partitions - queued
-        for partition in sorted(new):  # each returns by itself: it has no approximation that others share
+    def _is_voided(self, lost: frozenset[int], in_search: bool) -> bool:
+        for partition in self.roster.without_approximation(lost):  # each returns by itself
             self._enqueue(Vanished(frozenset([partition]), None, self.rounds))
-        return in_search or bool(lost & self.stored_partitions) or self._splits_an_entry(lost)
-
-    def _splits_an_entry(self, lost: frozenset[int]) -> bool:
-        """Return whether the sum has some partitions of an entry, and not all."""
-        return any(entry.partitions & lost and not entry.partitions <= lost for entry in self.queue)
+        return self.roster.is_voided(lost, in_search)
 
     def _enqueue(self, entry: Vanished) -> None:
-        self.queue = (*self.queue, entry)
+        self.roster.queue = (*self.roster.queue, entry)
         if self._on_loss is not None:
             self._on_loss(entry)
 
     def _void(self, lost: frozenset[int]) -> None:
         self.redone_rounds += 1
         self._round = None
-        self._lost = lost & self.stored_partitions if self._missing == "approximate" else frozenset()
+        self._lost = self.roster.to_approximate(lost)
         if self._lost and self._approximation == "kept":
             self._asked = Request("kept", self.previous_model, self._lost)
         elif self._lost:
             self._ask_survivors()
 
     def _ask_survivors(self) -> None:
-        self._asked = Request("previous", self.previous_model, self.stored_partitions - self._lost)
+        self._asked = Request("previous", self.previous_model, self.roster.stored - self._lost)
 
     def _receive_kept(self, reply: Reply) -> None:
         if reply.gradient is None or reply.partitions != self._lost:
@@ -263,7 +236,7 @@ class ElasticMaster:
     def _approximate(self, gradient: F64, survivors: F64) -> None:
         """Let `gradient` stand for the lost partitions; the stored gradient is that of the survivors from now on."""
         self._enqueue(Vanished(self._lost, gradient, self.rounds))
-        self.stored_gradient, self.stored_partitions = survivors, self.stored_partitions - self._lost
+        self.stored_gradient, self.roster.stored = survivors, self.roster.stored - self._lost
         self._lost = frozenset()
 
     # -- from a gradient to a step --------------------------------------------------------------------------------
@@ -271,7 +244,7 @@ class ElasticMaster:
     def _receive_gradient(self, reply: Reply) -> None:
         if reply.gradient is None:
             return  # nobody is there; the next request waits
-        standing = tuple(entry for entry in self.queue if not entry.partitions <= reply.partitions)
+        standing = self.roster.standing(reply.partitions)
         gradients = [entry.gradient for entry in standing if entry.gradient is not None]
         approximated: F64 | float = sum(gradients[1:], gradients[0]) if gradients else 0.0
         gradient = reply.gradient + approximated + self._l2 * self.model
@@ -340,9 +313,9 @@ class ElasticMaster:
         current = self._round
         assert current is not None
         self.previous_model, self.stored_gradient = self.model, current.partial
-        self.stored_partitions = current.contributors
+        self.roster.stored = current.contributors
         self.model = self.model + step * current.direction
-        self.queue = current.standing
+        self.roster.queue = current.standing
         if not self._direction.is_scaled():
             self._step_before = step
         self._round, self._follows_step = None, True

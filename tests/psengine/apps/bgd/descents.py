@@ -89,7 +89,7 @@ class Descent:
         assert stored is not None
         np.testing.assert_allclose(entry.gradient + survivors, stored, atol=1e-12)
         assert self.master.previous_model is before
-        np.testing.assert_allclose(survivors, self.gradient(self.master.stored_partitions, before), atol=1e-12)
+        np.testing.assert_allclose(survivors, self.gradient(self.master.roster.stored, before), atol=1e-12)
 
     def _check_step(self, step: DescentStep) -> None:
         everyone = set(range(len(self.parts)))

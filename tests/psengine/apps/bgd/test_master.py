@@ -35,7 +35,7 @@ def test_each_step_counts_every_partition_once(
         if run.master.rounds > before + 1 or run.answer() is None:
             break
     assert run.master.rounds > before + 1 or run.master.finished
-    assert not run.master.queue
+    assert not run.master.roster.queue
     if searched:
         for step, model in zip(run.steps, run.models[1:], strict=True):
             assert run.objective(step, model) < step.objective
@@ -87,7 +87,7 @@ def test_losses_in_consecutive_rounds_are_both_at_the_model_before() -> None:
     run.until(lambda: run.master.rounds == 3)
     run.answer([3])
     run.until(lambda: run.master.rounds == 4)
-    assert [sorted(entry.partitions) for entry in run.master.queue] == [[1], [2], [3]]
+    assert [sorted(entry.partitions) for entry in run.master.roster.queue] == [[1], [2], [3]]
     assert run.master.redone_rounds == 3
 
 
@@ -96,7 +96,7 @@ def test_losses_during_the_second_reduce_are_approximated_together() -> None:
     run.until(lambda: run.master.rounds == 2)
     run.answer([1])
     run.answer([4])  # during lines 9 to 12
-    assert [sorted(entry.partitions) for entry in run.master.queue] == [[1, 4]]
+    assert [sorted(entry.partitions) for entry in run.master.roster.queue] == [[1, 4]]
     assert run.master.redone_rounds == 1
 
 
@@ -117,7 +117,7 @@ def test_an_entry_returns_whole() -> None:
     run.cluster.bring_up([5])
     run.until(lambda: run.master.rounds == 6)
     assert run.steps[-1].contributors == frozenset(range(COUNT))
-    assert not run.master.queue
+    assert not run.master.roster.queue
 
 
 def test_a_loss_in_the_round_of_a_return_leaves_the_approximation() -> None:
@@ -133,9 +133,9 @@ def test_a_loss_in_the_round_of_a_return_leaves_the_approximation() -> None:
     assert request is not None
     assert request.kind == "previous"
     assert request.partitions == {1, 2, 3, 4}  # 5 is not in the stored gradient
-    assert [sorted(entry.partitions) for entry in run.master.queue] == [[5], [0]]
+    assert [sorted(entry.partitions) for entry in run.master.roster.queue] == [[5], [0]]
     run.until(lambda: run.master.rounds == 5)
-    assert [sorted(entry.partitions) for entry in run.master.queue] == [[0]]
+    assert [sorted(entry.partitions) for entry in run.master.roster.queue] == [[0]]
 
 
 def test_a_loss_in_round_0_is_left_out_and_logged() -> None:
@@ -165,7 +165,7 @@ def test_the_queue_is_restarted_in_order_when_enough_nodes_are_free() -> None:
     run.until(lambda: run.master.rounds == 1)
     for vanishing in ([1, 2, 3], [4]):
         run.answer(vanishing)
-        run.until(lambda: len(run.master.queue) > 0)
+        run.until(lambda: len(run.master.roster.queue) > 0)
         run.until(lambda: run.master.request(run.cluster.present).kind == "gradient")
     run.until(lambda: run.master.rounds == 2)
     restarts = [run.master.restarts(run.cluster.present, free) for free in range(5)]
