@@ -1,0 +1,348 @@
+"""Elastic batch gradient descent as a driver: scalars and sets here, vectors in tables.
+
+A round is a few commit groups. ``gradient``: each member adds its gradient at `weights` to table `gradient`, which
+holds the sum of one group. ``direction``: one executor, the clerk, writes `direction` and returns the slope. ``trial``:
+the contributors return loss and slope at a step. ``step``: the clerk moves the model. After a loss: ``previous``, the
+survivors' gradients at the model before, and ``approximate``, in which the clerk stores what is missing in a slot.
+
+Nodes are taken away in the middle of a group: tasks that are not completed then are withdrawn, and the group is sealed
+with the rest, so that who contributed is who completed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from psengine.apps.bgd.line_search import LineSearch
+from psengine.apps.bgd.roster import Missing, Roster
+from psengine.apps.bgd.steps import FixedStep, StepRule
+from psengine.drivers.interface import Dispatcher, Done, Task
+
+Phase = Literal["gradient", "previous", "direction", "trial", "step", "approximate"]
+#: Phases with one task.
+_OF_THE_CLERK = ("direction", "step", "approximate")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """An entry of the queue: partitions whose summed gradient is in a slot of table `approximations`.
+
+    Attributes
+    ----------
+    number : int or None
+        None: they vanished in round 0, and nothing stands for them.
+    """
+
+    partitions: frozenset[int]
+    number: int | None
+    round_number: int
+
+
+@dataclass(frozen=True)
+class DirectionFigures:
+    """What the clerk returns of a direction.
+
+    Attributes
+    ----------
+    slope : float
+        Of the objective along the direction.
+    terms : (float, float, float)
+        The part of the objective that needs no examples, at a step t: terms[0] + terms[1] t + terms[2] t^2.
+    has_pair : bool
+        Whether a pair of L-BFGS was formed and stored.
+    """
+
+    slope: float
+    terms: tuple[float, float, float]
+    has_pair: bool = False
+
+
+@dataclass
+class _State:
+    """All that a snapshot holds."""
+
+    roster: Roster[Slot]
+    available: frozenset[int]
+    phase: Phase = "gradient"
+    group: int = 0  # the open one, or the last one
+    is_open: bool = False
+    is_waiting: bool = False  # for executors that return
+    asked: frozenset[int] = frozenset()
+    pending: frozenset[int] = frozenset()
+    results: dict[int, Any] = field(default_factory=dict)
+    losses: dict[int, float] = field(default_factory=dict)
+    clerks_args: Any = None
+    rounds: int = 0
+    redone: int = 0
+    contributors: frozenset[int] = frozenset()
+    standing: tuple[Slot, ...] = ()
+    loss: float = 0.0
+    lost: frozenset[int] = frozenset()
+    steepest: bool = False  # the direction of this round is the negative gradient
+    figures: DirectionFigures = DirectionFigures(0.0, (0.0, 0.0, 0.0))
+    search: LineSearch | None = None
+    step_before: float | None = None
+    pairs: tuple[int, ...] = ()  # numbers of the stored ones, from the oldest
+    last_objective: Any = None  # identity of the objective of the last direction
+    converged: frozenset[int] | None = None  # members of a round that no step improves
+    ended: bool = False
+
+
+class ElasticDescentDriver:
+    """The driver of Algorithm 2, see `psengine.apps.bgd.master` for its rules.
+
+    Parameters
+    ----------
+    step : StepRule
+    memory : int
+        Pairs of L-BFGS; 0: steepest descent.
+    missing : see `Roster`.
+    clocks : int or None
+        The number of accepted steps after which the job ends.
+    """
+
+    def __init__(self, step: StepRule, memory: int, missing: Missing, clocks: int | None) -> None:
+        self._step, self._memory, self._missing, self._clocks = step, memory, missing, clocks
+        self._state = _State(Roster(0, missing), frozenset())
+
+    # -- of the controller ----------------------------------------------------------------------------------------
+
+    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+        """Begin the first round."""
+        del seed
+        self._state = _State(Roster(executors, self._missing), frozenset(range(executors)))
+        self._begin_round(to)
+
+    def completed(self, to: Dispatcher, done: Done) -> None:
+        """Note a result; the last one closes the group."""
+        state = self._state
+        executor = done.task.executor
+        if done.task.group != state.group or executor not in state.pending:
+            return
+        state.pending -= {executor}
+        state.results[executor] = done.result
+        state.losses[executor] = done.loss
+        self._close(to)
+
+    def committed(self, to: Dispatcher, group: int) -> None:
+        """Continue with what the group has brought."""
+        state = self._state
+        if group != state.group or state.is_open or state.ended:
+            return
+        if state.phase in _OF_THE_CLERK and not state.results:
+            self._ask_clerk(to, state.phase, state.clerks_args)  # it vanished
+        else:
+            getattr(self, f"_after_{state.phase}")(to)
+
+    def vanished(self, to: Dispatcher, executors: Collection[int]) -> bool:
+        """Do without these executors, unless a loss is to stall the descent."""
+        state = self._state
+        if self._missing == "stall":
+            return False
+        state.available -= frozenset(executors)
+        state.pending = state.pending.difference(executors)
+        self._close(to)
+        return True
+
+    def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
+        """Let executors take part again; continue if nothing could be done without them."""
+        state = self._state
+        state.available |= frozenset(executors)
+        if state.is_waiting and state.phase in _OF_THE_CLERK:
+            self._ask_clerk(to, state.phase, state.clerks_args)
+        elif state.is_waiting:
+            self._begin_round(to)
+
+    def next_task(self, executor: int) -> Task | None:
+        """Return None: what comes next depends on what the tasks return."""
+        del executor
+        return None
+
+    def snapshot(self) -> Any:
+        """Return the state."""
+        return deepcopy(self._state)
+
+    def restore(self, state: Any) -> None:
+        """Continue from a state."""
+        self._state = deepcopy(state)
+
+    # -- groups ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, to: Dispatcher, phase: Phase, executors: frozenset[int], args: Any) -> bool:
+        """Open a group of tasks of these executors, as far as they are available; return whether any is."""
+        state = self._state
+        state.phase, state.asked, state.pending = phase, executors, executors & state.available
+        state.results, state.losses = {}, {}
+        state.is_open, state.is_waiting = bool(state.pending), not state.pending
+        state.group += state.is_open
+        for executor in sorted(state.pending):
+            to.dispatch(Task(executor, state.group, (phase, args)))
+        return state.is_open
+
+    def _ask_clerk(self, to: Dispatcher, phase: Phase, args: Any) -> None:
+        """Give a task to the first available executor; wait if there is none."""
+        self._state.clerks_args = args
+        self._begin(to, phase, frozenset(sorted(self._state.available)[:1]), args)
+
+    def _close(self, to: Dispatcher) -> None:
+        state = self._state
+        if state.is_open and not state.pending:
+            state.is_open = False
+            to.seal(state.group)
+
+    # -- rounds ---------------------------------------------------------------------------------------------------
+
+    def _begin_round(self, to: Dispatcher) -> None:
+        state = self._state
+        state.search, state.steepest, state.phase = None, self._memory == 0, "gradient"
+        asked = state.roster.members(state.available)
+        if asked != state.converged:
+            state.converged = None
+            self._begin(to, "gradient", asked, None)
+        elif asked == state.roster.everyone:
+            self._finish(to, "no step decreases the objective")
+        else:
+            state.is_waiting = True
+
+    def _after_gradient(self, to: Dispatcher) -> None:
+        state = self._state
+        contributors = frozenset(state.results)
+        if self._voids(to, state.asked - contributors):
+            return
+        if not contributors:
+            self._begin_round(to)
+            return
+        state.contributors, state.standing = contributors, state.roster.standing(contributors)
+        state.loss = sum(state.losses[executor] for executor in sorted(contributors))
+        self._ask_direction(to)
+
+    def _ask_direction(self, to: Dispatcher) -> None:
+        state = self._state
+        objective = (state.contributors, state.standing)
+        pair = None
+        if not state.steepest and objective == state.last_objective:
+            pair = state.pairs[0] if len(state.pairs) == self._memory else len(state.pairs)
+        state.last_objective = objective
+        kept = tuple(number for number in state.pairs if number != pair)
+        slots = tuple(entry.number for entry in state.standing if entry.number is not None)
+        self._ask_clerk(to, "direction", (slots, state.steepest, kept, pair))
+
+    def _after_direction(self, to: Dispatcher) -> None:
+        state = self._state
+        (figures,) = state.results.values()
+        state.figures = figures
+        (_, _, kept, pair) = state.clerks_args
+        if not state.steepest:
+            state.pairs = (*kept, pair) if figures.has_pair else kept
+        if figures.slope == 0.0:
+            self._converge(to)
+        elif not figures.slope < 0.0:
+            self._descend_steepest(to)
+        elif isinstance(self._step, FixedStep):
+            self._ask_step(to, self._step.at(state.rounds))
+        else:
+            value = state.loss + figures.terms[0]
+            is_scaled = bool(state.pairs) and not state.steepest
+            state.search = self._step.search(value, figures.slope, before=state.step_before, is_scaled=is_scaled)
+            self._ask_trial(to)
+
+    def _descend_steepest(self, to: Dispatcher) -> None:
+        """Forget the pairs, and try the negative gradient."""
+        state = self._state
+        state.pairs, state.steepest, state.search = (), True, None
+        state.last_objective = None
+        self._ask_direction(to)
+
+    def _ask_trial(self, to: Dispatcher) -> None:
+        state = self._state
+        assert state.search is not None
+        if not self._begin(to, "trial", state.contributors, state.search.trial):
+            self._voids(to, state.contributors)
+
+    def _after_trial(self, to: Dispatcher) -> None:
+        state, search = self._state, self._state.search
+        assert search is not None
+        if self._voids(to, state.asked.difference(state.results)):
+            return
+        at, (constant, linear, square) = search.trial, state.figures.terms
+        slope = sum(state.results[executor] for executor in sorted(state.results)) + linear + 2.0 * square * at
+        loss = sum(state.losses[executor] for executor in sorted(state.losses))
+        search.receive(loss + constant + linear * at + square * at * at, slope)
+        if search.accepted is not None:
+            self._ask_step(to, search.accepted)
+        elif not search.failed:
+            self._ask_trial(to)
+        elif state.steepest or not state.pairs:
+            self._converge(to)
+        else:
+            self._descend_steepest(to)
+
+    def _ask_step(self, to: Dispatcher, step: float) -> None:
+        state = self._state
+        if state.steepest or not state.pairs:
+            state.step_before = step
+        freed = (entry.number for entry in state.roster.queue if entry not in state.standing)
+        self._ask_clerk(to, "step", (step, tuple(number for number in freed if number is not None)))
+
+    def _after_step(self, to: Dispatcher) -> None:
+        state = self._state
+        state.roster.stored, state.roster.queue = state.contributors, state.standing
+        state.rounds += 1
+        if self._clocks is not None and state.rounds >= self._clocks:
+            self._finish(to, f"{state.rounds} rounds")
+        else:
+            self._begin_round(to)
+
+    def _converge(self, to: Dispatcher) -> None:
+        state = self._state
+        state.converged = state.contributors
+        self._begin_round(to)
+
+    def _finish(self, to: Dispatcher, reason: str) -> None:
+        state = self._state
+        state.ended = True
+        to.finish(state.group, f"{reason}; redone rounds: {state.redone}")
+
+    # -- losses ---------------------------------------------------------------------------------------------------
+
+    def _voids(self, to: Dispatcher, lost: frozenset[int]) -> bool:
+        """If a loss voids the round, begin what follows from it, and return True."""
+        state = self._state
+        for partition in state.roster.without_approximation(lost):
+            self._enqueue(Slot(frozenset([partition]), None, state.rounds))
+        if not state.roster.is_voided(lost, state.phase == "trial"):
+            return False
+        state.redone += 1
+        state.lost = state.roster.to_approximate(lost)
+        survivors = state.roster.stored - state.lost
+        if not state.lost:
+            self._begin_round(to)
+        elif not self._begin(to, "previous", survivors, None):
+            self._ask_approximation(to, survivors)
+        return True
+
+    def _after_previous(self, to: Dispatcher) -> None:
+        state = self._state
+        self._ask_approximation(to, state.asked.difference(state.results))
+
+    def _ask_approximation(self, to: Dispatcher, also_lost: frozenset[int]) -> None:
+        """Let the clerk store what is missing; it is all that is stored if no survivor is left."""
+        state = self._state
+        state.lost |= also_lost
+        used = {entry.number for entry in state.roster.queue}
+        slot = min(set(range(len(state.roster.everyone))) - used)
+        is_empty = state.lost >= state.roster.stored
+        self._ask_clerk(to, "approximate", (slot, is_empty))
+
+    def _after_approximate(self, to: Dispatcher) -> None:
+        state = self._state
+        self._enqueue(Slot(state.lost, state.clerks_args[0], state.rounds))
+        state.roster.stored -= state.lost
+        state.lost = frozenset()
+        self._begin_round(to)
+
+    def _enqueue(self, entry: Slot) -> None:
+        self._state.roster.queue = (*self._state.roster.queue, entry)
