@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from psengine.apps.base import App, Work
-    from psengine.config import Adam, Add, JobConfig, JobError, Momentum, Sgd, TableSpec
+    from psengine.config import Adam, Add, JobConfig, JobError, Momentum, Replace, Sgd, TableSpec
     from psengine.drivers.interface import Dispatcher, Done, Driver, Task
     from psengine.drivers.ssp import Ssp
 
@@ -42,6 +42,7 @@ __all__ = [
     "JobConfig",
     "JobError",
     "Momentum",
+    "Replace",
     "Sgd",
     "Ssp",
     "TableSpec",
@@ -62,6 +63,7 @@ _MODULES = MappingProxyType(
         "JobConfig": "psengine.config",
         "JobError": "psengine.config",
         "Momentum": "psengine.config",
+        "Replace": "psengine.config",
         "Sgd": "psengine.config",
         "Ssp": "psengine.drivers.ssp",
         "TableSpec": "psengine.config",

@@ -99,8 +99,13 @@ class Adam:
         _check_range("Adam", "epsilon", self.epsilon, 0.0, math.inf)
 
 
+@dataclass(frozen=True)
+class Replace:
+    """Update rule: the summed updates take the place of the table; rows that they lack become 0."""
+
+
 #: What a server does with the sum of a clock's updates of a table, once, when the clock is committed.
-UpdateRule = Add | Sgd | Momentum | Adam
+UpdateRule = Add | Sgd | Momentum | Adam | Replace
 
 
 def _check_range(rule: str, name: str, value: float, low: float, end: float) -> None:
@@ -130,8 +135,10 @@ class TableSpec:
         if isinstance(self.rule, Add):
             return
         rule = type(self.rule).__name__
-        if not isinstance(self.rule, Sgd | Momentum | Adam):
-            raise JobError(f"table {self.name!r}: rule is {self.rule!r}; want Add(), Sgd(), Momentum() or Adam()")
+        if not isinstance(self.rule, Sgd | Momentum | Adam | Replace):
+            raise JobError(
+                f"table {self.name!r}: rule is {self.rule!r}; want Add(), Sgd(), Momentum(), Adam() or Replace()"
+            )
         if self.own:
             raise JobError(f"table {self.name!r}: rule {rule} does not go with own=True; leave out one of them")
         if self.dtype not in ("float32", "float64"):

@@ -1,4 +1,4 @@
-"""What becomes of a table with the summed updates of a clock: `add`, `sgd`, `momentum`, `adam`.
+"""What becomes of a table with the summed updates of a clock: `add`, `sgd`, `momentum`, `adam`, `replace`.
 
 A rule is applied once to the sum of all updates, when a clock is committed in which some micro-task has updated the
 table; rows that the sum lacks have a gradient of 0. The memory of a rule (velocity, moments, count) is further tables
@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from psengine.config import Adam, Add, Momentum, Sgd, TableSpec
+from psengine.config import Adam, Add, Momentum, Replace, Sgd, TableSpec
 from psengine.tables.row_sets import Array
 from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.sharding import Arrays
@@ -22,7 +22,7 @@ from psengine.tables.tree_sum import Delta
 
 #: {rule: names of its memory}; `count` is the number of applications, as one column.
 _MEMORY: Mapping[type, tuple[str, ...]] = MappingProxyType(
-    {Add: (), Sgd: (), Momentum: ("velocity",), Adam: ("mean", "square", "count")}
+    {Add: (), Sgd: (), Replace: (), Momentum: ("velocity",), Adam: ("mean", "square", "count")}
 )
 
 #: Bytes of a table that are worked on at a time.
@@ -86,6 +86,9 @@ def apply_rule(
         return {name: added(before, _scaled(total, -rule.step, before), out)}
     gradient = _as_gradient(total, before)
     after = np.empty_like(before) if out is None else out
+    if isinstance(rule, Replace):
+        np.add(gradient, before.dtype.type(0), out=after)  # without -0, as after every addition
+        return {name: after}
     if isinstance(rule, Momentum):
         velocity = np.empty_like(before)
         for rows in _chunks(before):

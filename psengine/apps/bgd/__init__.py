@@ -1,6 +1,8 @@
 """Elastic batch gradient descent of linear models: partitions that vanish are approximated until they return.
 
 directions      directions of descent: the negative gradient, L-BFGS
+driver          Algorithm 2 as a driver of commit groups: scalars and sets, no vectors
+executor        its tasks: gradients of own examples, and work on whole vectors in tables
 kernels         compiled products of a CSR matrix with float64 weights
 line_search     line search under the Armijo-Wolfe conditions
 local_cluster   partitions in one process, under a tree whose nodes vanish and return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Protocol
 
 import numpy as np
@@ -67,24 +67,10 @@ class Lbfgs:
         """Return minus the approximate inverse Hessian times the gradient."""
         if self._last is not None and self._last[2] == objective:
             moved, change = model - self._last[0], gradient - self._last[1]
-            if np.vdot(moved, change) > 1e-12 * np.linalg.norm(moved) * np.linalg.norm(change):
+            if is_curved(moved, change):
                 self._pairs.append((moved, change))
         self._last = (model, gradient, objective)
-        return self._two_loops(gradient)
-
-    def _two_loops(self, gradient: F64) -> F64:
-        direction = -gradient
-        shares = []
-        for moved, change in reversed(self._pairs):
-            share = np.vdot(moved, direction) / np.vdot(moved, change)
-            shares.append(share)
-            direction -= share * change
-        if self._pairs:
-            moved, change = self._pairs[-1]
-            direction *= np.vdot(moved, change) / np.vdot(change, change)
-        for (moved, change), share in zip(self._pairs, reversed(shares), strict=True):
-            direction += (share - np.vdot(change, direction) / np.vdot(moved, change)) * moved
-        return direction
+        return quasi_newton_direction(gradient, self._pairs)
 
     def reset(self) -> None:
         """Forget all pairs."""
@@ -94,3 +80,29 @@ class Lbfgs:
     def is_scaled(self) -> bool:
         """Return whether there is a pair."""
         return bool(self._pairs)
+
+
+def is_curved(moved: F64, change: F64) -> bool:
+    """Return whether a pair says anything of a positive curvature."""
+    return bool(np.vdot(moved, change) > 1e-12 * np.linalg.norm(moved) * np.linalg.norm(change))
+
+
+def quasi_newton_direction(gradient: F64, pairs: Collection[tuple[F64, F64]]) -> F64:
+    """Return minus the approximate inverse Hessian times a gradient.
+
+    Parameters
+    ----------
+    pairs : differences of models and of gradients, from the oldest
+    """
+    direction = -gradient
+    shares = []
+    for moved, change in reversed(list(pairs)):
+        share = np.vdot(moved, direction) / np.vdot(moved, change)
+        shares.append(share)
+        direction -= share * change
+    if pairs:
+        moved, change = list(pairs)[-1]
+        direction *= np.vdot(moved, change) / np.vdot(change, change)
+    for (moved, change), share in zip(pairs, reversed(shares), strict=True):
+        direction += (share - np.vdot(change, direction) / np.vdot(moved, change)) * moved
+    return direction

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.config import Adam, Add, JobError, Momentum, Sgd, TableSpec
+from psengine.config import Adam, Add, JobError, Momentum, Replace, Sgd, TableSpec
 from psengine.tables import update_rules
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.sharding import Arrays
 from psengine.tables.update_rules import advance_tables, begin_memory, memory_tables, without_memory
 
 ROWS, COLS, CLOCKS = 50, 3, 6
-RULES = (Sgd(0.3), Momentum(0.1, 0.7), Adam(0.01, 0.8, 0.99, 1e-6))
+RULES = (Sgd(0.3), Momentum(0.1, 0.7), Adam(0.01, 0.8, 0.99, 1e-6), Replace())
 GRADIENTS = np.random.default_rng(1).standard_normal((CLOCKS, ROWS, COLS)).astype(np.float32)
 GRADIENTS[:, 10:30] = 0.0
 
@@ -30,6 +30,8 @@ def textbook(rule: Any) -> np.ndarray:
             case Momentum(step, momentum):
                 v = momentum * v + g
                 w = w - step * v
+            case Replace():
+                w = g
             case Adam(step, beta1, beta2, epsilon):
                 m = beta1 * m + (1 - beta1) * g
                 s = beta2 * s + (1 - beta2) * g**2
@@ -82,7 +84,7 @@ def test_a_clock_that_names_the_table_counts_even_with_no_rows_and_any_other_doe
     some, same = (after(table, [GRADIENTS[0], update, GRADIENTS[1]]) for update in (nothing, zeros))
     left = after(table, [GRADIENTS[0], None, GRADIENTS[1]])
     assert {name: array.tobytes() for name, array in some.items()} == {n: a.tobytes() for n, a in same.items()}
-    assert (left["w"].tobytes() == same["w"].tobytes()) is isinstance(rule, Sgd)
+    assert (left["w"].tobytes() == same["w"].tobytes()) is isinstance(rule, Sgd | Replace)
 
 
 def test_a_rule_keeps_its_memory_in_tables_of_as_many_rows() -> None:
@@ -107,7 +109,7 @@ def test_a_rule_keeps_its_memory_in_tables_of_as_many_rows() -> None:
         (lambda: Adam(beta2=math.nan), "Adam: beta2 is nan; want a number from 0 on and below 1"),
         (
             lambda: TableSpec("w", 1, 1, rule="adam"),
-            "table 'w': rule is 'adam'; want Add(), Sgd(), Momentum() or Adam()",
+            "table 'w': rule is 'adam'; want Add(), Sgd(), Momentum(), Adam() or Replace()",
         ),
         (lambda: TableSpec("w", 1, 1, "int32", rule=Sgd(1)), "table 'w': rule Sgd needs dtype float32 or float64, not"),
         (

@@ -1,0 +1,164 @@
+"""The tasks of an executor of elastic batch gradient descent: its own examples, and the clerk's work on whole vectors.
+
+Tables hold float64 vectors of the model's shape, see `tables`. All but `approximations` are replaced by what a group
+adds up; in `approximations` a slot is written when it is 0, and is set back to 0 by what it holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.apps.bgd.directions import is_curved, quasi_newton_direction
+from psengine.apps.bgd.driver import DirectionFigures
+from psengine.apps.bgd.partition import LinearPartition, LossAlongLine
+from psengine.config import Replace, TableSpec
+from psengine.tables.row_sets import RowSet
+
+F64 = NDArray[np.float64]
+
+
+class Vectors(Protocol):
+    """What a task may do with the tables; the engine's `Parameters`."""
+
+    def get(self, table: str, rows: RowSet | None = None) -> NDArray[Any]:
+        """Return a table, or rows of it."""
+        ...
+
+    def add(self, table: str, delta: NDArray[Any], rows: RowSet | None = None) -> None:
+        """Add to a table, or to rows of it."""
+        ...
+
+
+def tables(n_rows: int, n_cols: int, n_partitions: int, memory: int) -> tuple[TableSpec, ...]:
+    """Return the tables of a descent.
+
+    ``weights``: the model. ``previous``: the model of the round before, and ``stored`` the gradient there of those
+    that had contributed. ``gradient``: what a group has added up. ``direction``, and ``total``: the gradient of the
+    whole objective where it begins. ``moved0``, ``changed0``, …: the pairs of L-BFGS. ``approximations``: a slot of
+    `n_rows` rows for each entry of the queue.
+    """
+    names = ["weights", "previous", "stored", "gradient", "direction"]
+    if memory:
+        names += ["total", *(f"{name}{number}" for name in ("moved", "changed") for number in range(memory))]
+    vectors = (TableSpec(name, n_rows, n_cols, "float64", rule=Replace()) for name in names)
+    return (*vectors, TableSpec("approximations", n_rows * n_partitions, n_cols, "float64"))
+
+
+@dataclass
+class _Line:
+    """The loss along a direction, with the arrays that it belongs to."""
+
+    weights: F64
+    direction: F64
+    loss: LossAlongLine
+
+
+class DescentExecutor:
+    """An executor: it answers the requests of `ElasticDescentDriver`.
+
+    Parameters
+    ----------
+    partition : LinearPartition
+    penalty : float64, shape (n_rows, 1)
+        Weight of the squared model, by row.
+    has_memory : bool
+        Whether there are tables of L-BFGS.
+    """
+
+    def __init__(self, partition: LinearPartition, penalty: F64, has_memory: bool) -> None:
+        self._partition, self._penalty, self._has_memory = partition, penalty, has_memory
+        # Both are compared with what a task reads: the same arguments give the same bits, whatever ran before.
+        self._margins: tuple[F64, F64] | None = None
+        self._line: _Line | None = None
+
+    def run(self, args: Any, params: Vectors, rng: np.random.Generator) -> tuple[Any, float, int]:
+        """Run one task; return its result for the driver, the scaled loss of its examples, and their number."""
+        del rng
+        phase, details = args
+        if phase in ("gradient", "previous"):
+            return self._add_gradient("weights" if phase == "gradient" else "previous", params)
+        if phase == "trial":
+            loss, slope = self._along(params).at(details)
+            return slope, loss, 0
+        result = None
+        if phase == "direction":
+            result = self._direction(params, *details)
+        elif phase == "step":
+            self._step(params, *details)
+        else:
+            self._approximate(params, *details)
+        return result, 0.0, 0
+
+    # -- of every member ------------------------------------------------------------------------------------------
+
+    def _add_gradient(self, table: str, params: Vectors) -> tuple[Any, float, int]:
+        weights = params.get(table)
+        loss, gradient = self._partition.gradient(weights, self._margins_at(weights))
+        params.add("gradient", gradient)
+        return None, loss, len(self._partition.y)
+
+    def _margins_at(self, weights: F64) -> F64:
+        if self._margins is None or not np.array_equal(self._margins[0], weights):
+            self._margins = weights.copy(), self._partition.margins(weights)
+        return self._margins[1]
+
+    def _along(self, params: Vectors) -> LossAlongLine:
+        weights, direction = params.get("weights"), params.get("direction")
+        line = self._line
+        if line is None or not (np.array_equal(line.weights, weights) and np.array_equal(line.direction, direction)):
+            loss = self._partition.line(self._margins_at(weights), direction)
+            line = self._line = _Line(weights.copy(), direction.copy(), loss)
+        return line.loss
+
+    # -- of the clerk ---------------------------------------------------------------------------------------------
+
+    def _direction(
+        self, params: Vectors, slots: tuple[int, ...], steepest: bool, kept: tuple[int, ...], pair: int | None
+    ) -> DirectionFigures:
+        weights = params.get("weights")
+        known = self._penalty * weights
+        constant = 0.5 * float(np.vdot(weights, known))
+        for slot in slots:
+            approximation = params.get("approximations", self._rows_of(slot))
+            known += approximation
+            constant += float(np.vdot(approximation, weights))
+        total = params.get("gradient") + known
+        direction, has_pair = -total, False
+        if not steepest:
+            pairs = [(params.get(f"moved{number}"), params.get(f"changed{number}")) for number in kept]
+            if pair is not None:
+                moved, change = weights - params.get("previous"), total - params.get("total")
+                has_pair = is_curved(moved, change)
+                if has_pair:
+                    pairs.append((moved, change))
+                    params.add(f"moved{pair}", moved)
+                    params.add(f"changed{pair}", change)
+            direction = quasi_newton_direction(total, pairs)
+        if self._has_memory:
+            params.add("total", total)
+        params.add("direction", direction)
+        linear, square = float(np.vdot(known, direction)), 0.5 * float(np.sum(self._penalty * direction * direction))
+        return DirectionFigures(float(np.vdot(total, direction)), (constant, linear, square), has_pair)
+
+    def _step(self, params: Vectors, step: float, freed: tuple[int, ...]) -> None:
+        weights = params.get("weights")
+        params.add("weights", weights + step * params.get("direction"))
+        params.add("previous", weights)
+        params.add("stored", params.get("gradient"))
+        for slot in freed:
+            params.add("approximations", -params.get("approximations", self._rows_of(slot)), self._rows_of(slot))
+
+    def _approximate(self, params: Vectors, slot: int, is_empty: bool) -> None:
+        """Store what the survivors' sum lacks of the stored gradient; `is_empty`: nobody has survived."""
+        stored = params.get("stored")
+        survivors = np.zeros_like(stored) if is_empty else params.get("gradient")
+        params.add("approximations", stored - survivors, self._rows_of(slot))
+        params.add("stored", survivors)
+
+    def _rows_of(self, slot: int) -> slice:
+        n_rows = len(self._penalty)
+        return slice(slot * n_rows, (slot + 1) * n_rows)

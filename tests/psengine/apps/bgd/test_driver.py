@@ -1,0 +1,250 @@
+"""The driver and its executors do what the master does, whatever vanishes in the middle of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from psengine.apps.bgd.directions import Lbfgs, SteepestDescent
+from psengine.apps.bgd.driver import ElasticDescentDriver
+from psengine.apps.bgd.executor import DescentExecutor, tables
+from psengine.apps.bgd.steps import FixedStep, SearchedStep
+from psengine.config import Add
+from psengine.drivers.interface import Done, Task
+from psengine.rpc.pickled_text import from_text, to_text
+from tests.psengine.apps.bgd.descents import L2, Descent, partitions
+
+COUNT, MEMORY = 6, 4
+
+
+class Tables:
+    """The tables of a job in one process: a group's updates are added up, and count once it is committed."""
+
+    def __init__(self, memory: int) -> None:
+        self.specs = {table.name: table for table in tables(5, 1, COUNT, memory)}
+        self.values = {name: np.zeros((spec.n_rows, spec.n_cols)) for name, spec in self.specs.items()}
+        self.sums: dict[str, np.ndarray] = {}
+
+    def get(self, table: str, rows: Any = None) -> np.ndarray:
+        return self.values[table][slice(None) if rows is None else rows].copy()
+
+    def add(self, table: str, delta: np.ndarray, rows: Any = None) -> None:
+        total = self.sums.setdefault(table, np.zeros_like(self.values[table]))
+        total[slice(None) if rows is None else rows] += delta
+
+    def commit(self) -> None:
+        for name, total in self.sums.items():
+            adds = isinstance(self.specs[name].rule, Add)
+            self.values[name] = self.values[name] + total if adds else total
+        self.sums = {}
+
+
+class Engine:
+    """What the engine does with a driver: one task at a time, in a random order."""
+
+    def __init__(self, driver: Callable[[], ElasticDescentDriver], memory: int, seed: int = 0) -> None:
+        self.make, self.rng = driver, np.random.default_rng(seed)
+        self.tables = Tables(memory)
+        penalty = np.full((5, 1), L2)
+        self.executors = [DescentExecutor(part, penalty, memory > 0) for part in partitions(COUNT)]
+        self.absent: set[int] = set()
+        self.queue: list[Task] = []
+        self.sealed = self.committed = 0
+        self.end: tuple[int, str] | None = None
+        self.models: list[np.ndarray] = []
+        self.steps: list[int] = []
+        self.driver = driver()
+        self.driver.start(self, COUNT, 0)
+
+    def dispatch(self, task: Task) -> None:
+        assert task.group == self.sealed + 1
+        assert task.executor not in self.absent
+        assert task.executor not in [other.executor for other in self.queue]
+        self.queue.append(task)
+
+    def seal(self, group: int, members: Collection[int] | None = None) -> None:
+        assert members is None
+        assert group == self.sealed + 1
+        self.sealed = group
+
+    def evaluate(self, group: int) -> None:
+        raise AssertionError("it evaluates nothing")
+
+    def finish(self, group: int, reason: str = "") -> None:
+        self.end = group, reason
+
+    def run_one(self) -> bool:
+        if self.end is not None or not self.queue:
+            return False
+        task = self.queue.pop(int(self.rng.integers(len(self.queue))))
+        if task.args[0] == "step":
+            self.steps.append(task.group)
+        result, loss, examples = self.executors[task.executor].run(task.args, self.tables, self.rng)
+        self.driver.completed(self, Done(task, from_text(to_text(result)), examples, loss))
+        self._commit()
+        return True
+
+    def _commit(self) -> None:
+        while self.sealed > self.committed and not self.queue and self.end is None:
+            self.tables.commit()
+            self.committed += 1
+            if self.committed in self.steps:
+                self.models.append(self.tables.get("weights"))
+            state = from_text(to_text(self.driver.snapshot()))
+            self.driver = self.make()
+            self.driver.restore(state)
+            self.driver.committed(self, self.committed)
+
+    def lose(self, executors: Collection[int]) -> None:
+        if lost := sorted(set(executors) - self.absent):
+            if self.driver.vanished(self, lost):
+                self.absent |= set(lost)
+                self.queue = [task for task in self.queue if task.executor not in self.absent]
+            self._commit()
+
+    def bring_back(self, executors: Collection[int]) -> None:
+        if back := sorted(set(executors) & self.absent):
+            self.absent -= set(back)
+            self.driver.returned(self, back)
+            self._commit()
+
+    @property
+    def state(self) -> Any:
+        return self.driver.snapshot()
+
+
+RULES = {"constant": (FixedStep(1.0), 0), "searched": (SearchedStep(), 0), "lbfgs": (SearchedStep(), MEMORY)}
+
+
+def engine(rule: str, missing: Any = "approximate", clocks: int = 8, seed: int = 0) -> Engine:
+    step, memory = RULES[rule]
+    return Engine(lambda: ElasticDescentDriver(step, memory, missing, clocks), memory, seed)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_loss_it_is_the_master(rule: str) -> None:
+    job = engine(rule)
+    while job.run_one():
+        pass
+    assert job.end is not None
+    assert job.end[1] == "8 rounds; redone rounds: 0"
+    step, memory = RULES[rule]
+    run = Descent(COUNT, step, Lbfgs(memory) if memory else SteepestDescent())
+    run.until(lambda: run.master.rounds == 8)
+    for ours, theirs in zip(job.models, run.models[1:], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_with_a_loss_and_a_return_it_is_the_master(rule: str) -> None:
+    job, (step, memory) = engine(rule), RULES[rule]
+    run = Descent(COUNT, step, Lbfgs(memory) if memory else SteepestDescent(), approximation="redone")
+    while len(job.models) < 3:
+        job.run_one()
+    job.lose([1, 4])
+    run.until(lambda: run.master.rounds == 3)
+    run.answer([1, 4])
+    while len(job.models) < 5:
+        job.run_one()
+    run.until(lambda: run.master.rounds == 5)
+    job.bring_back([1, 4])
+    run.cluster.bring_up([1, 4])
+    if not job.state.asked >= {1, 4}:  # in the middle of a round: they are members of the next one
+        run.cluster.present -= {1, 4}
+        run.until(lambda: run.master.rounds == 6)
+        run.cluster.bring_up([1, 4])
+    while job.run_one():
+        pass
+    run.until(lambda: run.master.rounds == 8)
+    assert job.end is not None
+    assert job.end[1] == "8 rounds; redone rounds: 1"
+    for ours, theirs in zip(job.models, run.models[1:], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.integers(0, 9),
+        st.frozensets(st.integers(0, COUNT - 1), max_size=3),
+        st.booleans(),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(EVENTS, st.sampled_from(sorted(RULES)), st.integers(0, 9))
+def test_whatever_vanishes_each_step_counts_every_partition_once(events: Any, rule: str, seed: int) -> None:
+    job = engine(rule, seed=seed)
+    checked = Checked(job)
+    for tasks, executors, is_loss in events:
+        for _ in range(tasks):
+            checked.run_one()
+        (job.lose if is_loss else job.bring_back)(executors)
+    job.bring_back(range(COUNT))
+    while checked.run_one():
+        pass
+    assert job.end is not None
+    assert job.state.rounds == 8 or "no step" in job.end[1]
+
+
+class Checked:
+    """Checks each step of a job against gradients that are computed beside it."""
+
+    def __init__(self, job: Engine) -> None:
+        self.job, self.parts = job, partitions(COUNT)
+        self.models = [job.tables.get("weights")]
+
+    def gradient(self, executors: Collection[int], model: np.ndarray) -> np.ndarray:
+        return sum((self.parts[p].gradient(model)[1] for p in executors), np.zeros_like(model))
+
+    def run_one(self) -> bool:
+        job = self.job
+        before = job.state
+        direction = job.tables.get("direction")
+        done = job.run_one()
+        if before.phase == "step" and job.state.rounds > before.rounds:
+            model = self.models[-1]
+            counted = sorted(before.contributors) + [p for entry in before.standing for p in entry.partitions]
+            assert sorted(counted) == list(range(COUNT))
+            expected = self.gradient(before.contributors, model) + L2 * model
+            for entry in before.standing:
+                if entry.number is not None:
+                    approximation = job.tables.get("approximations", slice(entry.number * 5, entry.number * 5 + 5))
+                    at_loss = self.models[entry.round_number - 1]
+                    np.testing.assert_allclose(approximation, self.gradient(entry.partitions, at_loss), atol=1e-11)
+                    expected = expected + approximation
+            if not (before.pairs and not before.steepest):
+                np.testing.assert_allclose(direction, -expected, atol=1e-11)
+            else:
+                np.testing.assert_allclose(job.tables.get("total"), expected, atol=1e-11)
+            used = {entry.number for entry in before.standing}
+            for slot in set(range(COUNT)) - used:
+                assert not job.tables.get("approximations", slice(slot * 5, slot * 5 + 5)).any()
+            self.models.append(job.tables.get("weights"))
+        return done
+
+
+def test_ignore_leaves_out_and_stall_keeps_its_tasks() -> None:
+    job = engine("constant", missing="ignore")
+    while len(job.models) < 2:
+        job.run_one()
+    job.lose([0, 1])
+    while job.run_one():
+        pass
+    assert job.end is not None
+    assert job.state.contributors == {2, 3, 4, 5}
+    assert job.end[1] == "8 rounds; redone rounds: 0"
+    job = engine("constant", missing="stall")
+    while len(job.models) < 2:
+        job.run_one()
+    job.lose([0, 1])
+    assert not job.absent
+    while job.run_one():
+        pass
+    assert job.state.contributors == frozenset(range(COUNT))
