@@ -8,7 +8,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 Missing = Literal["approximate", "ignore", "stall"]
 
 
-class Entry(Protocol):
+class RosterEntry(Protocol):
     """Partitions that vanished together, and return together."""
 
     @property
@@ -17,7 +17,7 @@ class Entry(Protocol):
         ...
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=RosterEntry)
 
 
 class Roster(Generic[E]):
