@@ -47,7 +47,7 @@ class Until:
             return cls(loss=float(value))
         if name == "no-improvement" and re.fullmatch(r"0*[1-9]\d{0,8}", value):
             return cls(no_improvement=int(value))
-        raise JobError(f"until is {text!r}: want loss=NUMBER, or no-improvement=CLOCKS with at least 1 clock")
+        raise JobError(f"{text!r} is no rule: want loss=NUMBER, or no-improvement=CLOCKS with at least 1 clock")
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,10 @@ class JobConfig:
                 f"stage_2_above is {self.stage_2_above} and stage_3_above {self.stage_3_above}: "
                 "want ratios, the second no less than the first"
             )
-        Until.parse(self.until)
+        try:
+            Until.parse(self.until)
+        except JobError as error:
+            raise JobError(f"until {error}") from None
         if not re.fullmatch("([0-9a-f]{64})?", self.code_sha256):
             raise JobError(f"code_sha256 {self.code_sha256!r}: want 64 hexadecimal digits, or nothing")
 

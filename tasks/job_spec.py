@@ -10,6 +10,7 @@ from bidding.market.model import Market
 from bidding.market.money import Micros, to_micros
 from bidding.policies import AT_ONCE, POLICIES, policy
 from bidding.policies.fixed_delta import FIXED_DELTA
+from psengine.config import Until
 from tasks.form_fields import (
     MOST_COUNT,
     BillingName,
@@ -67,6 +68,17 @@ class Training(FormModel):
         description="On what is held out. Empty: only at the end.",
     )
     seed: int = Field(0, ge=0, le=MOST_COUNT, title="Seed")
+    until: str = Field(
+        "",
+        title="Stop when it has converged",
+        description="loss=0.1 or no-improvement=5 (clocks), before clocks and hours. Empty: never.",
+    )
+
+    @field_validator("until")
+    @classmethod
+    def _can_be_reached(cls, until: str) -> str:
+        Until.parse(until)
+        return until
 
     @property
     def standardizes(self) -> bool:

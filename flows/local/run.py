@@ -83,6 +83,7 @@ class RunOptions:
     database: str | None
     endpoint: str | None
     budget: float | None = None
+    until: str = ""
     deadline: str | None = None
     availability: tuple[str, ...] = ()
     billing: str = "hourly-refund"
@@ -282,6 +283,7 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
             "clocks": options.clocks,
             "hours": options.training_hours,
             "seed": options.seed,
+            "until": options.until,
         },
         "reliable": {
             "count": options.reliable,

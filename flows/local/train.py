@@ -55,6 +55,7 @@ class TrainOptions:
     staleness: int
     clocks: int | None
     seconds: float | None
+    until: str
     partitions: int
     shards: int
     seed: int
@@ -229,6 +230,7 @@ def _training(options: TrainOptions) -> Training:
             hours=None if options.seconds is None else options.seconds / HOUR_S,
             checkpoint_minutes=options.checkpoint_every / MINUTE_S,
             seed=options.seed,
+            until=options.until,
         )
     except ValidationError as error:
         raise InputError(f"{first_fault(error, _option)}; mend the option") from None

@@ -130,6 +130,8 @@ def closing_table(figures: Mapping[str, Any]) -> Table:
     table.add_column("figure", justify="right")
     losses, clocks, seconds = figures["losses"] or [], figures["clocks"], figures["seconds"]
     table.add_row("clocks", str(clocks))
+    if "converged" in figures:
+        table.add_row("ended", figures["converged"])
     table.add_row("seconds", f"{seconds:.2f}")
     table.add_row("seconds per clock", f"{seconds / clocks:.4f}" if clocks else "-")
     table.add_row("loss", _figure(losses[-1][1] if losses else None))

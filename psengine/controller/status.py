@@ -96,6 +96,7 @@ def summary(controller: ControllerState, now_s: float, clock: int | None = None)
         "repeated_micro_tasks": book.repeated if book else 0,
         "went_back": _went_back(controller),
         "stopped": controller.stopping.stop_reason,
+        **({"converged": controller.stopping.criterion} if controller.stopping.criterion else {}),
         **figures,
         **controller.history.figures(at, figures["seconds"]),
     }

@@ -274,6 +274,7 @@ def figures_of(
         {
             "job": job_id,
             "state": "finished" if result.get("stopped") is None else "stopped",
+            **({"converged": result["converged"]} if "converged" in result else {}),
             **{name: result.get(name) for name in (*totals, *by_clock)},
             "stalls": [stall.record() for stall in stalls_of(result)],
             **{name: result.get(name) for name in ("bytes_moved", "bytes_not_read", "timeline")},

@@ -34,4 +34,5 @@ def job_config(
         n_reliable=n_reliable,
         checkpoint_s=training.checkpoint_minutes * MINUTE_S / scale,
         code_sha256=code_sha256,
+        until=training.until,
     )

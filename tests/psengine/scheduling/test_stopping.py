@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.config import JobConfig
-from psengine.protocol.events import BatchFailed, HoldRequested, StopRequested, TimerFired
-from psengine.protocol.instructions import Dispatch
+from psengine.config import JobConfig, JobError, Until
+from psengine.protocol.events import BatchFailed, HoldRequested, NodesLost, SaveFailed, StopRequested, TimerFired
+from psengine.protocol.instructions import Dispatch, GatherModel
 from psengine.scheduling.stopping import StoppingRule
 from tests.support.controller import done, started
 
@@ -47,3 +47,47 @@ def test_a_stop_finishes_the_clock_under_way_also_beyond_where_the_job_is_held(s
     controller.handle(BatchFailed("r", "tcp://r", 2, tasks, "server away", False, 1.3))
     again = [order for order in controller.handle(TimerFired(1.5)) if isinstance(order, Dispatch)]
     assert [order.clock for order in again] == ([2] if stopped else [])
+
+
+@pytest.mark.parametrize(
+    ("until", "losses", "clock"),
+    [
+        ("loss=0.5", [0.9, 0.5, 0.4], 2),
+        ("loss=-1e-3", [0.9, float("nan"), -0.2], 3),
+        ("no-improvement=2", [0.9, 0.8, 0.8, 0.9], 4),
+        ("no-improvement=2", [0.9, 0.8, 0.85, 0.79, 0.8], None),
+        ("no-improvement=2", [float("nan"), 0.9, 0.8, float("nan"), float("nan")], 5),
+        ("no-improvement=3", [0.9, 0.9, 0.9], None),
+        ("", [0.9, 0.9, 0.0], None),
+    ],
+)
+def test_a_job_has_converged_at_the_first_clock_at_which_its_rule_holds(
+    until: str, losses: list[float], clock: int | None
+) -> None:
+    rule = StoppingRule()
+    rule.until = Until.parse(until)
+    pairs = list(enumerate(losses, start=1))
+    reached = [bool(rule.reached(pairs[:number])) for number in range(len(pairs) + 1)]
+    assert reached.index(True) == clock if clock else not any(reached)
+
+
+@pytest.mark.parametrize(
+    "until", ["loss", "loss=", "loss=nan", "loss=inf", "no-improvement=0", "no-improvement=1.5", "x=1"]
+)
+def test_nonsense_is_no_rule(until: str) -> None:
+    with pytest.raises(JobError, match="is no rule: want loss=NUMBER, or no-improvement=CLOCKS"):
+        JobConfig("job", clocks=1, until=until).validate()
+
+
+def test_a_converged_job_ends_and_decides_again_after_a_rollback() -> None:
+    controller, order = started(JobConfig("job", n_partitions=2, n_shards=1, clocks=9, until="no-improvement=2"))
+    for clock in (1, 2):
+        (order,) = (o for o in controller.handle(done(order, 1.0 * clock)) if isinstance(o, Dispatch))
+    (gather,) = controller.handle(done(order, 3.0))
+    assert isinstance(gather, GatherModel)
+    assert gather.committed == 3
+    assert gather.summary["converged"] == "converged: no lower loss in the 2 clocks up to 3"
+    controller.handle(SaveFailed("server away", False, 4.0))
+    controller.handle(NodesLost({"tcp://r": "killed"}, 5.0))
+    assert controller.stopping.last_clock == 9, "it is at the beginning again"
+    assert controller.stopping.criterion == ""

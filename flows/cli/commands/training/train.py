@@ -44,6 +44,13 @@ from flows.terminal.output import write_json
     type=click.FloatRange(0, 1e9, min_open=True),
     help="Stop after this many seconds of training, if earlier.",
 )
+@click.option(
+    "--until",
+    default="",
+    metavar="RULE",
+    help="Stop when it has converged: loss=0.1 (the training loss of a clock is at most that) or no-improvement=5 "
+    "(none of 5 clocks has a lower loss than all before).",
+)
 @click.option("--partitions", type=click.IntRange(min=1), default=16, show_default=True, help="Slices of the data.")
 @click.option("--shards", type=click.IntRange(min=1), default=4, show_default=True, help="Slices of the model.")
 @click.option(
@@ -94,6 +101,7 @@ def train(json_target: str | None, **options: Any) -> None:
       proteus train mlr --clocks 100 --nodes r=1,t=3
       proteus train mlr --data iris.csv --staleness 2 --json -
       proteus train lda --param k=10
+      proteus train mlr --clocks 500 --until no-improvement=20
       proteus train kmeans:KMeans --data points.csv --param k=8 --job points
       proteus train mlr --events events.csv --checkpoint s3://bucket/proteus --job storm
       proteus train mlr --events events.csv --report storm.html --explain t1 --explain shard:0

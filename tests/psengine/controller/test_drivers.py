@@ -1,0 +1,140 @@
+"""A job with a driver of its own: its errors, its end, and what it asks for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from psengine.config import JobConfig
+from psengine.controller.controller import Controller
+from psengine.drivers.interface import Dispatcher, Done, Driver, Task
+from psengine.protocol.events import BatchDone, JobStarted, ModelSaved, NodeJoined, NodeReady, ShardsOpened, TaskStats
+from psengine.protocol.instructions import Dispatch, Evaluate, GatherModel, Instruction
+
+CONFIG = JobConfig("driven", app="mine:App", n_partitions=3, n_shards=1, clocks=9)
+
+
+class Alternating(Driver):
+    """Executor 0 and executors 1 and 2 in turns; `then` is called when a group is committed."""
+
+    def __init__(self, then: Callable[[Dispatcher, int], None] = lambda to, group: None) -> None:
+        self.then = then
+        self.results: list[Any] = []
+
+    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+        self.dispatch(to, 1)
+
+    def dispatch(self, to: Dispatcher, group: int) -> None:
+        for executor in (0,) if group % 2 else (1, 2):
+            to.dispatch(Task(executor, group, args={"group": group}))
+        to.seal(group)
+
+    def completed(self, to: Dispatcher, done: Done) -> None:
+        self.results.append((done.task.group, done.task.executor, done.result))
+
+    def committed(self, to: Dispatcher, group: int) -> None:
+        self.then(to, group)
+        self.dispatch(to, group + 1)
+
+    def snapshot(self) -> Any:
+        return list(self.results)
+
+    def restore(self, state: Any) -> None:
+        self.results = list(state)
+
+
+def begun(driver: Driver) -> tuple[Controller, list[Instruction]]:
+    controller = Controller(lambda config: driver)
+    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
+    controller.handle(JobStarted(CONFIG, 0.0))
+    controller.handle(NodeReady("r", "tcp://r", 1, (0, 1, 2), 0.0))
+    return controller, controller.handle(ShardsOpened("r", "tcp://r", (0,), 1, 0.0))
+
+
+def answer(controller: Controller, orders: list[Instruction], now_s: float) -> list[Instruction]:
+    (order,) = (order for order in orders if isinstance(order, Dispatch))
+    stats = tuple(
+        TaskStats(t.partition, t.attempt, 1.0, 1, 0.0, t.args["group"] * 10 + t.partition) for t in order.tasks
+    )
+    return controller.handle(BatchDone("r", "tcp://r", order.clock, stats, now_s))
+
+
+def test_arguments_go_out_results_come_back_and_groups_have_some_executors() -> None:
+    driver = Alternating()
+    controller, orders = begun(driver)
+    sent = []
+    for clock in range(1, 5):
+        (order,) = (order for order in orders if isinstance(order, Dispatch))
+        sent.append((order.clock, [task.partition for task in order.tasks], order.tasks[0].args, order.parent_clock))
+        orders = answer(controller, orders, 1.0 * clock)
+    assert sent == [
+        (1, [0], {"group": 1}, 0),
+        (2, [1, 2], {"group": 2}, 1),
+        (3, [0], {"group": 3}, 3),
+        (4, [1, 2], {"group": 4}, 4),
+    ]
+    assert driver.results == [(1, 0, 10), (2, 1, 21), (2, 2, 22), (3, 0, 30), (4, 1, 41), (4, 2, 42)]
+    assert [clock for clock, _ in controller.progress.losses] == [1, 2, 3, 4]
+
+
+def test_it_ends_the_job_with_the_model_of_a_group() -> None:
+    controller, orders = begun(Alternating(lambda to, group: to.finish(3, "good enough") if group == 2 else None))
+    orders = answer(controller, answer(controller, orders, 1.0), 2.0)
+    (gather,) = answer(controller, orders, 3.0)
+    assert isinstance(gather, GatherModel)
+    assert (gather.committed, gather.effects) == (3, 4)
+    controller.handle(ModelSaved({"stopped": None}, 4.0))
+    assert (controller.state, controller.reason) == ("finished", "good enough")
+
+
+def test_it_has_a_group_evaluated() -> None:
+    controller, orders = begun(Alternating(lambda to, group: to.evaluate(2) if group == 1 else None))
+    orders = answer(controller, orders, 1.0)
+    evaluations = [order for order in answer(controller, orders, 2.0) if isinstance(order, Evaluate)]
+    assert [evaluation.clock for evaluation in evaluations] == [2]
+
+
+def fails(to: Dispatcher, group: int) -> None:
+    raise KeyError("weights")
+
+
+@pytest.mark.parametrize(
+    ("then", "line"),
+    [
+        (fails, "KeyError: 'weights'"),
+        (lambda to, group: to.dispatch(Task(7, 2)), "ValueError: there is no executor 7: they are 0 to 2"),
+        (lambda to, group: to.dispatch(Task(0, 5)), "ValueError: a task of group 5 was dispatched: group 2 is open"),
+        (lambda to, group: to.seal(2), "ValueError: group 2 was sealed without tasks"),
+        (lambda to, group: to.evaluate(1), "ValueError: group 1 is committed already: it cannot be evaluated any more"),
+    ],
+)
+def test_what_it_raises_and_what_it_must_not_do_fails_the_job_with_a_line(
+    then: Callable[[Dispatcher, int], None], line: str
+) -> None:
+    controller, orders = begun(Alternating(then))
+    assert answer(controller, orders, 1.0) == []
+    assert (controller.state, controller.reason) == ("failed", f"the driver failed: {line}")
+
+
+def test_one_that_cannot_be_kept_fails_at_once() -> None:
+    driver = Alternating()
+    driver.results.append(lambda: None)
+    controller, _ = begun(driver)
+    assert controller.state == "failed"
+    assert controller.reason.startswith("the driver failed: AttributeError: Can't pickle")
+
+
+class Silent(Alternating):
+    """It leaves the second group open."""
+
+    def committed(self, to: Dispatcher, group: int) -> None:
+        to.dispatch(Task(1, 2, args={"group": 2}))
+
+
+def test_one_that_dispatches_nothing_more_does_not_let_the_job_hang() -> None:
+    controller, orders = begun(Silent())
+    answer(controller, answer(controller, orders, 1.0), 2.0)
+    assert controller.state == "failed"
+    assert controller.reason == (
+        "the driver dispatched nothing more, or left group 2 open: a driver ends the job with `finish`"
+    )
