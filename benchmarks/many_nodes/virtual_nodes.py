@@ -31,7 +31,7 @@ from psengine.protocol.instructions import (
 )
 from psengine.shell.controller_shell import ControllerCallbacks, ControllerShell
 from psengine.shell.dask_plugins import HELLO
-from psengine.telemetry.byte_counts import link
+from psengine.telemetry.byte_counts import ReportedBytes, link
 
 #: Seconds between two ticks of the shell itself, longer than a measurement: this module asks for them.
 _NO_TICKS_S = 1e6
@@ -97,6 +97,7 @@ class VirtualCluster:
         )
         self.shell = ControllerShell(self.scheduler, callbacks, self, tick_s=_NO_TICKS_S)  # type: ignore[arg-type]
         self.inbox: list[NodeInstruction] = []
+        self._bytes: dict[str, ReportedBytes] = {}
         self.received: dict[str, int] = {}
 
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
@@ -151,8 +152,8 @@ class VirtualCluster:
         """Return what the nodes report, each with the bytes that it has moved."""
         servers = sorted({owner.address for owner in self.shell.controller.shards.owners})
         moved = {"read": 1, "push": 1, **{link(address): 1 for address in servers}}
-        events = [event for instruction in instructions if (event := _answer(instruction)) is not None]
-        return [(event, moved) for event in events]
+        events: list[Any] = [event for instruction in instructions if (event := _answer(instruction)) is not None]
+        return [(event, self._bytes.setdefault(event.node, ReportedBytes()).of(moved)) for event in events]
 
 
 def _answer(instruction: NodeInstruction) -> Event | None:

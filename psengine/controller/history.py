@@ -18,13 +18,13 @@ from psengine.protocol.instructions import Instruction
 from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.scheduling.stopping import StoppingRule
 from psengine.telemetry.byte_counts import Traffic
-from psengine.telemetry.timeline import Timeline, View
+from psengine.telemetry.timeline import Timeline
 from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.tier_manager import Tiers
 
-#: No more changes are written down than this.
-_MOST_CHANGES = 4000
+#: Number of changes beyond which half of the older ones that are carried out are dropped.
+MOST_CHANGES = 4000
 
 
 class Observed(Protocol):
@@ -71,7 +71,10 @@ class History:
         #: (begin, end) of the times in which the job was held
         self.held: list[tuple[float, float]] = []
         self._open: list[tuple[dict[str, Any], str, int]] = []  # change, address, clock that is to be common
+        #: {address: (name, state, gone, noticed)} when it last looked.
         self._seen: dict[str, tuple[str, str, bool, bool]] = {}
+        #: What the shards' servers and replicas were seen in.
+        self._seen_shards: tuple[object, object] = (None, None)
         #: the common clock when it last looked
         self.common = 0
         self._idle_since: float | None = None
@@ -90,9 +93,13 @@ class History:
         if isinstance(event, BatchDone) and book.common == self.common:
             return []  # most events are this, and the end of the clock tells what they have come to
         second = controller.progress.seconds(event.now_s)
-        self._note_changes(controller, second)
+        changed = controller.members.index.take_changed()
+        self._note_changes(controller, second, changed)
         self._note_hold(controller, second)
-        self.timeline.look(second, book.common, _view(controller))
+        nodes = {
+            node.name: (node.tier, "gone" if node.gone else node.state) for node in changed.values() if node is not None
+        }
+        self.timeline.look(second, book.common, controller.stage, nodes, self._shards(controller))
         before, self.common = self.common, book.common
         if book.common < before:
             self.evaluating.roll_back(book.common)
@@ -148,29 +155,40 @@ class History:
             self.held.append((self._idle_since, second))
             self._idle_since = None
 
-    def _note_changes(self, controller: Observed, second: float) -> None:
-        nodes = controller.members.nodes.values()
-        now: dict[str, tuple[str, str, bool, bool]] = {
-            node.address: (node.name, node.state, node.gone, node.noticed) for node in nodes
-        }
-        before, self._seen = self._seen, now
-        if now.keys() != before.keys():
-            self.traffic.names |= {address: name for address, (name, *_) in now.items()}
-        if controller.progress.started_s is None:
-            return  # those who are there at the beginning do not join
-        if now != before:
-            for address in (*now, *(address for address in before if address not in now)):
-                was, node = before.get(address), now.get(address)
-                for event in _events(was, node):
-                    self._begin(event, (node or was or ("",))[0], address, controller, second)
-        self._settle(controller, second)
+    def _note_changes(self, controller: Observed, second: float, changed: Mapping[str, NodeRecord | None]) -> None:
+        for address, node in changed.items():
+            was = self._seen.pop(address, None)
+            now = None if node is None else (node.name, node.state, node.gone, node.noticed)
+            if now is None:
+                self.traffic.forget(address)
+            else:
+                self._seen[address] = now
+                if was is None:
+                    self.traffic.joined(address, now[0])
+            if controller.progress.started_s is None:
+                continue  # those who are there at the beginning do not join
+            for event in _events(was, now):
+                self._begin(event, (now or was or ("",))[0], address, controller, second)
+        if controller.progress.started_s is not None:
+            self._settle(controller, second)
+
+    def _shards(self, controller: Observed) -> tuple[tuple[str | None, str | None], ...] | None:
+        """Return the server and the backup owner of each shard; None if neither map has changed."""
+        seen = controller.shards.owners, controller.tiers.backups.replicas
+        if seen[0] is self._seen_shards[0] and seen[1] is self._seen_shards[1]:
+            return None
+        self._seen_shards = seen
+        owners, replicas = seen
+        return tuple(
+            (owner.node, None if (backup := replicas.get(owner.shard)) is None else backup.node) for owner in owners
+        )
 
     def _begin(self, event: str, name: str, address: str, controller: Observed, second: float) -> None:
-        if len(self.changes) >= _MOST_CHANGES:
-            return
         assert controller.book is not None
         change = {"event": event, "node": name, "second": second, "until": None}
         self.changes.append(change)
+        if len(self.changes) > MOST_CHANGES:
+            self.changes = _thinned(self.changes)
         lost = event in ("loss", "eviction")
         self._open.append((change, address, controller.book.last_dispatched if lost else 0))
 
@@ -179,15 +197,22 @@ class History:
         if not self._open or not controller.training or not controller.tiers.settled:
             return
         assert controller.book is not None
-        there = {node.address: node for node in controller.members.nodes.values()}
         left = []
         for change, address, clock in self._open:
-            node = there.get(address)
+            node = controller.members.index.record(address)
             if _carried_out(change["event"], node) and controller.book.common >= clock:
                 change["until"] = second
             else:
                 left.append((change, address, clock))
         self._open = left
+
+
+def _thinned(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the changes without every second one of the older half, of those that are carried out."""
+    half = len(changes) // 2
+    over = [change for change in changes[:half] if change["until"] is not None]
+    dropped = {id(change) for change in over[::2]}
+    return [change for change in changes if id(change) not in dropped]
 
 
 def _events(was: tuple[str, str, bool, bool] | None, node: tuple[str, str, bool, bool] | None) -> list[str]:
@@ -210,15 +235,3 @@ def _carried_out(event: str, node: NodeRecord | None) -> bool:
     if node is None or node.gone:
         return True
     return node.state != "joining" if event == "join" else node.state in ("drained", "lost")
-
-
-def _view(controller: Observed) -> View:
-    keeper = controller.tiers.backups.backup_owner
-    return View(
-        controller.stage,
-        {node.name: (node.tier, "gone" if node.gone else node.state) for node in controller.members.nodes.values()},
-        tuple(
-            (owner.node, kept.node if (kept := keeper(owner.shard)) is not None else None)
-            for owner in controller.shards.owners
-        ),
-    )

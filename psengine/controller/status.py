@@ -35,6 +35,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
     config, book, progress = controller.config, controller.book, controller.progress
     seconds = progress.clock_seconds[-_RECENT_CLOCKS:]
     losses = progress.losses
+    owned = controller.members.placement.by_owner
     return {
         "job_id": config.job_id if config else None,
         "state": controller.state,
@@ -49,9 +50,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
                 "tier": node.tier,
                 "address": node.address,
                 "state": node.state,
-                "partitions": list(controller.members.placement.owned_by(node.name))
-                if node.state in ("ready", "leaving")
-                else [],
+                "partitions": list(owned.get(node.name, ())) if node.state in ("ready", "leaving") else [],
                 "running": book.running_on(node.name) if book else 0,
                 "threads": node.threads,
                 "gone": node.gone,

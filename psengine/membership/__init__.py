@@ -3,6 +3,7 @@
 failure_detector  which nodes are considered lost because their heartbeats have stopped
 join_batching     batching of nodes that join during the training, so that they are planned for together
 membership        the nodes of a job, their states, and which partitions each owns and loads
+node_index        the nodes by name, address and state
 node_record       state of one node
 placement         assignment of partitions to nodes: balanced by threads, few moves, deterministic
 reachability      which of two nodes is excluded when they cannot reach each other but the controller reaches both

@@ -28,6 +28,7 @@ from dataclasses import replace
 from typing import Any
 
 from psengine.config import JobConfig, Tier
+from psengine.membership.node_index import NodeIndex
 from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Owners, Placement, balance, contiguous_runs, quotas, switch, take_over
 from psengine.protocol.instructions import Instruction, LoadPartitions
@@ -40,8 +41,7 @@ class Membership:
     """Nodes and placement of one job."""
 
     def __init__(self) -> None:
-        #: {name: node}, in the order in which they joined.
-        self.nodes: dict[str, NodeRecord] = {}
+        self.index = NodeIndex()
         #: Present owners of the partitions; empty before the training has begun.
         self.placement = Placement.empty(0)
         #: Owners of the partitions once every node has loaded the partitions it lacks.
@@ -60,9 +60,19 @@ class Membership:
 
     # -- views ----------------------------------------------------------------------------------------------------
 
+    @property
+    def nodes(self) -> Mapping[str, NodeRecord]:
+        """The nodes by name, in the order in which they joined; of those that are gone, the newest ones."""
+        return self.index.nodes
+
+    @property
+    def present(self) -> Mapping[str, NodeRecord]:
+        """The nodes whose process is not gone, by address."""
+        return self.index.present
+
     def in_state(self, *states: str) -> list[NodeRecord]:
         """Return the nodes in one of `states`, in the order in which they joined."""
-        return [node for node in self.nodes.values() if node.state in states]
+        return self.index.in_state(*states)
 
     def process(self, name: str, address: str) -> NodeRecord | None:
         """Return the node `name` if `address` is that of its present process; reports of an earlier one are late."""
@@ -71,7 +81,7 @@ class Membership:
 
     def at(self, address: str) -> NodeRecord | None:
         """Return the node with a live process at `address`."""
-        return next((node for node in self.nodes.values() if node.address == address and not node.gone), None)
+        return self.index.present.get(address)
 
     def stays(self, tier: Tier) -> int:
         """Return the number of present nodes of a tier without a notice or a drain request."""
@@ -85,7 +95,7 @@ class Membership:
     @property
     def cannot_load(self) -> bool:
         """Whether no present node can load, now or later, and no further reliable node is awaited."""
-        present = [node for node in self.nodes.values() if not node.gone]
+        present = self.present.values()
         wanted = 0 if self._config is None else self._config.n_reliable
         complete = sum(node.tier == "reliable" for node in present) >= wanted
         return complete and all(node.state == "unfit" and not node.recovers for node in present)
@@ -93,7 +103,7 @@ class Membership:
     @property
     def cannot_serve(self) -> bool:
         """Whether all reliable nodes that the job wants are present, but not all of them can serve."""
-        tier = [node for node in self.nodes.values() if node.tier == "reliable" and not node.gone]
+        tier = [node for node in self.present.values() if node.tier == "reliable"]
         return self._config is not None and len(tier) >= self._config.n_reliable > sum(map(self._serves, tier))
 
     def servers(self, patient: bool, few: bool = False) -> list[NodeRecord]:
@@ -127,8 +137,8 @@ class Membership:
         self, name: str, address: str, tier: Tier, threads: int, code_sha256: str = "", misfit: str = ""
     ) -> NodeRecord:
         """Add a process, as the newest node; it replaces one of the same name."""
-        self.nodes.pop(name, None)
-        self.nodes[name] = node = NodeRecord(name, address, tier, threads, code_sha256, misfit)
+        node = NodeRecord(name, address, tier, threads, code_sha256, misfit)
+        self.index.add(node)
         return node
 
     def loaded(self, node: NodeRecord, request: int, partitions: Iterable[int]) -> None:
@@ -300,7 +310,7 @@ class Membership:
             for owner, planned in zip(self.placement.owner, self.target, strict=True)
         )
         self.target = balance(held, [node.capacity for node in candidates])
-        if begun and not any(node.state in ("joining", "draining") and not node.gone for node in self.nodes.values()):
+        if begun and not any(not node.gone for node in self.in_state("joining", "draining")):
             self.target = contiguous_runs(self.target, [node.capacity for node in candidates])
         if begun:
             self.switch()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from psengine.config import Tier
 from psengine.membership.placement import Capacity
 
 #: See the table in `membership`.
 NodeState = Literal["joining", "ready", "leaving", "unfit", "draining", "drained", "lost"]
+#: Fields by which a node is found, or which are recorded when they change.
+_WATCHED = frozenset({"state", "gone", "noticed"})
 
 
 @dataclass
@@ -43,6 +46,26 @@ class NodeRecord:
     again_s: float | None = None
     #: Number of times that a read failed.
     failed_reads: int = 0
+    #: Number of nodes that had joined before it, and itself.
+    number: int = 0
+
+    def watch(self, before: Callable[[NodeRecord], None], after: Callable[[NodeRecord], None]) -> None:
+        """Call `before` and `after` around each change of its state, of `gone` and of `noticed`."""
+        object.__setattr__(self, "_watcher", (before, after))
+
+    def unwatch(self) -> None:
+        """Call nothing any more."""
+        object.__setattr__(self, "_watcher", None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        watcher = self.__dict__.get("_watcher") if name in _WATCHED else None
+        if watcher is None or getattr(self, name) == value:
+            object.__setattr__(self, name, value)
+            return
+        before, after = watcher
+        before(self)
+        object.__setattr__(self, name, value)
+        after(self)
 
     @property
     def loads(self) -> bool:

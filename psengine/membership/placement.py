@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from heapq import heapify, heapreplace
 from itertools import pairwise
 
 Owners = tuple[str | None, ...]
@@ -45,15 +47,29 @@ class Placement:
         """Return the placement without owners."""
         return cls((None,) * n_partitions, (None,) * n_partitions)
 
+    @cached_property
+    def by_owner(self) -> Mapping[str | None, tuple[int, ...]]:
+        """The partitions that each node owns."""
+        return _by_node(self.owner)
+
+    @cached_property
+    def _by_previous(self) -> Mapping[str | None, tuple[int, ...]]:
+        return _by_node(self.previous)
+
     def owned_by(self, node: str) -> tuple[int, ...]:
         """Return the partitions that `node` owns."""
-        return tuple(p for p, owner in enumerate(self.owner) if owner == node)
+        return self.by_owner.get(node, ())
 
     def owned_or_previous(self, node: str) -> tuple[int, ...]:
         """Return the partitions of which `node` is the owner or the previous owner."""
-        return tuple(
-            p for p, pair in enumerate(zip(self.owner, self.previous, strict=True)) if node in (pair[0], pair[1])
-        )
+        return tuple(sorted({*self.owned_by(node), *self._by_previous.get(node, ())}))
+
+
+def _by_node(owners: Owners) -> dict[str | None, tuple[int, ...]]:
+    found: dict[str | None, list[int]] = {}
+    for partition, node in enumerate(owners):
+        found.setdefault(node, []).append(partition)
+    return {node: tuple(partitions) for node, partitions in found.items()}
 
 
 def quotas(owners: Owners, nodes: Sequence[Capacity]) -> dict[str, int]:
@@ -93,26 +109,47 @@ def balance(owners: Owners, nodes: Sequence[Capacity]) -> Owners:
     if not nodes:
         return (None,) * len(owners)
     room = quotas(owners, nodes)
-    first = {node.node: -index for index, node in enumerate(nodes)}
-    holders = _holders(nodes)
+    threads = {node.node: node.threads for node in nodes}
+    first = {node.node: index for index, node in enumerate(nodes)}
     target: list[str | None] = []
     for owner in owners:
         keeps = owner is not None and room.get(owner, 0) > 0
         if keeps and owner is not None:
             room[owner] -= 1
         target.append(owner if keeps else None)
-    for wants_held in (True, False):  # nodes that have a partition loaded choose before those that would have to load
-        for partition, owner in enumerate(target):
-            if owner is not None:
-                continue
-            able = holders.get(partition, []) if wants_held else nodes
-            candidates = [node for node in able if room[node.node] > 0]
-            if candidates:
-                before = target[partition - 1] if partition else None
-                # Prefer runs of partitions: a node adds up the updates of one run before it sends them.
-                chosen = max(candidates, key=lambda n: (n.node == before, room[n.node] / n.threads, first[n.node]))
-                room[chosen.node] -= 1
-                target[partition] = chosen.node
+    if None not in target:
+        return tuple(target)
+
+    def choice(node: str) -> tuple[float, int, str]:
+        """Return what makes a node the next choice; the least comes first."""
+        return -room[node] / threads[node], first[node], node
+
+    # Nodes that have a partition loaded choose before those that would have to load it. Runs of partitions come first:
+    # a node adds up the updates of one run before it sends them.
+    holders = _holders(nodes)
+    for partition, owner in enumerate(target):
+        able = [node.node for node in holders.get(partition, ()) if room[node.node] > 0] if owner is None else []
+        if able:
+            before = target[partition - 1] if partition else None
+            chosen = before if before is not None and before in able else min(able, key=choice)
+            room[chosen] -= 1
+            target[partition] = chosen
+    queue = [choice(node.node) for node in nodes]
+    heapify(queue)
+    for partition, owner in enumerate(target):
+        if owner is not None:
+            continue
+        before = target[partition - 1] if partition else None
+        if before is not None and room.get(before, 0) > 0:
+            chosen = before
+        else:
+            while queue and queue[0] != (fresh := choice(queue[0][2])):  # its room has shrunk since
+                heapreplace(queue, fresh)
+            if not queue or room[queue[0][2]] <= 0:
+                break  # rounding left no room
+            chosen = queue[0][2]
+        room[chosen] -= 1
+        target[partition] = chosen
     return tuple(target)
 
 
@@ -162,10 +199,11 @@ def take_over(placement: Placement, nodes: Sequence[Capacity], planned: Owners |
             previous[partition] = None if previous[partition] == heir else previous[partition]
         else:
             owner[partition], previous[partition] = previous[partition], None
-    for partition, wanted in enumerate(balance(tuple(owner), nodes)):
-        if owner[partition] is None:
-            owner[partition] = wanted
-    holders = _holders(nodes)
+    if None in owner:
+        for partition, wanted in enumerate(balance(tuple(owner), nodes)):
+            if owner[partition] is None:
+                owner[partition] = wanted
+    holders = _holders(nodes) if None in previous else {}
     for partition, standby in enumerate(previous):
         if standby is None:
             previous[partition] = next((n.node for n in holders.get(partition, []) if n.node != owner[partition]), None)

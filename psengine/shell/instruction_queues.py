@@ -5,16 +5,26 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from psengine.protocol.instructions import NodeInstruction
+from psengine.protocol.instructions import NodeInstruction, UpdateShardMap
 from psengine.rpc.transport import Transport, Unreachable
 
 logger = logging.getLogger(__name__)
 
 _DEADLINE_S = 5.0
 _RETRY_S = 0.2
+
+
+class _Queue:
+    """Instructions that wait for delivery to one process."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[NodeInstruction] = deque()
+        self.filled = asyncio.Event()
+        self.delivery: asyncio.Task[None] | None = None
 
 
 class InstructionQueues:
@@ -35,29 +45,40 @@ class InstructionQueues:
         on_rejected: Callable[[str, Exception], None],
     ) -> None:
         self._transport, self._spawn, self._on_rejected = transport, spawn, on_rejected
-        self._queues: dict[str, tuple[asyncio.Queue[NodeInstruction], asyncio.Task[None]]] = {}
+        self._queues: dict[str, _Queue] = {}
 
     def enqueue(self, instruction: NodeInstruction) -> None:
-        """Send an instruction to its process, after those that were enqueued before."""
+        """Send an instruction to its process, after those that were enqueued before.
+
+        Of maps that wait one behind the other the newest is sent alone.
+        """
         address = instruction.address
-        if address not in self._queues:
-            queue: asyncio.Queue[NodeInstruction] = asyncio.Queue()
-            self._queues[address] = queue, self._spawn(self._deliver(address, queue))
-        self._queues[address][0].put_nowait(instruction)
+        queue = self._queues.get(address)
+        if queue is None:
+            queue = self._queues[address] = _Queue()
+            queue.delivery = self._spawn(self._deliver(address, queue))
+        waiting = queue.waiting
+        if isinstance(instruction, UpdateShardMap) and waiting and isinstance(waiting[-1], UpdateShardMap):
+            waiting.pop()
+        waiting.append(instruction)
+        queue.filled.set()
 
     def drop(self, address: str) -> None:
         """Send nothing more to the process at `address`: it was lost."""
         found = self._queues.pop(address, None)
-        if found is not None:
-            found[1].cancel()
+        if found is not None and found.delivery is not None:
+            found.delivery.cancel()
 
     def clear(self) -> None:
         """Start no further delivery; the owner of the spawned tasks ends those under way."""
         self._queues.clear()
 
-    async def _deliver(self, address: str, queue: asyncio.Queue[NodeInstruction]) -> None:
+    async def _deliver(self, address: str, queue: _Queue) -> None:
         for number in itertools.count(1):
-            instruction = await queue.get()
+            while not queue.waiting:
+                queue.filled.clear()
+                await queue.filled.wait()
+            instruction = queue.waiting.popleft()
             while True:
                 try:
                     await self._transport.call(
@@ -65,7 +86,7 @@ class InstructionQueues:
                     )
                 except Unreachable as error:
                     logger.warning("instruction not delivered: %s", error)
-                    if self._queues.get(address, (None,))[0] is not queue:
+                    if self._queues.get(address) is not queue:
                         return  # the node was lost, and the cancellation of this task was lost in the call
                     await asyncio.sleep(_RETRY_S)
                 except Exception as error:

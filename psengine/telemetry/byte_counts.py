@@ -3,7 +3,8 @@
 A process tells what it has moved since it began, so a report that is lost, repeated or late does no harm; of one that
 is gone there is what it told last. Only what goes over the network or comes from the blob store is moved: a node that
 is its own server, or its own keeper, moves nothing. Beside the kinds a process counts what it exchanged with each other
-process, under `link` of that one's address: traffic between zones is paid.
+process, under `link` of that one's address: traffic between zones is paid. A report holds at most `LINKS_A_REPORT` of
+these, in turn.
 
 | kind | is | counted by |
 |---|---|---|
@@ -35,6 +36,8 @@ KEPT = "own"
 CONTROLLER = ""
 #: Begins the keys of `link`.
 _LINK = "@"
+#: Maximum number of links in one report.
+LINKS_A_REPORT = 64
 
 
 def link(address: str) -> str:
@@ -43,42 +46,86 @@ def link(address: str) -> str:
 
 
 class Traffic:
-    """Bytes of one job, summed over all processes that ever told."""
+    """Bytes of one job, summed over all processes that ever reported."""
 
     def __init__(self) -> None:
-        self._before: Counter[str] = Counter()
-        #: {address: what its process has told}
-        self._told: dict[str, Counter[str]] = {}
+        #: Totals by kind, and what was moved by processes that are remembered no more, by pair of nodes.
+        self._totals: Counter[str] = Counter()
+        self._links_before: Counter[tuple[str, str]] = Counter()
+        #: {address: what its process has reported}
+        self._told: dict[str, dict[str, int]] = {}
+        self._forgotten: set[str] = set()
         #: Name of the node of each process.
         self.names: dict[str, str] = {CONTROLLER: CONTROLLER}
-        self._links_before: Counter[tuple[str, str]] = Counter()
 
     def note(self, process: str, moved: Mapping[str, int]) -> None:
         """Note what a process has moved since it began; a report that comes late changes nothing."""
-        told = self._told.setdefault(process, Counter())
+        if process in self._forgotten:
+            return
+        told = self._told.setdefault(process, {})
         for kind, count in moved.items():  # with every report of every node: no new counter is made
-            told[kind] = max(told[kind], count)
+            grown = count - told.get(kind, 0)
+            if grown > 0:
+                told[kind] = count
+                if not kind.startswith(_LINK):
+                    self._totals[kind] += grown
+
+    def joined(self, process: str, node: str) -> None:
+        """Note the node of a process that may report from now on."""
+        self.names[process] = node
+        self._forgotten.discard(process)
+
+    def forget(self, process: str) -> None:
+        """Add what a process has moved to the totals, and ignore its later reports: it is gone for long."""
+        self._links_before.update(self._links_of([process]))
+        self._told.pop(process, None)
+        self._forgotten.add(process)
 
     def go_on(self, summary: Mapping[str, Any]) -> None:
         """Take over what a job had moved before this controller was there (see `figures`)."""
-        self._before = Counter(summary.get("bytes_moved", {})) + Counter({KEPT: summary.get("bytes_not_read", 0)})
-        self._links_before = Counter({(one, other): count for one, other, count in summary.get("bytes_by_link", ())})
+        self._totals.update(summary.get("bytes_moved", {}))
+        self._totals[KEPT] += summary.get("bytes_not_read", 0)
+        self._links_before.update({(one, other): count for one, other, count in summary.get("bytes_by_link", ())})
 
     def figures(self) -> dict[str, Any]:
         """Return `bytes_moved` by kind, all kinds, and `bytes_not_read`; JSON-able."""
-        total = sum(self._told.values(), self._before)
-        return {"bytes_moved": {kind: total[kind] for kind in KINDS}, "bytes_not_read": total[KEPT]}
+        return {"bytes_moved": {kind: self._totals[kind] for kind in KINDS}, "bytes_not_read": self._totals[KEPT]}
 
     def links(self) -> list[list[Any]]:
         """Return what pairs of nodes have exchanged, as [node, node, bytes]; "" is the controller. JSON-able."""
-        total = self._links_before.copy()
-        for process, told in self._told.items():
-            for key, count in told.items():
+        total = self._links_before + self._links_of(self._told)
+        return [[one, other, count] for (one, other), count in sorted(total.items()) if one != other]
+
+    def _links_of(self, processes: Iterable[str]) -> Counter[tuple[str, str]]:
+        total: Counter[tuple[str, str]] = Counter()
+        for process in processes:
+            for key, count in self._told.get(process, {}).items():
                 if key.startswith(_LINK):
                     address = key.removeprefix(_LINK)
                     one, other = sorted((self.names.get(process, process), self.names.get(address, address)))
                     total[one, other] += count
-        return [[one, other, count] for (one, other), count in sorted(total.items()) if one != other]
+        return total
+
+
+class ReportedBytes:
+    """What a process reports of the bytes that it has moved: all kinds, and of its links some at a time.
+
+    A node of many exchanges bytes with each server in each clock. All links in each report would be nodes x servers
+    numbers a clock.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def of(self, moved: Mapping[str, int]) -> dict[str, int]:
+        """Return the part of `moved` to report now: the kinds, and the next `LINKS_A_REPORT` links."""
+        links = [key for key in moved if key.startswith(_LINK)]
+        if len(links) <= LINKS_A_REPORT:
+            return dict(moved)
+        first = self._next % len(links)
+        self._next = first + LINKS_A_REPORT
+        chosen = [*links[first : self._next], *links[: max(0, self._next - len(links))]]
+        return {key: moved[key] for key in (*(key for key in moved if not key.startswith(_LINK)), *chosen)}
 
 
 def state_bytes(states: Iterable[ShardState]) -> int:

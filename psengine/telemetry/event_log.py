@@ -52,6 +52,8 @@ class Teller:
         #: by node, what is yet to be told
         self._work: dict[str, _Work] = {}
         self._copied: dict[str, _Copied] = {}
+        #: {keeper: the servers in `_copied` that copy to it}
+        self._copies_at: dict[str, dict[str, None]] = {}
         #: who serves each shard, as far as it was told: what befalls him touches it
         self._server: dict[int, str] = {}
 
@@ -94,18 +96,29 @@ class Teller:
     def flush(self, at: float, clock: int, nodes: Iterable[str] | None = None) -> list[Entry]:
         """Return what is yet to be told of `nodes`, or of all."""
         out: list[Entry] = []
-        of = None if nodes is None else set(nodes)
-        for node in [node for node in self._work if of is None or node in of]:
+        touched = None if nodes is None else dict.fromkeys(nodes)
+        for node in list(self._work) if touched is None else [node for node in touched if node in self._work]:
             given, done, low, high = self._work.pop(node)
             text = f"{node} was given {given} micro-task(s) and did {done}, of {_clocks(low, high)}"
             out.append(_entry(([node], [], text), at, clock))
-        for node in [node for node, c in self._copied.items() if of is None or not of.isdisjoint([node, *c.keepers])]:
-            c = self._copied.pop(node)
-            where = ", ".join(c.keepers)
-            shards, clocks = format_ranges(c.shards), _clocks(c.low, c.high)
-            text = f"{node} copied shards {shards} to {where}: {c.rounds} round(s), of {clocks}"
-            out.append(_entry((list(dict.fromkeys([node, *c.keepers])), list(c.shards), text), at, clock))
+        for server in list(self._copied) if touched is None else self._copies_of(touched):
+            copied = self._copied.pop(server)
+            for keeper in copied.keepers:
+                self._copies_at.get(keeper, {}).pop(server, None)
+            where = ", ".join(copied.keepers)
+            shards, clocks = format_ranges(copied.shards), _clocks(copied.low, copied.high)
+            text = f"{server} copied shards {shards} to {where}: {copied.rounds} round(s), of {clocks}"
+            out.append(_entry((list(dict.fromkeys([server, *copied.keepers])), list(copied.shards), text), at, clock))
         return out
+
+    def _copies_of(self, nodes: Iterable[str]) -> list[str]:
+        """Return the servers with copies to be told that one of `nodes` has sent or received."""
+        found: dict[str, None] = {}
+        for node in nodes:
+            if node in self._copied:
+                found[node] = None
+            found |= self._copies_at.get(node, {})
+        return list(found)
 
     def _count(self, node: str, given: int, done: int, clock: int) -> None:
         before = self._work.get(node, (0, 0, clock, clock))
@@ -118,6 +131,8 @@ class Teller:
             out, last = self.flush(at, clock, [order.node]), None
         if last is None:
             last = self._copied[order.node] = _Copied(order.shards, keepers, 0, order.clock, order.clock)
+            for keeper in keepers:
+                self._copies_at.setdefault(keeper, {})[order.node] = None
         last.rounds, last.high = last.rounds + 1, order.clock
         return out
 

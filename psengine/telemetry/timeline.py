@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-#: No more entries are written than this; what comes after is not told.
+#: Maximum number of entries; beyond it the older ones are joined two by two.
 MOST = 4000
+#: (server, backup owner) of each shard, by name.
+Shards = tuple[tuple[str | None, str | None], ...]
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class View:
 
     stage: int = 1
     nodes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    shards: tuple[tuple[str | None, str | None], ...] = ()
+    shards: Shards = ()
 
 
 class Timeline:
@@ -35,32 +37,69 @@ class Timeline:
 
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
-        self._last: View | None = None
+        self._stage = 0
+        self._nodes: dict[str, tuple[str, str]] = {}
+        self._shards: Shards = ()
 
-    def look(self, second: float, clock: int, view: View) -> None:
-        """Write down what has changed; two changes at one moment are one entry each."""
-        last = self._last
-        if view == last or len(self.entries) >= MOST:
-            return
-        before = View(0) if last is None else last
+    def look(
+        self,
+        second: float,
+        clock: int,
+        stage: int,
+        nodes: Mapping[str, tuple[str, str]],
+        shards: Shards | None,
+    ) -> None:
+        """Write down what has changed, as one entry.
+
+        Parameters
+        ----------
+        nodes : {name: (tier, state)}
+            At least those that have changed since the last call.
+        shards : as in `View`, or None
+            None: they have not changed.
+        """
         entry: dict[str, Any] = {"second": round(second, 4), "clock": clock}
-        if view.stage != before.stage:
-            entry["stage"] = view.stage
-        if nodes := {name: list(of) for name, of in view.nodes.items() if before.nodes.get(name) != of}:
-            entry["nodes"] = nodes
-        if shards := {
-            str(shard): list(of)
-            for shard, of in enumerate(view.shards)
-            if shard >= len(before.shards) or before.shards[shard] != of
-        }:
-            entry["shards"] = shards
-        self._last = view
+        if stage != self._stage:
+            entry["stage"] = self._stage = stage
+        if changed := {name: list(of) for name, of in nodes.items() if self._nodes.get(name) != of}:
+            entry["nodes"] = changed
+            self._nodes |= nodes
+        if shards is not None and (
+            moved := {
+                str(shard): list(of)
+                for shard, of in enumerate(shards)
+                if shard >= len(self._shards) or self._shards[shard] != of
+            }
+        ):
+            entry["shards"] = moved
+        self._shards = self._shards if shards is None else shards
         if len(entry) > 2:
             self.entries.append(entry)
+            if len(self.entries) > MOST:
+                self.entries = _thinned(self.entries)
 
     def go_on(self, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Take over the entries of a job that goes on; what it looks like now is told anew."""
-        self.entries, self._last = [dict(entry) for entry in entries], None
+        """Take over the entries of a job that continues; what it looks like now is written anew."""
+        self.entries = [dict(entry) for entry in entries]
+        self._stage, self._nodes, self._shards = 0, {}, ()
+
+
+def _thinned(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entries with those of the older half joined two by two: what the later one of them left is kept."""
+    half = len(entries) // 4 * 2
+    joined = [
+        {
+            **older,
+            **newer,
+            **{
+                key: older.get(key, {}) | newer.get(key, {})
+                for key in ("nodes", "shards")
+                if key in older or key in newer
+            },
+        }
+        for older, newer in zip(entries[:half:2], entries[1:half:2], strict=True)
+    ]
+    return [*joined, *entries[half:]]
 
 
 def replay(entries: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, View]]:

@@ -60,8 +60,9 @@ def active_servers(transient: Sequence[str], serving: Owners, n_shards: int) -> 
         Names of the present servers; they are chosen first.
     """
     wanted = min(n_shards, (len(transient) + 1) // 2)
-    now = [name for name in transient if name in serving]
-    others = [name for name in transient if name not in serving]
+    serves = set(serving)
+    now = [name for name in transient if name in serves]
+    others = [name for name in transient if name not in serves]
     chosen = set((now + others)[:wanted])
     return [name for name in transient if name in chosen]
 
@@ -84,8 +85,9 @@ def layout_for(stage: Stage, reliable: Sequence[str], transient: Sequence[str], 
         return None
     nodes = [Capacity(name, 1) for name in servers]
     if stage == 1:
+        able = set(servers)
         holders = tuple(
-            owner if owner in servers else backup for owner, backup in zip(now.owners, now.backup_owners, strict=True)
+            owner if owner in able else backup for owner, backup in zip(now.owners, now.backup_owners, strict=True)
         )
         owners = balance(holders, nodes)
         return Layout(stage, owners, owners)

@@ -51,6 +51,9 @@ class ReplicationRounds:
         self._number = 0
         self._last_complete = 0
         self._at: dict[int, BackupOwner] = {}
+        #: The nodes in `_at` when it was the mapping `_seen`.
+        self._seen: dict[int, BackupOwner] = self._at
+        self._nodes: frozenset[str] = frozenset()
         #: Number of shards replicated by the last complete round, also if replicas were lost since.
         self._n_replicated = 0
         self._round: _Round | None = None
@@ -77,13 +80,20 @@ class ReplicationRounds:
         """Whether successive rounds fail."""
         return self._failed >= _FAILING
 
+    @property
+    def replicas(self) -> Mapping[int, BackupOwner]:
+        """{shard: owner of its replica of the last complete round}; another mapping whenever that changes."""
+        return self._at
+
     def backup_owner(self, shard: int) -> BackupOwner | None:
         """Return the owner of the shard's replica of the last complete round."""
         return self._at.get(shard)
 
     def has_replica(self, node: str) -> bool:
         """Return whether a node is the backup owner of a replica of the last complete round."""
-        return any(owner.node == node for owner in self._at.values())
+        if self._seen is not self._at:
+            self._seen, self._nodes = self._at, frozenset(owner.node for owner in self._at.values())
+        return node in self._nodes
 
     def lacks(self, backup_owners: Mapping[int, str]) -> bool:
         """Return whether the replica of a shard is not where it should be, by {shard: node}."""
@@ -122,7 +132,9 @@ class ReplicationRounds:
         current = self._round
         if current is None or current.number != number:
             return False
-        current.awaited = {s: at for s, at in current.awaited.items() if s not in shards or at != address}
+        for shard in shards:
+            if current.awaited.get(shard) == address:
+                del current.awaited[shard]
         if current.awaited:
             return False
         self.clock, self._last_complete, self._at = current.clock, current.number, current.backup_owners

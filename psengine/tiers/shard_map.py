@@ -32,6 +32,8 @@ class ShardMap:
         self._epoch = 0
         #: {shard: its next owner}.
         self._moves: dict[int, ShardOwner] = {}
+        #: Names of the present and the next servers; None when they may have changed.
+        self._servers: frozenset[str] | None = None
         #: Shards of which a move failed: the old owner may have handed them over, so at least it takes them back.
         self.unsure: set[int] = set()
 
@@ -52,7 +54,9 @@ class ShardMap:
 
     def serves(self, node: str) -> bool:
         """Return whether `node` serves a shard, or is to serve one."""
-        return bool(self.shards_of(node))
+        if self._servers is None:
+            self._servers = frozenset(owner.node for owner in (*self.owners, *self._moves.values()))
+        return node in self._servers
 
     def shards_of(self, node: str) -> list[int]:
         """Return the shards that `node` serves, or is to serve."""
@@ -76,7 +80,7 @@ class ShardMap:
         """
         self._epoch += 1
         self.generation = self._epoch
-        self._moves, self.unsure = {}, set()
+        self._moves, self.unsure, self._servers = {}, set(), None
         servers = [nodes[name] for name in names if name is not None]
         self._unopened = set(range(len(servers)))
         self.owners = tuple(
@@ -114,6 +118,7 @@ class ShardMap:
         instructions = []
         for (from_address, heir), moved in groups.items():
             self._epoch += 1
+            self._servers = None
             node, shards = nodes[heir], tuple(owner.shard for owner in moved)
             for shard in shards:
                 self._moves[shard] = ShardOwner(shard, node.name, node.address, self._epoch)
@@ -133,17 +138,19 @@ class ShardMap:
             self.unsure.discard(move.shard)
         after = {move.shard: move for move in made}
         self.owners = tuple(after.get(owner.shard, owner) for owner in self.owners)
+        self._servers = None
         self.version += bool(made)
         return bool(made)
 
     def not_taken(self, shards: Sequence[int], epoch: int) -> None:
         """Forget a move that failed, or of which only the answer was lost."""
         self.unsure |= {s for s in shards if s in self._moves and self._moves[s].epoch == epoch}
+        self._servers = None
         self._moves = {shard: move for shard, move in self._moves.items() if shard not in shards or move.epoch != epoch}
 
     def abandon(self) -> None:
         """Forget the map: the shards are to be reopened."""
-        self.owners, self._unopened, self._moves, self.unsure = (), set(), {}, set()
+        self.owners, self._unopened, self._moves, self.unsure, self._servers = (), set(), {}, set(), None
 
     def update_for(self, node: NodeRecord) -> UpdateShardMap:
         """Return the instruction that sends the map to `node`."""

@@ -104,7 +104,7 @@ class Tiers:
         self._serving_on = serving_on
         if self.shards.opening:
             return []
-        alive = {node.name: node for node in members.nodes.values() if not node.gone}
+        alive = {node.name: node for node in members.present.values()}
         sure = not self.shards.unsure  # else a node has to take a shard back now
         layout = self.layout
         if stay and sure and layout is not None and {*layout.owners, *layout.backup_owners} <= {None, *alive}:
@@ -129,7 +129,7 @@ class Tiers:
 
         None if a replica is missing, or no node is left to serve: then only a checkpoint helps.
         """
-        alive = {node.name: node for node in members.nodes.values() if not node.gone}
+        alive = {node.name: node for node in members.present.values()}
         lost = self.shards.not_at({node.address for node in alive.values()})
         replicas, wanted = self.backups.restore(lost), self._wanted(members)
         if replicas is None or wanted is None:
@@ -172,8 +172,10 @@ class Tiers:
 
     def _movable(self, wanted: Layout, members: Membership, serving_on: Collection[str]) -> list[int]:
         """Return the shards that may move now: urgent ones at once, the others when no round is under way."""
-        reliable, transient = _servers(members)
-        able = {*reliable, *transient}
+        if not self.shards.unsure and wanted.owners == self.shards.final:
+            return []
+        reliable, transient = map(set, _servers(members))
+        able = reliable | transient
         movable = []
         for shard, (heir, owner) in enumerate(zip(wanted.owners, self.shards.final, strict=True)):
             unsure = shard in self.shards.unsure
@@ -188,7 +190,7 @@ class Tiers:
         self, wanted: Layout, members: Membership, alive: dict[str, NodeRecord], common: int, now_s: float
     ) -> list[Instruction]:
         """Return the instructions of the next round, if one is needed and may begin."""
-        reliable, _ = _servers(members)
+        reliable = set(_servers(members)[0])
         if all(name in reliable for name in (*wanted.owners, *self.shards.final)):
             if not self.shards.moving:
                 self.backups.forget()

@@ -50,7 +50,7 @@ from psengine.server.replica_store import ReplicaStore
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Sharding
-from psengine.telemetry.byte_counts import arrays_bytes, link, state_bytes
+from psengine.telemetry.byte_counts import ReportedBytes, arrays_bytes, link, state_bytes
 from psengine.telemetry.formatting import format_error
 from psengine.worker.batch_runner import BatchRunner, Job
 from psengine.worker.parameter_client import ParameterClient
@@ -144,6 +144,7 @@ class NodeAgent:
         self._closing = False
         #: Bytes moved by kind, since the beginning, without those that the client counts (see `byte_counts`).
         self.moved: Counter[str] = Counter()
+        self._reported_bytes = ReportedBytes()
 
     def start(self) -> None:
         """Start to run batches; needs a running event loop."""
@@ -430,7 +431,7 @@ class NodeAgent:
         """Deliver `event`, retrying without limit: if the controller stays away, the process is ended elsewhere."""
         while not self._closing:
             try:
-                moved = dict(self.moved + Counter(self.client.moved))
+                moved = self._reported_bytes.of(self.moved + Counter(self.client.moved))
                 await self.transport.call(
                     self._controller,
                     "proteus_event",

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from psengine.config import JobConfig
 from psengine.controller.controller import Controller
 from psengine.controller.evaluation_schedule import MOST_UNDER_WAY, Evaluating
+from psengine.controller.history import MOST_CHANGES
 from psengine.controller.status import describe, summary
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
@@ -128,22 +129,45 @@ views = st.builds(
 )
 
 
+def look(timeline: Timeline, number: int, view: View) -> None:
+    timeline.look(float(number), number, view.stage, view.nodes, view.shards)
+
+
 @given(st.lists(views, min_size=1, max_size=12))
 def test_a_replay_shows_what_was_seen(seen: list[View]) -> None:
     timeline = Timeline()
     known: dict[str, tuple[str, str]] = {}
     for number, view in enumerate(seen):
         known |= view.nodes  # a node that is there stays in the books
-        timeline.look(float(number), number, View(view.stage, dict(known), view.shards))
+        look(timeline, number, view)
     assert list(replay(timeline.entries))[-1][1] == View(seen[-1].stage, known, seen[-1].shards)
     assert len(timeline.entries) <= len(seen)
 
 
-def test_a_timeline_has_an_end() -> None:
+def test_a_long_timeline_is_thinned_and_never_falls_silent() -> None:
     timeline = Timeline()
-    for number in range(MOST + 10):
-        timeline.look(float(number), number, View(1 + number % 3))
-    assert len(timeline.entries) == MOST
+    for number in range(3 * MOST):
+        look(timeline, number, View(1 + number % 3, {f"n{number}": ("transient", "ready")}, (("r", None),)))
+    assert MOST // 2 <= len(timeline.entries) <= MOST
+    (second, last) = list(replay(timeline.entries))[-1]
+    assert (second, last.stage, len(last.nodes), last.shards) == (3 * MOST - 1, 3, 3 * MOST, (("r", None),))
+    seconds = [entry["second"] for entry in timeline.entries]
+    assert seconds == sorted(seconds)
+    assert seconds[0] < MOST < seconds[len(seconds) // 2], "what is older is coarser"
+
+
+def test_changes_are_recorded_however_many_there_were() -> None:
+    controller, dispatch = started(CONFIG)
+    run_clock(controller, [dispatch], 1.0)
+    controller.history.changes = [
+        {"event": "join", "node": f"n{n}", "second": 0.5, "until": None if n == 0 else 0.75}
+        for n in range(MOST_CHANGES)
+    ]
+    join(controller, "t", 1.25)
+    changes = controller.history.changes
+    assert MOST_CHANGES // 2 < len(changes) < MOST_CHANGES
+    assert changes[-1] == {"event": "join", "node": "t", "second": 1.25, "until": 1.75}
+    assert changes[0]["node"] == "n0", "it is not carried out yet"
 
 
 # -- bytes ----------------------------------------------------------------------------------------------------------
