@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from psengine.controller.model_saving import Saving
 from psengine.controller.state import ControllerState
@@ -13,6 +13,14 @@ from psengine.telemetry.formatting import format_ranges
 
 #: What a driver has to do that has nothing more to dispatch.
 _TO_END = "a driver ends the job with `finish`"
+#: Maximum number of successive failures to open the shards; each includes a node's own read retries.
+MOST_NOT_OPENED = 20
+#: Seconds after which shards that are not open yet are opened anew; a node gives its own reads up before that.
+OPEN_S = 1800.0
+#: Maximum number of repeated attempts to open them from replicas; a node that is cut off is lost by then.
+MOST_FROM_REPLICAS = 5
+#: Seconds until the second attempt; the pause doubles each time, up to a maximum.
+_REOPEN_S, _MOST_REOPEN_S = 0.5, 60.0
 
 
 class Consequences(ControllerState):
@@ -164,6 +172,34 @@ class Consequences(ControllerState):
         self._after_rollback()
         self.state = "waiting"
         return [] if self._end_without_model(now_s) else self._go_on(now_s)
+
+    def _open_anew(self, shards: Sequence[int], error: str, again: bool, now_s: float) -> list[Instruction]:
+        """Have shards that could not be opened opened again from their replicas, if that may help, or a checkpoint."""
+        why = f"shards {tuple(shards)} could not be opened"
+        if self._begun and (self._not_opened >= MOST_FROM_REPLICAS or not again):
+            self._not_opened = 0
+            return self._roll_back_to_checkpoint(f"{why}: {error}", now_s)
+        self._not_opened += 1
+        if self._not_opened >= MOST_NOT_OPENED:
+            return self._fail(f"{why} {self._not_opened} times: {error}")
+        self._reopen_s = now_s + min(_REOPEN_S * 2.0 ** (self._not_opened - 1), _MOST_REOPEN_S)
+        if self._begun:
+            self.reason = f"{why} and are opened again: {error}"
+            return []
+        return self._roll_back_to_checkpoint(f"{why}: {error}", now_s)
+
+    def _give_up_opening(self, now_s: float) -> list[Instruction]:
+        """Treat shards whose opening has taken too long as not opened: a node may be stuck."""
+        generation = self.shards.generation
+        if not self.shards.opening or self._reopen_s is not None:
+            self._opening = None
+        elif self._opening is None or self._opening[0] != generation:
+            self._opening = generation, now_s
+        elif now_s >= self._opening[1] + OPEN_S:
+            unopened = self.shards.unopened
+            error = f"node {self.shards.owners[unopened[0]].node} has not reported in {OPEN_S:g} s"
+            return self._open_anew(unopened, error, False, now_s)
+        return []
 
     def _reopen(self, now_s: float) -> list[Instruction]:
         """Open the shards from their replicas again, after the pause that follows a failure; nothing more is lost."""

@@ -115,7 +115,7 @@ class JobEvents(Consequences):
         self.members.settle(self._busy)
         if self._saving is not None:
             return [*ended, *self._saving.due(event.now_s)]
-        ended += [*self.members.ask_again(event.now_s), *self._reopen(event.now_s)]
+        ended += [*self.members.ask_again(event.now_s), *self._reopen(event.now_s), *self._give_up_opening(event.now_s)]
         over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
         if over and not self.stopping.ending:
             self._end_at(book.last_begun)

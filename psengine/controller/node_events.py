@@ -10,13 +10,6 @@ from psengine.controller.state import ENDED
 from psengine.protocol import events
 from psengine.protocol.instructions import Instruction
 
-#: Maximum number of successive failures to open the shards; each includes a node's own read retries.
-MOST_NOT_OPENED = 20
-#: Maximum number of repeated attempts to open them from replicas; a node that is cut off is lost by then.
-MOST_FROM_REPLICAS = 5
-#: Seconds until the second attempt; the pause doubles each time, up to a maximum.
-_REOPEN_S, _MOST_REOPEN_S = 0.5, 60.0
-
 
 class NodeEvents(Consequences):
     """How the controller answers these events."""
@@ -126,18 +119,7 @@ class NodeEvents(Consequences):
     def _on_shards_not_opened(self, event: events.ShardsNotOpened) -> list[Instruction]:
         if event.epoch != self.shards.generation or not self.shards.opening or self._reopen_s is not None:
             return []
-        why = f"shards {event.shards} could not be opened"
-        if self._begun and (self._not_opened >= MOST_FROM_REPLICAS or not event.again):
-            self._not_opened = 0
-            return self._roll_back_to_checkpoint(f"{why}: {event.error}", event.now_s)
-        self._not_opened += 1
-        if self._not_opened >= MOST_NOT_OPENED:
-            return self._fail(f"{why} {self._not_opened} times: {event.error}")
-        self._reopen_s = event.now_s + min(_REOPEN_S * 2.0 ** (self._not_opened - 1), _MOST_REOPEN_S)
-        if self._begun:
-            self.reason = f"{why} and are opened again: {event.error}"
-            return []
-        return self._roll_back_to_checkpoint(f"{why}: {event.error}", event.now_s)
+        return self._open_anew(event.shards, event.error, event.again, event.now_s)
 
     def _on_shards_taken(self, event: events.ShardsTaken) -> list[Instruction]:
         if self.members.process(event.node, event.address) is None or not self.shards.taken(event.shards, event.epoch):

@@ -73,6 +73,8 @@ class ControllerState:
         self._not_opened = 0
         #: When the shards are to be opened again after a failure; None unless one is waited for.
         self._reopen_s: float | None = None
+        #: Generation of the shards that are being opened, and since when.
+        self._opening: tuple[int, float] | None = None
         self._saving: Saving | None = None
         #: Reason of a stop that was requested while the model was being saved; used only if saving fails.
         self._late_stop: str | None = None

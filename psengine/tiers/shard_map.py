@@ -43,6 +43,11 @@ class ShardMap:
         return bool(self._unopened)
 
     @property
+    def unopened(self) -> tuple[int, ...]:
+        """The shards that are still to be opened."""
+        return tuple(sorted(self._unopened))
+
+    @property
     def moving(self) -> bool:
         """Whether shards are being moved."""
         return bool(self._moves)

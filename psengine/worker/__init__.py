@@ -3,6 +3,7 @@
 agent              the agent of a node: carries out the controller's instructions
 batch_io           inputs and outputs of a batch: the rows its micro-tasks read, and the updates they return
 batch_runner       execution of a batch: reading parameters, running kernels, pushing the summed updates
+blocking_work      threads for reads, restores and the preparation of data, with deadlines
 executor_cache     cache of partition-local rows, kept by a node from clock to clock
 kernel_threads     the thread pool of a node, which runs batches of kernels one after the other
 parameter_client   the parameter client of a node: cached reads, batched pushes

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -53,6 +52,7 @@ from psengine.tables.sharding import Sharding
 from psengine.telemetry.byte_counts import ReportedBytes, arrays_bytes, link, state_bytes
 from psengine.telemetry.formatting import format_error
 from psengine.worker.batch_runner import BatchRunner, Job
+from psengine.worker.blocking_work import BlockingWork, Kind
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.routing import SupersededError
 
@@ -139,7 +139,7 @@ class NodeAgent:
         #: The batch under way.
         self._running: asyncio.Task[BatchDone] | None = None
         self._runner = BatchRunner(self.client, threads, self._partition)
-        self._readers = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._blocking = BlockingWork()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         #: Bytes moved by kind, since the beginning, without those that the client counts (see `byte_counts`).
@@ -156,7 +156,6 @@ class NodeAgent:
         self._runner.drop_ahead()
         await cancel_all([*self._tasks, *self._loading.values()])
         self._runner.close()
-        self._readers.shutdown(wait=False, cancel_futures=True)
 
     def instruct(self, instruction: NodeInstruction, number: int | None = None) -> None:
         """Begin to carry out an instruction; repeated ones, and those for another process of this node, are ignored.
@@ -205,7 +204,8 @@ class NodeAgent:
             saved = instruction.checkpoint
             for shard in instruction.shards:
                 try:
-                    arrays = await self._read(f"shard {shard} of {saved.name}", self._shard_loader, saved.name, shard)
+                    what = f"shard {shard} of {saved.name}"
+                    arrays = await self._read("restore", what, self._shard_loader, saved.name, shard)
                 except Unreadable as error:  # for example because a newer checkpoint has replaced it
                     await self._report(self._not_opened(instruction, error, not error.lasting))
                     return
@@ -349,15 +349,15 @@ class NodeAgent:
     async def _fetch(self, partition: int) -> Any:
         assert self._job is not None
         config, app, _ = self._job
-        arrays = await self._read(f"partition {partition}", self._loader, config.data_url, partition)
+        arrays = await self._read("read", f"partition {partition}", self._loader, config.data_url, partition)
         self.moved["input"] += arrays_bytes([arrays])
-        return await asyncio.get_running_loop().run_in_executor(self._readers, app.prepare, arrays)
+        return await self._blocking.do("prepare", app.prepare, arrays)
 
-    async def _read(self, what: str, read: Callable[..., Arrays], *arguments: Any) -> Arrays:
-        loop = asyncio.get_running_loop()
+    async def _read(self, kind: Kind, what: str, read: Callable[..., Arrays], *arguments: Any) -> Arrays:
         for again_s in (*self._read_again_s, None):
             try:
-                return await loop.run_in_executor(self._readers, read, *arguments)
+                arrays: Arrays = await self._blocking.do(kind, read, *arguments)
+                return arrays
             except Exception as error:
                 # Each store has its own errors, and here all mean the same: this node cannot read at present.
                 logger.warning("%s was not read", what, exc_info=error)

@@ -20,6 +20,7 @@ from psengine.rpc.transport import Unreachable
 from psengine.shell.controller_shell import ControllerCallbacks, ControllerShell
 from psengine.shell.dask_plugins import HELLO, AgentPlugin
 from psengine.worker.agent import NodeAgent
+from psengine.worker.blocking_work import BlockingWork
 from tests.support.lossy_network import Trouble, Wires
 from tests.support.virtual_time import InPlace, InTurn
 
@@ -60,6 +61,11 @@ class Dask:
         if self.workers.pop(address, None) is not None:
             self.plugin.remove_worker(self, address, stimulus_id=stimulus_id)
             self.tell_to_close(address)
+
+
+async def in_place(work: Callable[[], Any]) -> Any:
+    """Do blocking work at once, on the loop's thread."""
+    return work()
 
 
 def numbered(partition: int) -> dict[str, Any]:
@@ -119,7 +125,7 @@ class Node:
         )
         self.plugin.setup(worker)
         runner = self.agent._runner
-        self.agent._readers = runner._foresight = InPlace()
+        self.agent._blocking, runner._foresight = BlockingWork(run=in_place), InPlace()
         runner._kernel_threads.pool = InTurn(KERNEL_S)
         wires.listen(self.address, worker.handlers)
         hello = {"node": self.name, "tier": self.tier, "threads": 1, "code_sha256": ""}

@@ -3,8 +3,8 @@
 import pytest
 
 from psengine.config import JobConfig
+from psengine.controller.consequences import MOST_NOT_OPENED, OPEN_S
 from psengine.controller.controller import Controller
-from psengine.controller.node_events import MOST_NOT_OPENED
 from psengine.controller.status import describe
 from psengine.protocol.events import (
     EffectsMissing,
@@ -16,6 +16,7 @@ from psengine.protocol.events import (
     NodesLost,
     SaveFailed,
     ShardsNotOpened,
+    ShardsOpened,
     StopRequested,
     TimerFired,
 )
@@ -162,3 +163,22 @@ def test_shards_that_cannot_be_opened_are_tried_again_and_not_for_ever() -> None
     )
     assert controller.state == "failed"
     assert controller.reason == f"shards (0,) could not be opened {MOST_NOT_OPENED} times: no such blob"
+
+
+def test_shards_that_a_stuck_node_does_not_open_are_opened_anew() -> None:
+    controller = Controller()
+    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
+    controller.handle(JobStarted(JobConfig("open", n_partitions=2, n_shards=1, clocks=3), 0.0))
+    (opening,) = controller.handle(NodeReady("r", "tcp://r", 1, (0, 1), 0.0))
+    assert isinstance(opening, OpenShards)
+    for now_s in range(0, int(OPEN_S), 10):
+        assert controller.handle(TimerFired(float(now_s))) == []
+    assert controller.handle(TimerFired(OPEN_S)) == []
+    assert controller.rollbacks[-1][1].startswith("shards (0,) could not be opened: node r has not reported in 1800 s;")
+    (again,) = controller.handle(TimerFired(OPEN_S + 1.0))
+    assert isinstance(again, OpenShards)
+    assert again.epoch > opening.epoch
+    controller.handle(ShardsOpened("r", "tcp://r", (0,), opening.epoch, OPEN_S + 2.0))
+    assert controller.shards.opening, "it opened them too late"
+    controller.handle(ShardsOpened("r", "tcp://r", (0,), again.epoch, OPEN_S + 2.0))
+    assert controller.state == "running"

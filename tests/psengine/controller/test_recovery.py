@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from psengine.config import JobConfig
+from psengine.controller.consequences import MOST_FROM_REPLICAS
 from psengine.controller.controller import Controller
-from psengine.controller.node_events import MOST_FROM_REPLICAS
 from psengine.protocol.events import (
     CheckpointRequested,
     JobStarted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable, Coroutine
 from types import UnionType
 from typing import Any
@@ -39,6 +40,7 @@ from psengine.telemetry.byte_counts import link
 from psengine.worker import parameter_client as client
 from psengine.worker import routing
 from psengine.worker.agent import NodeAgent
+from psengine.worker.blocking_work import BlockingWork
 from tests.support.timeouts import PATIENCE
 
 HERE, THERE, CONTROLLER = "tcp://here", "tcp://there", "tcp://controller"
@@ -532,3 +534,62 @@ def test_a_fault_of_the_agent_reaches_the_controller_as_one_line() -> None:
             assert (await ended).endswith("KeyError: 'planted'")
 
     story(body)
+
+
+class Stuck:
+    """A disk of which some reads do not return before it is told to let them."""
+
+    def __init__(self, stuck: set[int]) -> None:
+        self.stuck, self.let_go = stuck, threading.Event()
+
+    def __call__(self, url: str, partition: int) -> Any:
+        if partition in self.stuck:
+            assert self.let_go.wait(20 * PATIENCE)
+        return {"x": np.float64(partition)}
+
+
+def test_a_read_that_does_not_return_holds_up_no_restore_and_is_given_up() -> None:
+    disk = Stuck({2})
+
+    async def body(wires: Wires, agent: NodeAgent) -> None:
+        agent._blocking = BlockingWork(read_s=1.0)
+        agent._shard_loader = lambda name, shard: {"w": np.zeros((2, 1))}
+        agent.instruct(LoadPartitions("here", HERE, config(), 1, (2,)))
+        saved = Checkpoint(0, "jobs/job/checkpoints/clock-0", {})
+        agent.instruct(OpenShards("here", HERE, config(), (0, 1), 3, saved))
+        assert (await wires.report(ShardsOpened)).shards == (0, 1)
+        unfit = await wires.report(NodeUnfit)
+        assert (unfit.error, unfit.again) == ("ReadTimeoutError: the read did not return within 1 s", True)
+        disk.stuck.clear()
+        agent.instruct(LoadPartitions("here", HERE, config(), 2, (1, 2)))
+        assert (await wires.report(NodeReady)).partitions == (1, 2), "on other threads"
+
+    try:
+        alone(disk, body)
+    finally:
+        disk.let_go.set()
+
+
+def test_an_application_that_prepares_for_long_holds_up_no_read() -> None:
+    prepares, let_go = threading.Event(), threading.Event()
+
+    class Slow(Counting):
+        def prepare(self, arrays: Any) -> float:
+            prepares.set()
+            assert let_go.wait(20 * PATIENCE)
+            return 1.0
+
+    async def body(wires: Wires, agent: NodeAgent) -> None:
+        read: list[int] = []
+        agent._loader = lambda url, partition: read.append(partition) or {"x": np.float64(partition)}
+        job, _, sharding = agent._adopt(config())
+        agent._job = job, Slow(), sharding
+        first, second = (asyncio.ensure_future(agent._partition(number)) for number in (0, 1))
+        async with asyncio.timeout(5 * PATIENCE):
+            while not (prepares.is_set() and len(read) == 2):
+                await asyncio.sleep(0.001)
+        assert not first.done()
+        let_go.set()
+        assert await asyncio.gather(first, second) == [1.0, 1.0]
+
+    alone(Disk(0), body)
