@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
@@ -19,7 +20,7 @@ Kind = Literal["read", "restore", "prepare"]
 #: Seconds that one attempt at a read may take.
 READ_S = 600.0
 #: Maximum number of threads at work by kind: the second reader serves a batch that lacks a partition.
-_THREADS: dict[Kind, int] = {"read": 2, "restore": 1, "prepare": 1}
+_THREADS: Mapping[Kind, int] = MappingProxyType({"read": 2, "restore": 1, "prepare": 1})
 
 
 class ReadTimeoutError(OSError):
