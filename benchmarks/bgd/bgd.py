@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import click
 from threadpoolctl import threadpool_limits
 
 from benchmarks.bgd.picture import draw_curves
@@ -87,20 +88,31 @@ def run(
     examples : size of the training set.
     """
     del scratch
-    curves: dict[Rule, list[dict[Case, DescentCurve]]] = {rule: [] for rule in rules}
-    with threadpool_limits(1):
-        for seed in range(seeds):
-            data = splice_set(examples, _TEST, _POSITIVES, seed)
-            parts = partitions_of(data)
-            for rule in rules:
-                curves[rule].append({case: descend_under_preemption(case, rule, parts, data) for case in CASES})
     note = f"{examples} examples of {N_FEATURES} features, {100 * _POSITIVES:g} % positive, {seeds} seeds"
+    first: dict[Rule, Curves] = {}
+    figures: list[Figure] = []
+    with threadpool_limits(1):
+        for rule in rules:
+            found = [_curves(rule, examples, seed) for seed in range(seeds)]
+            first[rule] = found[0]
+            figures += _figures(rule, found, note)
     if picture is not None:
-        draw_curves({rule: found[0] for rule, found in curves.items()}, f"{note}; the first", picture)
-    return [one for rule, found in curves.items() for one in _figures(rule, found, note)]
+        draw_curves(first, f"{note}; the first", picture)
+    return figures
 
 
-def _figures(rule: Rule, found: list[dict[Case, DescentCurve]], note: str) -> list[Figure]:
+def _curves(rule: Rule, examples: int, seed: int) -> Curves:
+    data = splice_set(examples, _TEST, _POSITIVES, seed)
+    parts = partitions_of(data)
+    curves = {}
+    for case in CASES:
+        curve = curves[case] = descend_under_preemption(case, rule, parts, data)
+        values = ", ".join(f"{curve.at(number):.4g}" for number in (LOST, BACK, LAST))
+        click.echo(f"{rule}, seed {seed}, {case}: objective {values} after {LOST}, {BACK}, {LAST} rounds", err=True)
+    return curves
+
+
+def _figures(rule: Rule, found: list[Curves], note: str) -> list[Figure]:
     figures = [_judge(claim, rule, found, note) for claim in _CLAIMS]
     for beside in ("no failure", "ignore", "stall"):
         figures.append(
@@ -128,7 +140,7 @@ def _figures(rule: Rule, found: list[dict[Case, DescentCurve]], note: str) -> li
     return figures
 
 
-def _judge(claim: _Claim, rule: Rule, found: list[dict[Case, DescentCurve]], note: str) -> Figure:
+def _judge(claim: _Claim, rule: Rule, found: list[Curves], note: str) -> Figure:
     ours, beside = [claim.ours(curves) for curves in found], [claim.beside(curves) for curves in found]
     holds = median(ours) < claim.factor * median(beside)
     count = sum(a < claim.factor * b for a, b in zip(ours, beside, strict=True))

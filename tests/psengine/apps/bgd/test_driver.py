@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -14,116 +14,24 @@ from psengine.apps.bgd.directions import Lbfgs, SteepestDescent
 from psengine.apps.bgd.driver import ElasticDescentDriver
 from psengine.apps.bgd.executor import DescentExecutor, tables
 from psengine.apps.bgd.steps import FixedStep, SearchedStep
-from psengine.config import Add
-from psengine.drivers.interface import Done, Task
-from psengine.rpc.pickled_text import from_text, to_text
 from tests.psengine.apps.bgd.descents import L2, Descent, partitions
+from tests.psengine.apps.bgd.job_in_process import JobInProcess
 
 COUNT, MEMORY = 6, 4
-
-
-class Tables:
-    """The tables of a job in one process: a group's updates are added up, and count once it is committed."""
-
-    def __init__(self, memory: int) -> None:
-        self.specs = {table.name: table for table in tables(5, 1, COUNT, memory)}
-        self.values = {name: np.zeros((spec.n_rows, spec.n_cols)) for name, spec in self.specs.items()}
-        self.sums: dict[str, np.ndarray] = {}
-
-    def get(self, table: str, rows: Any = None) -> np.ndarray:
-        return self.values[table][slice(None) if rows is None else rows].copy()
-
-    def add(self, table: str, delta: np.ndarray, rows: Any = None) -> None:
-        total = self.sums.setdefault(table, np.zeros_like(self.values[table]))
-        total[slice(None) if rows is None else rows] += delta
-
-    def commit(self) -> None:
-        for name, total in self.sums.items():
-            adds = isinstance(self.specs[name].rule, Add)
-            self.values[name] = self.values[name] + total if adds else total
-        self.sums = {}
-
-
-class Engine:
-    """What the engine does with a driver: one task at a time, in a random order."""
-
-    def __init__(self, driver: Callable[[], ElasticDescentDriver], memory: int, seed: int = 0) -> None:
-        self.make, self.rng = driver, np.random.default_rng(seed)
-        self.tables = Tables(memory)
-        penalty = np.full((5, 1), L2)
-        self.executors = [DescentExecutor(part, penalty, memory > 0) for part in partitions(COUNT)]
-        self.absent: set[int] = set()
-        self.queue: list[Task] = []
-        self.sealed = self.committed = 0
-        self.end: tuple[int, str] | None = None
-        self.models: list[np.ndarray] = []
-        self.steps: list[int] = []
-        self.driver = driver()
-        self.driver.start(self, COUNT, 0)
-
-    def dispatch(self, task: Task) -> None:
-        assert task.group == self.sealed + 1
-        assert task.executor not in self.absent
-        assert task.executor not in [other.executor for other in self.queue]
-        self.queue.append(task)
-
-    def seal(self, group: int, members: Collection[int] | None = None) -> None:
-        assert members is None
-        assert group == self.sealed + 1
-        self.sealed = group
-
-    def evaluate(self, group: int) -> None:
-        raise AssertionError("it evaluates nothing")
-
-    def finish(self, group: int, reason: str = "") -> None:
-        self.end = group, reason
-
-    def run_one(self) -> bool:
-        if self.end is not None or not self.queue:
-            return False
-        task = self.queue.pop(int(self.rng.integers(len(self.queue))))
-        if task.args[0] == "step":
-            self.steps.append(task.group)
-        result, loss, examples = self.executors[task.executor].run(task.args, self.tables, self.rng)
-        self.driver.completed(self, Done(task, from_text(to_text(result)), examples, loss))
-        self._commit()
-        return True
-
-    def _commit(self) -> None:
-        while self.sealed > self.committed and not self.queue and self.end is None:
-            self.tables.commit()
-            self.committed += 1
-            if self.committed in self.steps:
-                self.models.append(self.tables.get("weights"))
-            state = from_text(to_text(self.driver.snapshot()))
-            self.driver = self.make()
-            self.driver.restore(state)
-            self.driver.committed(self, self.committed)
-
-    def lose(self, executors: Collection[int]) -> None:
-        if lost := sorted(set(executors) - self.absent):
-            if self.driver.vanished(self, lost):
-                self.absent |= set(lost)
-                self.queue = [task for task in self.queue if task.executor not in self.absent]
-            self._commit()
-
-    def bring_back(self, executors: Collection[int]) -> None:
-        if back := sorted(set(executors) & self.absent):
-            self.absent -= set(back)
-            self.driver.returned(self, back)
-            self._commit()
-
-    @property
-    def state(self) -> Any:
-        return self.driver.snapshot()
 
 
 RULES = {"constant": (FixedStep(1.0), 0), "searched": (SearchedStep(), 0), "lbfgs": (SearchedStep(), MEMORY)}
 
 
-def engine(rule: str, missing: Any = "approximate", clocks: int = 8, seed: int = 0) -> Engine:
+def engine(rule: str, missing: Any = "approximate", clocks: int = 8, seed: int = 0) -> JobInProcess:
     step, memory = RULES[rule]
-    return Engine(lambda: ElasticDescentDriver(step, memory, missing, clocks), memory, seed)
+    penalty = np.full((5, 1), L2)
+    return JobInProcess(
+        lambda: ElasticDescentDriver(step, memory, missing, clocks),
+        tables(5, 1, COUNT, memory),
+        [DescentExecutor(part, penalty, memory > 0) for part in partitions(COUNT)],
+        seed,
+    )
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -196,7 +104,7 @@ def test_whatever_vanishes_each_step_counts_every_partition_once(events: Any, ru
 class Checked:
     """Checks each step of a job against gradients that are computed beside it."""
 
-    def __init__(self, job: Engine) -> None:
+    def __init__(self, job: JobInProcess) -> None:
         self.job, self.parts = job, partitions(COUNT)
         self.models = [job.tables.get("weights")]
 
