@@ -96,7 +96,10 @@ class MakesDriver(Protocol):
     """An application with a driver of its own; without one, a job runs under SSP with its staleness."""
 
     def driver(self) -> Driver:
-        """Return a new driver; it runs in the controller (see `psengine.drivers.interface`)."""
+        """Return a new driver; it runs in the controller (see `psengine.drivers.interface`).
+
+        If it has a parameter `clocks`, the job's number of clocks (None: no limit) is passed.
+        """
         ...
 
 

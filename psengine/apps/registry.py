@@ -24,6 +24,7 @@ BUILT_IN = MappingProxyType(
         "kmeans": "psengine.apps.kmeans:KMeans",
         "lda": "psengine.apps.lda:LatentDirichletAllocation",
         "mf": "psengine.apps.mf:MatrixFactorization",
+        "bgd": "psengine.apps.bgd:ElasticDescent",
     }
 )
 
@@ -68,7 +69,10 @@ def resolve(name: str, params: Mapping[str, Any]) -> App:
 def driver_of(config: JobConfig) -> Driver:
     """Return a new driver for a job: its application's own, else SSP. Raises `JobError` as `resolve` does."""
     app = resolve(config.app, config.app_params)
-    return app.driver() if isinstance(app, MakesDriver) else Ssp(config.staleness)
+    if not isinstance(app, MakesDriver):
+        return Ssp(config.staleness)
+    takes_clocks = "clocks" in inspect.signature(app.driver).parameters
+    return app.driver(**({"clocks": config.clocks} if takes_clocks else {}))
 
 
 def _select_sizes(constructor: Any, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class JobEvents(Consequences):
         if checkpoint is not None:
             self.history.go_on(checkpoint.summary, clock)
         self.members.adopt(config)
-        self.stopping.target = config.clocks
+        self.stopping.target = None if self.driver.counts_clocks else config.clocks
         self.stopping.until = config.stop_rule
 
     def _on_stop(self, reason: str, now_s: float) -> list[Instruction]:

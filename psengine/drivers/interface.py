@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 #: What a task sees of the model: exactly the groups before its own ("group"); of the rows that it reads, exactly those
 #: groups ("rows"); at least the tasks that the driver knew to be completed when it dispatched this one ("parent").
@@ -150,3 +150,16 @@ class Driver(Protocol):
     def restore(self, state: Any) -> None:
         """Continue from a snapshot; called on a new driver instead of `start`."""
         ...
+
+
+@runtime_checkable
+class CountsClocks(Protocol):
+    """A driver for which a clock of the job is not a group: it counts the clocks, and ends the job by `finish`.
+
+    Attributes
+    ----------
+    clocks : int or None
+        The job's number of clocks; None if only time or convergence ends it.
+    """
+
+    clocks: int | None

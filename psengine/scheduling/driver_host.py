@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from psengine.drivers.interface import Dispatcher, Done, Driver, Task
+from psengine.drivers.interface import CountsClocks, Dispatcher, Done, Driver, Task
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.rpc.pickled_text import from_text, to_text
 from psengine.scheduling.micro_tasks import MicroTaskTable
@@ -128,6 +128,11 @@ class DriverHost:
     def finish(self, group: int, reason: str = "") -> None:
         """End the job with the model of `group`."""
         self.end = group, reason
+
+    @property
+    def counts_clocks(self) -> bool:
+        """Whether the driver counts the clocks of the job: they are not its groups."""
+        return isinstance(self._driver, CountsClocks)
 
     # -- of the controller ----------------------------------------------------------------------------------------
 

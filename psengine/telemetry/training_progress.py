@@ -105,7 +105,8 @@ class TrainingProgress:
             tiers, kernel_s = self._tiers.pop(clock, Counter()), max(self._kernels.pop(clock, {}).values(), default=0.0)
             for tier, count in tiers.items():
                 self.done_by_tier[tier] += count
-            self.losses.append((clock, loss / examples if examples else 0.0))
+            before = self.losses[-1][1] if self.losses else 0.0  # of a group that looked at no example
+            self.losses.append((clock, loss / examples if examples else before))
             self.kernel_seconds += kernel_s
             self._by_clock[clock] = kernel_s, tiers
             self.clock_seconds.append(now_s - self._last_common_s)

@@ -15,3 +15,7 @@ reduction_tree  Broadcast and Reduce on a binary tree that survives missing node
 roster          which partitions a round is made of, and what a loss does to it
 steps           step rules: constant, decaying, searched
 """
+
+from psengine.apps.bgd.app import ElasticDescent
+
+__all__ = ["ElasticDescent"]

@@ -73,7 +73,6 @@ class _State:
     asked: frozenset[int] = frozenset()
     pending: frozenset[int] = frozenset()
     results: dict[int, Any] = field(default_factory=dict)
-    losses: dict[int, float] = field(default_factory=dict)
     clerks_args: Any = None
     rounds: int = 0
     redone: int = 0
@@ -105,7 +104,8 @@ class ElasticDescentDriver:
     """
 
     def __init__(self, step: StepRule, memory: int, missing: Missing, clocks: int | None) -> None:
-        self._step, self._memory, self._missing, self._clocks = step, memory, missing, clocks
+        self.clocks = clocks
+        self._step, self._memory, self._missing = step, memory, missing
         self._state = _State(Roster(0, missing), frozenset())
 
     # -- of the controller ----------------------------------------------------------------------------------------
@@ -124,7 +124,6 @@ class ElasticDescentDriver:
             return
         state.pending -= {executor}
         state.results[executor] = done.result
-        state.losses[executor] = done.loss
         self._close(to)
 
     def committed(self, to: Dispatcher, group: int) -> None:
@@ -175,7 +174,7 @@ class ElasticDescentDriver:
         """Open a group of tasks of these executors, as far as they are available; return whether any is."""
         state = self._state
         state.phase, state.asked, state.pending = phase, executors, executors & state.available
-        state.results, state.losses = {}, {}
+        state.results = {}
         state.is_open, state.is_waiting = bool(state.pending), not state.pending
         state.group += state.is_open
         for executor in sorted(state.pending):
@@ -216,7 +215,7 @@ class ElasticDescentDriver:
             self._begin_round(to)
             return
         state.contributors, state.standing = contributors, state.roster.standing(contributors)
-        state.loss = sum(state.losses[executor] for executor in sorted(contributors))
+        state.loss = sum(state.results[executor] for executor in sorted(contributors))
         self._ask_direction(to)
 
     def _ask_direction(self, to: Dispatcher) -> None:
@@ -268,9 +267,9 @@ class ElasticDescentDriver:
         if self._voids(to, state.asked.difference(state.results)):
             return
         at, (constant, linear, square) = search.trial, state.figures.terms
-        slope = sum(state.results[executor] for executor in sorted(state.results)) + linear + 2.0 * square * at
-        loss = sum(state.losses[executor] for executor in sorted(state.losses))
-        search.receive(loss + constant + linear * at + square * at * at, slope)
+        found = [state.results[executor] for executor in sorted(state.results)]
+        loss, slope = sum(loss for loss, _ in found), sum(slope for _, slope in found)
+        search.receive(loss + constant + linear * at + square * at * at, slope + linear + 2.0 * square * at)
         if search.accepted is not None:
             self._ask_step(to, search.accepted)
         elif not search.failed:
@@ -291,7 +290,7 @@ class ElasticDescentDriver:
         state = self._state
         state.roster.stored, state.roster.queue = state.contributors, state.standing
         state.rounds += 1
-        if self._clocks is not None and state.rounds >= self._clocks:
+        if self.clocks is not None and state.rounds >= self.clocks:
             self._finish(to, f"{state.rounds} rounds")
         else:
             self._begin_round(to)

@@ -76,14 +76,16 @@ class DescentExecutor:
         self._line: _Line | None = None
 
     def run(self, args: Any, params: Vectors, rng: np.random.Generator) -> tuple[Any, float, int]:
-        """Run one task; return its result for the driver, the scaled loss of its examples, and their number."""
+        """Run one task; return its result for the driver, the summed loss of its examples, and their number.
+
+        The result of ``gradient`` and ``previous`` is the scaled loss, that of ``trial`` the scaled loss and its slope.
+        """
         del rng
         phase, details = args
         if phase in ("gradient", "previous"):
             return self._add_gradient("weights" if phase == "gradient" else "previous", params)
         if phase == "trial":
-            loss, slope = self._along(params).at(details)
-            return slope, loss, 0
+            return self._along(params).at(details), 0.0, 0
         result = None
         if phase == "direction":
             result = self._direction(params, *details)
@@ -99,7 +101,7 @@ class DescentExecutor:
         weights = params.get(table)
         loss, gradient = self._partition.gradient(weights, self._margins_at(weights))
         params.add("gradient", gradient)
-        return None, loss, len(self._partition.y)
+        return loss, loss / self._partition.scale, len(self._partition.y)
 
     def _margins_at(self, weights: F64) -> F64:
         if self._margins is None or not np.array_equal(self._margins[0], weights):
