@@ -16,9 +16,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from psengine.apps.bgd.line_search import LineSearch
 from psengine.apps.bgd.roster import Missing, Roster
-from psengine.apps.bgd.steps import FixedStep, StepRule
+from psengine.apps.bgd.steps import FixedStep, LineSearch, StepRule
 from psengine.drivers.interface import Dispatcher, Done, Task
 
 Phase = Literal["gradient", "previous", "direction", "trial", "step", "approximate"]

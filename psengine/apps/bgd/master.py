@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.apps.bgd.directions import DescentRule
-from psengine.apps.bgd.line_search import LineSearch
 from psengine.apps.bgd.messages import Reply, Request, Vanished
 from psengine.apps.bgd.roster import Missing, Roster
-from psengine.apps.bgd.steps import FixedStep, StepRule
+from psengine.apps.bgd.steps import FixedStep, LineSearch, StepRule
 
 F64 = NDArray[np.float64]
 
