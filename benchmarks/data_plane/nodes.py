@@ -103,7 +103,11 @@ def scheduler(pipe: Connection) -> None:
 
 
 def node(pipe: Connection, name: str, scheduler_address: str) -> None:
-    """Run a node; send its address, then answer ("serve", load) with "ok" and ("move", load, server) with two lists."""
+    """Run a node; send its address, then answer messages until the pipe is closed.
+
+    ("serve", load) is answered with "ok", ("move", load, server) with the seconds of pushes and of pulls, ("rpc", load,
+    server) with those of Dask's own calls.
+    """
 
     async def answer(scratch: str) -> None:
         from distributed import Worker
@@ -124,12 +128,15 @@ def node(pipe: Connection, name: str, scheduler_address: str) -> None:
         async with worker:
             agent = plugin.agent
             assert agent is not None
+            worker.handlers.update(bench_empty=_empty, bench_take=_take, bench_give=_give)
             pipe.send(worker.address)
             while (message := await asyncio.to_thread(_next, pipe)) is not None:
                 what, load, *server = message
                 if what == "serve":
                     serve(agent.server, load)
                     pipe.send("ok")
+                elif what == "rpc":
+                    pipe.send(await call_dask(worker.rpc(*server), load))
                 else:
                     pipe.send(await move(agent.client, load, *server))
 
@@ -172,6 +179,43 @@ async def move(client: Any, load: Load, address: str) -> tuple[list[float], list
                 raise RuntimeError(f"the server has {values[-1, -1]} after {clock} pushes of 1")
             del tables, values
     return pushes, pulls
+
+
+async def call_dask(peer: Any, load: Load) -> tuple[list[float], list[float], list[float]]:
+    """Return the seconds of Dask's own calls: with the array as argument, as answer, and of an empty handler."""
+    from distributed.protocol import to_serialize
+
+    update = np.ones((load.sharding.tables[0].n_rows, COLUMNS), np.float32)
+    pushes: list[float] = []
+    pulls: list[float] = []
+    empty: list[float] = []
+    for _ in range(load.rounds):
+        began = perf_counter()
+        await peer.bench_take(update=to_serialize(update))
+        pushes.append(perf_counter() - began)
+        began = perf_counter()
+        table = await peer.bench_give(shape=list(update.shape))
+        pulls.append(perf_counter() - began)
+        if table.shape != update.shape:
+            raise RuntimeError(f"Dask's handler answered {table.shape} for {update.shape}")
+        began = perf_counter()
+        await peer.bench_empty()
+        empty.append(perf_counter() - began)
+    return pushes, pulls, empty
+
+
+async def _empty() -> str:
+    return "ok"
+
+
+async def _take(update: Any) -> str:
+    return "ok" if isinstance(update, np.ndarray) else "no array"
+
+
+async def _give(shape: list[int]) -> Any:
+    from distributed.protocol import to_serialize
+
+    return to_serialize(np.ones(shape, np.float32))
 
 
 def _run_configured(work: Callable[[], Any]) -> None:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import io
 import pickle
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from distributed.comm.core import Comm
 from distributed.core import Server
-from distributed.protocol.serialize import (
-    Serialize,
-    Serialized,
-    dask_deserialize,
-    dask_serialize,
-    deserialize,
-    pickle_loads,
-)
+from distributed.protocol.serialize import Serialized, deserialize
 
 from psengine.rpc.integer_narrowing import remember_wire_dtype, wire_dtype
 from psengine.rpc.transport import Unreachable, endpoint_and_mark
@@ -33,6 +26,8 @@ NOT_THAT_PROCESS = "proteus-another-process"
 #: Socket option and its value: maximum unsent bytes that the system buffers.
 _NOT_SENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 _UNSENT_BYTES = 1 << 17
+#: Types that msgpack holds.
+_PLAIN = (str, int, float, bytes)
 
 
 class DaskTransport:
@@ -45,16 +40,17 @@ class DaskTransport:
         """Return the peer's answer, or raise `Unreachable`; an error of the peer's handler is raised here."""
         endpoint, mark = endpoint_and_mark(address)
         peer = self._server.rpc(endpoint)
-        packed = {key: pack(value) for key, value in message.items()}
+        packed = pack(message)
         if mark:
             packed[TO] = mark
         try:
-            answer = unpack(await asyncio.wait_for(getattr(peer, op)(**packed), deadline_s))
+            async with asyncio.timeout(deadline_s):  # no task of its own, as `wait_for` has
+                answer = await getattr(peer, op)(**packed)
         except OSError as error:  # closed, refused, timed out
             raise Unreachable(address, op, error) from error
         if isinstance(answer, str) and answer == NOT_THAT_PROCESS:
             raise Unreachable(address, op, ConnectionRefusedError("its process has ended, another one listens there"))
-        return answer
+        return unpack(answer)
 
 
 async def sent(comm: Comm) -> None:
@@ -73,35 +69,24 @@ async def sent(comm: Comm) -> None:
         await asyncio.shield(stream.write(b""))
 
 
-@dataclasses.dataclass(frozen=True)
-class _SeparateBuffers:
-    """An array, or a dataclass that may hold some, whose arrays are to be received into separate memory."""
-
-    value: Any
-
-
-@dask_serialize.register(_SeparateBuffers)  # type: ignore[untyped-decorator, no-untyped-call]
-def _to_frames(content: _SeparateBuffers) -> tuple[dict[str, Any], list[Any]]:
-    array = content.value if isinstance(content.value, np.ndarray) and not content.value.dtype.hasobject else None
-    plain = array is not None and _choose_wire_dtype(array) == array.dtype
-    header, frames = dask_serialize(array) if plain else _pickle(content.value)
-    # An empty buffer goes first: Dask receives the first buffer of a message together with the header.
-    return {**header, "pickled": not plain}, [memoryview(bytearray()), *frames]
-
-
 def _choose_wire_dtype(array: np.ndarray[Any, Any]) -> np.dtype[Any]:
     narrow = wire_dtype(array)
     remember_wire_dtype(array, narrow)
     return narrow
 
 
-def _pickle(value: Any) -> tuple[dict[str, Any], list[Any]]:
-    """Return the header and frames for Dask's `pickle_loads`; the bytes of arrays are separate frames."""
+def _pickle(value: Any) -> Serialized:
+    """Return a value as Dask's `pickle_loads` reads it; the bytes of arrays are frames, and received into own memory.
+
+    Dask receives what is no `bytes` apart from the header of the message, except the first such frame: that is the
+    pickle itself. A `Serialize` would have Dask look for a serializer of each array, which takes longer than all else.
+    """
     buffers: list[pickle.PickleBuffer] = []
     file = io.BytesIO()
     _Narrowing(file, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append).dump(value)
     views = [buffer.raw() for buffer in buffers]
-    return {"serializer": "pickle", "writeable": [not view.readonly for view in views]}, [file.getvalue(), *views]
+    header = {"serializer": "pickle", "writeable": [not view.readonly for view in views]}
+    return Serialized(header, [file.getbuffer(), *views])  # type: ignore[no-untyped-call]
 
 
 class _Narrowing(pickle.Pickler):
@@ -120,24 +105,17 @@ def _widen(values: np.ndarray[Any, Any], dtype: str, writeable: bool) -> np.ndar
     return wide
 
 
-@dask_deserialize.register(_SeparateBuffers)  # type: ignore[untyped-decorator, no-untyped-call]
-def _from_frames(header: dict[str, Any], frames: list[Any]) -> Any:
-    if header["pickled"]:
-        return pickle_loads(header, frames[1:])
-    array = dask_deserialize.dispatch(np.ndarray)(header, frames[1:])  # type: ignore[no-untyped-call]
-    remember_wire_dtype(array, array.dtype)
-    return array
+def pack(message: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a message for Dask: values that msgpack cannot hold are pickled, each as a whole."""
+    return {key: value if _is_plain(value) else _pickle(value) for key, value in message.items()}
 
 
-def pack(value: Any) -> Any:
-    """Wrap values that msgpack cannot hold, at any depth."""
-    if isinstance(value, np.ndarray | slice) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        return Serialize(_SeparateBuffers(value))  # type: ignore[no-untyped-call]
+def _is_plain(value: Any) -> bool:
+    if value is None or isinstance(value, _PLAIN):
+        return True
     if isinstance(value, dict):
-        return {key: pack(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [pack(item) for item in value]
-    return value
+        return all(_is_plain(item) for item in value.values())
+    return isinstance(value, list | tuple) and all(_is_plain(item) for item in value)
 
 
 def unpack(value: Any) -> Any:

@@ -7,12 +7,11 @@ over all of them leaves, maybe before the new map has arrived here.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from psengine.protocol.instructions import ShardOwner
-from psengine.rpc.cancellation import cancel_all
+from psengine.rpc.cancellation import Interruption
 from psengine.rpc.transport import Unreachable
 
 #: Maximum seconds to wait for the map with the new owners of shards whose server has left.
@@ -38,8 +37,10 @@ class Routes:
     def __init__(self) -> None:
         self.version = self.generation = 0
         self._owners: tuple[ShardOwner, ...] = ()
-        #: Set when the map changes.
-        self._changed = asyncio.Event()
+        #: Done when the map changes; None while nothing waits for that.
+        self._changed: asyncio.Future[None] | None = None
+        #: Called when the map changes, by the calls that are under way.
+        self._watching: set[Callable[[], None]] = set()
         #: Generation in which the batch under way was dispatched.
         self._batch_generation = 0
 
@@ -53,8 +54,11 @@ class Routes:
         later = {owner.shard: owner for owner in self._owners}
         self._owners = tuple(max(owner, later.get(owner.shard, owner), key=lambda o: o.epoch) for owner in owners)
         self.version, self.generation = version, generation
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None
+        for look in self._watching:
+            look()
         return True
 
     def begin(self, generation: int) -> None:
@@ -99,8 +103,7 @@ class Routes:
             left_s = until_s - loop.time()
             if left_s <= 0:
                 raise error
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left_s)
+            await asyncio.wait((self._next_map(),), timeout=left_s)
         self.check()
         return wanted
 
@@ -131,23 +134,32 @@ class Routes:
         It is given up after `timeout_s`, or, unless that is 0, after as long as it has lasted already if that is more.
         """
         loop = asyncio.get_running_loop()
-        began_s, request = loop.time(), loop.create_task(call)
+        began_s, given_up = loop.time(), False
+
+        def look() -> None:
+            nonlocal given_up
+            if given_up == self._served_at(address, shards):
+                given_up = not given_up
+                # The answer to a long-running request may be on its way already.
+                left_s = max(timeout_s, loop.time() - began_s) if timeout_s else 0.0
+                interruption.set(left_s if given_up else None)
+
         try:
-            while not request.done():
-                if self._served_at(address, shards):
-                    another_map = loop.create_task(self._changed.wait())
-                    try:
-                        await asyncio.wait((request, another_map), return_when=asyncio.FIRST_COMPLETED)
-                    finally:
-                        another_map.cancel()
-                else:
-                    # The answer to a long-running request may be on its way already.
-                    left_s = max(timeout_s, loop.time() - began_s) if timeout_s else 0.0
-                    if not (await asyncio.wait((request,), timeout=left_s))[0]:
-                        raise Unreachable(address, op, TimeoutError("it no longer serves the requested shards"))
-            return request.result()
-        finally:
-            await cancel_all((request,))
+            async with Interruption() as interruption:
+                look()
+                self._watching.add(look)
+                try:
+                    return await call
+                finally:
+                    self._watching.remove(look)
+        except TimeoutError as error:
+            gone = TimeoutError("it no longer serves the requested shards")
+            raise Unreachable(address, op, gone) from error
+
+    def _next_map(self) -> asyncio.Future[None]:
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        return self._changed
 
     def _served_at(self, address: str, shards: Collection[int]) -> bool:
         """Return whether by the map some of these shards are served at an address."""

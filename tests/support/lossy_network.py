@@ -13,9 +13,9 @@ from inspect import signature
 from typing import Any
 
 from distributed.core import Status
-from distributed.protocol.serialize import Serialize
 
 from psengine.rpc.transport import Unreachable
+from psengine.shell.dask_transport import unpack
 
 Handler = Callable[..., Awaitable[Any]]
 
@@ -123,7 +123,7 @@ class Wire:
         self, process: Process, address: str, op: str, message: dict[str, Any], answered: asyncio.Future[Any]
     ) -> None:
         try:
-            outcome = opened(await _handled(process.handlers[op], message))
+            outcome = unpack(await _handled(process.handlers[op], message))
         except Exception as error:  # noqa: BLE001 - it is handed to whoever asked
             outcome = error
         self._wires.watch("done", op, self._address, address)
@@ -157,15 +157,6 @@ async def _handled(handler: Handler, message: dict[str, Any]) -> Any:
 def machine(address: str) -> str:
     """Return the machine of a process: it stays the same when the process is another."""
     return address.rpartition("/")[0]
-
-
-def opened(value: Any) -> Any:
-    """Return an answer as it comes out of Dask's protocol at the other end."""
-    if isinstance(value, Serialize):
-        return value.data.value
-    if isinstance(value, dict):
-        return {key: opened(item) for key, item in value.items()}
-    return [opened(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _settle(answered: asyncio.Future[Any], outcome: Any) -> None:

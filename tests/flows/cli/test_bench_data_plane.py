@@ -15,8 +15,12 @@ def test_a_small_table_is_moved_both_ways_beside_the_peers(tmp_path: Path, monke
     figures = run(tmp_path, sizes_mb=(0.1,), shards=(2,))
     assert [(one.what, one.beside_is) for one in figures] == [
         ("push 0.1 MB, 2 shards", "bare TCP over loopback"),
+        ("push 0.1 MB, 2 shards", "Dask's own call with the array"),
+        ("push 0.1 MB, 2 shards", "Dask's own call, empty"),
         ("push 0.1 MB, 2 shards, own node", "a copy in memory"),
         ("pull 0.1 MB, 2 shards", "bare TCP over loopback"),
+        ("pull 0.1 MB, 2 shards", "Dask's own call with the array"),
+        ("pull 0.1 MB, 2 shards", "Dask's own call, empty"),
         ("pull 0.1 MB, 2 shards, own node", "a copy in memory"),
     ]
     assert all(one.ours > 0 and one.beside > 0 for one in figures)
