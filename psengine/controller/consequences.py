@@ -22,12 +22,16 @@ MOST_FROM_REPLICAS = 5
 #: Seconds until the second attempt; the pause doubles each time, up to a maximum.
 _REOPEN_S, _MOST_REOPEN_S = 0.5, 60.0
 
+#: Number of nodes that load from which on nodes are planned for once a tick: each plan looks at all partitions.
+MANY_LOAD = 32
+
 
 class Consequences(ControllerState):
     """Actions on the state of a job; each returns instructions."""
 
     def _maps(self) -> list[Instruction]:
-        return [self.shards.update_for(node) for node in self.members.nodes.values() if not node.gone]
+        self._map_sent, self._maps_due = self.shards.version, False
+        return [self.shards.update_for(node) for node in self.members.present.values()]
 
     def _end_at(self, clock: int) -> None:
         """Begin no clock after `clock`; the first clock is always completed, since without one there is no model."""
@@ -126,12 +130,19 @@ class Consequences(ControllerState):
     def _busy(self, name: str) -> bool:
         return self.tiers.holds(name) or (self.book is not None and self.book.running_on(name) > 0)
 
+    def _put_off_plan(self) -> bool:
+        """Return whether so many nodes load that they are planned for together, at the next tick."""
+        many = len(self.members.index.by_name("joining")) >= MANY_LOAD
+        self._plan_due |= many
+        return many
+
     def _go_on(self, now_s: float) -> list[Instruction]:
         """Return what follows from a change of the nodes."""
         if self._begun and self.leaving.notices.under_way:  # nodes that get a notice next must not start to load
             self.members.switch()
             plan: list[Instruction] = []
         else:
+            self._plan_due = False
             plan = self._place()
         return plan + self._begin(now_s) + self._adapt(now_s) + self._dispatch(now_s)
 
@@ -248,7 +259,7 @@ class Consequences(ControllerState):
             return []
         assert driver is not None
         assert dispatcher is not None
-        ready = {node.name: node for node in self.leaving.may_begin(now_s)}
+        ready = self.leaving.may_begin(now_s)
         if driver.absent:
             self._return_executors(ready)
         working = bool(ready) or bool(book.running)
@@ -270,9 +281,7 @@ class Consequences(ControllerState):
             self.reason = f"the driver waits for executors {format_ranges(driver.absent)}, whose nodes were lost"
         else:
             self.reason = self.progress.trouble
-        return [
-            *dispatcher.orders(self.members.placement, ready, limits.limit, self.shards.version, self.shards.generation)
-        ]
+        return [*dispatcher.orders(self.members.placement, ready, limits.limit, self._map_sent, self.shards.generation)]
 
     def _return_executors(self, ready: Mapping[str, NodeRecord]) -> None:
         """Report to the driver the executors it does without whose input a working node has loaded."""

@@ -5,7 +5,8 @@ Source: Proteus (EuroSys 2017), 3.3 (the eviction warning is used to end well).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import ChainMap
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from psengine.membership.membership import Membership
@@ -59,12 +60,14 @@ class Leaving:
         is_time = partial(self._is_time, now_s, self._hand_over_s())
         return self._members.end_work(is_time, partial(is_time, last=True), book.begun)
 
-    def may_begin(self, now_s: float) -> list[NodeRecord]:
+    def may_begin(self, now_s: float) -> Mapping[str, NodeRecord]:
         """Return the nodes that may be given something to do: those leaving as long as they have time for it."""
+        ready = self._members.index.by_name("ready")
+        leaving = self._members.index.by_name("leaving")
+        if not leaving:
+            return ready  # with each report: nothing is copied
         is_time = partial(self._is_time, now_s, self._hand_over_s(), last=True)
-        return [
-            node for node in self._members.in_state("ready", "leaving") if node.state == "ready" or not is_time(node)
-        ]
+        return ChainMap({name: node for name, node in leaving.items() if not is_time(node)}, ready)
 
     def drain(self, names: Collection[str], until_s: float, now_s: float, book: MicroTaskTable | None) -> None:
         """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""

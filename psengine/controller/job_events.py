@@ -119,6 +119,8 @@ class JobEvents(Consequences):
         over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
         if over and not self.stopping.ending:
             self._end_at(book.last_begun)
-        if self.tiers.wave.passes(event.now_s):
+        if self._maps_due:
+            ended += self._maps()
+        if self.tiers.wave.passes(event.now_s) or self._plan_due:
             return ended + self._go_on(event.now_s)
         return ended + self._begin(event.now_s) + self._adapt(event.now_s) + self._dispatch(event.now_s)

@@ -31,6 +31,8 @@ class NodeEvents(Consequences):
         if self._begun and self.members.in_state("ready"):
             self._arrivals.add(event.now_s)
             return instructions
+        if self._put_off_plan():
+            return instructions
         return instructions + self.members.replan(self._begun)  # no node works yet
 
     def _plan_for_arrivals(self, now_s: float) -> list[Instruction]:
@@ -46,7 +48,7 @@ class NodeEvents(Consequences):
             node.state = "ready"
             self._arrivals.loaded(event.now_s)
         self.members.recover(node, event.request)
-        return self._go_on(event.now_s)
+        return [] if self._put_off_plan() else self._go_on(event.now_s)
 
     def _on_unfit(self, event: events.NodeUnfit) -> list[Instruction]:
         node = self.members.process(event.node, event.address)
@@ -124,8 +126,11 @@ class NodeEvents(Consequences):
     def _on_shards_taken(self, event: events.ShardsTaken) -> list[Instruction]:
         if self.members.process(event.node, event.address) is None or not self.shards.taken(event.shards, event.epoch):
             return []
-        self.members.settle(self._busy)
-        return self._maps() + self._adapt(event.now_s) + self._dispatch(event.now_s)
+        # Servers redirect what comes to them for shards that have moved. One that may leave by now does not for long.
+        may_leave = self.members.settle(self._busy)
+        self._maps_due = True
+        maps = self._maps() if may_leave or not self.shards.moving else []
+        return maps + self._adapt(event.now_s) + self._dispatch(event.now_s)
 
     def _on_backed_up(self, event: events.BackedUp) -> list[Instruction]:
         if not self.tiers.backups.backed_up(event.address, event.number, event.shards, event.now_s):

@@ -69,6 +69,11 @@ class ControllerState:
         self._dispatcher: BatchDispatcher | None = None
         self._arrivals = Arrivals()
         self._begun = False
+        #: Version of the map that every node was sent, and whether the present one is to be sent at the next tick.
+        self._map_sent = 0
+        self._maps_due = False
+        #: Whether the placement is brought in line with the nodes at the next tick.
+        self._plan_due = False
         #: Number of successive failures to open the shards.
         self._not_opened = 0
         #: When the shards are to be opened again after a failure; None unless one is waited for.

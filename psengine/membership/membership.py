@@ -245,11 +245,15 @@ class Membership:
         """Return the draining nodes whose deadline has passed."""
         return [node.name for node in self.in_state("draining") if node.until_s is not None and now_s >= node.until_s]
 
-    def settle(self, busy: Callable[[str], bool]) -> None:
-        """Mark draining nodes as drained if they are not `busy` (they run nothing and serve nothing)."""
-        for node in self.in_state("draining"):
-            if not busy(node.name):
-                node.state = "drained"
+    def settle(self, busy: Callable[[str], bool]) -> bool:
+        """Mark draining nodes as drained if they are not `busy` (they run nothing and serve nothing).
+
+        Return whether there are any.
+        """
+        over = [node for node in self.in_state("draining") if not busy(node.name)]
+        for node in over:
+            node.state = "drained"
+        return bool(over)
 
     # -- placement ------------------------------------------------------------------------------------------------
 

@@ -51,6 +51,10 @@ class NodeIndex:
             found = self._asked[states] = sorted(nodes, key=lambda node: node.number)
         return list(found)
 
+    def by_name(self, state: str) -> dict[str, NodeRecord]:
+        """Return the nodes in one state by name, in no order; it is ours, and changes with them."""
+        return self._by_state.setdefault(state, {})
+
     def record(self, address: str) -> NodeRecord | None:
         """Return the node whose process is, or was last, at `address`."""
         return self._at.get(address)

@@ -6,11 +6,11 @@ until the next tick, so that a node that cannot work does not spin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from psengine.drivers.interface import Read
 from psengine.membership.node_record import NodeRecord
-from psengine.membership.placement import Owners, Placement
+from psengine.membership.placement import Placement
 from psengine.protocol.events import BatchFailed
 from psengine.protocol.instructions import Dispatch
 from psengine.scheduling.driver_host import DriverHost
@@ -74,7 +74,7 @@ class BatchDispatcher:
             stale = read == "parent" and not withdrawn
             if stale and (clock > first[name] or book.running_on(name)):
                 continue
-            if stale and self._waits(name, clock, partitions, placement.owner):
+            if stale and self._waits(name, clock, partitions, placement.owned_by(name)):
                 continue
             self._batches += 1
             self._tasks[name] = len(partitions), self._tasks.get(name, (0, 0))[0]
@@ -102,15 +102,16 @@ class BatchDispatcher:
             )
         return out
 
-    def _waits(self, name: str, clock: int, partitions: list[int], owner: Owners) -> bool:
+    def _waits(self, name: str, clock: int, partitions: list[int], owned: Sequence[int]) -> bool:
         """Return whether a node's batch waits for those who are about to be done with the rest of its partitions.
 
         When many nodes go, what they worked on becomes free one by one. Begun with some of it, a node has two batches
         to do instead of one, and of a batch in pieces a sum of each piece to send, as large as the table. To wait costs
         a part of a clock such as there were: it is worth it where the next one is at least twice as long, or in pieces.
         """
-        running, n_partitions = self._book.running.items(), self._book.n_partitions
-        coming = [p for p, of in running if owner[p] == name != of.node and of.clock == clock - 1]
+        n_partitions = self._book.n_partitions
+        under_way = [(partition, self._book.running.get(partition)) for partition in owned]
+        coming = [p for p, of in under_way if of is not None and of.node != name and of.clock == clock - 1]
         if not coming:
             return False
         sums = len(largest_subtrees(partitions, n_partitions))

@@ -307,7 +307,7 @@ class ControllerShell:
 
     async def shutdown(self) -> str:
         """Close every node (exit code 0), then this process."""
-        live = [node for node in self.controller.members.nodes.values() if not node.gone]
+        live = list(self.controller.members.present.values())
         await asyncio.gather(
             *(self._transport.call(node.address, "proteus_close", _CLOSE_DEADLINE_S) for node in live),
             return_exceptions=True,
@@ -353,7 +353,7 @@ class ControllerShell:
 
     async def _exclude_failed(self) -> None:
         """Exclude nodes whose heartbeats have stopped, even if still connected, and nodes isolated from others."""
-        live = {node.address: node for node in self.controller.members.nodes.values() if not node.gone}
+        live = dict(self.controller.members.present)
         workers, by_endpoint = self._scheduler.workers, {endpoint_and_mark(address)[0]: address for address in live}
         beats = {by_endpoint[at]: worker.last_seen for at, worker in workers.items() if at in by_endpoint}
         for address, silent_s in self._failure_detector.look(beats, _now(), self.controller.silence_timeout_s).items():

@@ -1,6 +1,9 @@
 """The virtual nodes of the benchmark `controller`."""
 
 import asyncio
+import sys
+from types import FrameType
+from typing import Any, Self
 
 import pytest
 
@@ -39,3 +42,48 @@ def test_the_slope_is_that_of_the_logarithms() -> None:
     assert slope([64, 128, 256], [1.0, 4.0, 16.0]) == pytest.approx(2.0)
     figures = _slopes([ControllerTimes(n, [n * 1.0], [n * 0.5]) for n in (64, 4096)], 0)
     assert [one.ours for one in figures] == pytest.approx([1.0, 1.0])
+
+
+class Steps:
+    """Counts the interpreter's steps: a measure of work that no other program disturbs."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        sys.settrace(self._enter)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.settrace(None)
+
+    def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
+        self.count += 1
+        return self._step
+
+
+async def steps(n: int, staleness: int) -> tuple[int, int]:
+    """Return the steps of a clock and of a tick of `n` nodes."""
+    cluster = VirtualCluster(n, staleness=staleness)
+    await cluster.start()
+    common = cluster.shell.controller.history.common
+    reports = cluster.reports(await cluster.instructions())
+    with Steps() as clock:
+        for event, moved in reports:
+            await cluster.shell.event(event, event.address, moved)
+    assert cluster.shell.controller.history.common == common + 1
+    with Steps() as tick:
+        await cluster.tick()
+    await cluster.shell.close()
+    return clock.count, tick.count
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_clock_and_a_tick_cost_the_controller_as_much_a_node_however_many_there_are(staleness: int) -> None:
+    few, many = (asyncio.run(steps(n, staleness)) for n in (64, 256))
+    for name, of_few, of_many in zip(("clock", "tick"), few, many, strict=True):
+        assert of_many < 5.5 * of_few, f"a {name} of 256 nodes takes {of_many:,} steps, one of 64 {of_few:,}"
