@@ -32,7 +32,7 @@ from benchmarks.figure import Figure, figure
 
 _NAME = "bgd"
 _SEEDS = 5
-_EXAMPLES = 28_000
+_EXAMPLES = 14_000
 _TEST = 6_000
 _POSITIVES = 0.02
 

@@ -45,8 +45,13 @@ class ExampleSet:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Columns, classes (0 where there are no labels, or these are no classes), examples to train on."""
-        return {"n_inputs": self.train.x.shape[1], "n_classes": len(self.train.labels), "n_examples": len(self.train)}
+        """Columns, classes (0 where there are no labels, or these are no classes), examples to train on, partitions."""
+        return {
+            "n_inputs": self.train.x.shape[1],
+            "n_classes": len(self.train.labels),
+            "n_examples": len(self.train),
+            "n_partitions": self.n_partitions,
+        }
 
     @property
     def about(self) -> dict[str, Any]:

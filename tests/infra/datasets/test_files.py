@@ -231,7 +231,7 @@ def test_an_application_without_labels_learns_from_all_columns_but_one_that_is_n
 ) -> None:
     source = write(tmp_path, "a.csv", text)
     found = KINDS["examples"](source, 1, "kmeans")
-    assert found.sizes == {"n_inputs": len(x[0]), "n_classes": len(labels), "n_examples": len(x) - 1}
+    assert found.sizes == {"n_inputs": len(x[0]), "n_classes": len(labels), "n_examples": len(x) - 1, "n_partitions": 1}
     assert (found.about["labels"], len(found.notes)) == (list(labels), 1 + text.startswith(","))
     assert any(line.startswith(note) for line in found.notes), found.notes
     parts = [*found.parts(0), found.heldout()]
@@ -431,7 +431,7 @@ def test_what_is_written_of_a_sparse_set_is_the_set(tmp_path: Path) -> None:
     source = write(tmp_path, "a.svm.gz", gzip.compress("\n".join(lines).encode()))
     summary = prepare(blobs, "job", source, 3, 0, "mlr")
     assert (summary.rows, summary.heldout_rows) == (41, 11)
-    assert summary.sizes == {"n_inputs": 200, "n_classes": 2, "n_examples": 41}
+    assert summary.sizes == {"n_inputs": 200, "n_classes": 2, "n_examples": 41, "n_partitions": 3}
     manifest = blobs.manifest("jobs/job/data")
     assert manifest is not None
     assert manifest.about["labels"] == [-1, 1]

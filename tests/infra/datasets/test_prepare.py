@@ -23,7 +23,7 @@ def save(folder: Path, **arrays: np.ndarray) -> str:
 
 def test_digits_are_spread_over_the_parts_evenly_and_wholly(blobs: Blobs) -> None:
     summary = prepare(blobs, "job-1", "digits", 7, seed=3)
-    sizes = {"n_inputs": 64, "n_classes": 10, "n_examples": 1437}
+    sizes = {"n_inputs": 64, "n_classes": 10, "n_examples": 1437, "n_partitions": 7}
     assert summary == DataSummary("digits", blobs.url_of("jobs/job-1/data"), 7, 1437, 360, sizes)
     parts = [blobs.read_npz(f"jobs/job-1/data/{part_name(index)}") for index in range(7)]
     heldout = blobs.read_npz(f"jobs/job-1/data/{HELD_OUT}")
