@@ -65,14 +65,14 @@ class Recovery:
 
         If all shards have replicas, the checkpoint is read from these, which costs the training nothing; a requested
         checkpoint is of the last common clock, and so is read from the servers. The servers are also read if a backup
-        owner was lost or replication fails.
+        owner was lost or replication fails, and in stage 1, where replicas are older, and their owners serve, too.
         """
         if self._job is None:
             return []
         config, book, driver = self._job
         backups = self._tiers.backups
         stale = backups.failing and backups.clock is not None and backups.clock <= self.checkpoints.clock
-        replicas = None if self.checkpoints.wanted or stale else backups.replica_owners()
+        replicas = None if self.checkpoints.wanted or stale or self._tiers.stage == 1 else backups.replica_owners()
         clock = book.common if replicas is None or backups.clock is None else backups.clock
         if not self.checkpoints.take(clock, now_s):
             return []

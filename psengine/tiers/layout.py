@@ -2,14 +2,15 @@
 
 | stage | serve | store replicas | work |
 |---|---|---|---|
-| 1 | the reliable nodes (ParamServs) | none | all |
+| 1 | the reliable nodes (ParamServs) | the reliable nodes, of each other's shards | all |
 | 2 | half of the transient nodes (ActivePSs) | the reliable nodes (BackupPSs) | all |
 | 3 | as 2 | as 2 | the transient nodes |
 
 A change of many nodes at once is one `Layout` after another, and the difference between them one list of moves.
 
 Source: Proteus (EuroSys 2017), 3.2 and 3.3, Table 1.
-Differs: in stage 1 a shard's backup owner is its ParamServ, which so has a replica before it moves to an ActivePS.
+Differs: in stage 1 the paper has no replicas, so that the loss of one of several reliable nodes costs a checkpoint
+interval. A single ParamServ is the backup owner of its shards, which so have a replica before they move to an ActivePS.
 """
 
 from __future__ import annotations
@@ -67,6 +68,25 @@ def active_servers(transient: Sequence[str], serving: Owners, n_shards: int) -> 
     return [name for name in transient if name in chosen]
 
 
+def kept_by_others(owners: Owners, servers: Sequence[str]) -> Owners:
+    """Return a backup owner of each shard: another server, so that the loss of one costs no shard.
+
+    The shards of one server are spread evenly over the others. A single server is the backup owner of its own.
+    """
+    if len(servers) < 2:
+        return owners
+    position, given = {name: at for at, name in enumerate(servers)}, dict.fromkeys(servers, 0)
+    backup_owners: list[str | None] = []
+    for owner in owners:
+        if owner is None:
+            backup_owners.append(None)
+            continue
+        ahead = 1 + (position[owner] + given[owner]) % (len(servers) - 1)
+        given[owner] += 1
+        backup_owners.append(servers[(position[owner] + ahead) % len(servers)])
+    return tuple(backup_owners)
+
+
 def layout_for(stage: Stage, reliable: Sequence[str], transient: Sequence[str], now: Layout) -> Layout | None:
     """Return the wanted server and backup owner of each shard; None if no node can serve.
 
@@ -90,7 +110,7 @@ def layout_for(stage: Stage, reliable: Sequence[str], transient: Sequence[str], 
             owner if owner in able else backup for owner, backup in zip(now.owners, now.backup_owners, strict=True)
         )
         owners = balance(holders, nodes)
-        return Layout(stage, owners, owners)
+        return Layout(stage, owners, kept_by_others(owners, servers))
     owners = balance(now.owners, nodes)
     return Layout(stage, owners, balance(now.backup_owners, [Capacity(name, 1) for name in reliable]))
 

@@ -24,7 +24,7 @@ from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Instruction
-from psengine.tiers.layout import Layout, layout_for
+from psengine.tiers.layout import Layout, kept_by_others, layout_for
 from psengine.tiers.loss_burst import Wave
 from psengine.tiers.replication import ReplicationRounds
 from psengine.tiers.shard_map import ShardMap
@@ -80,7 +80,7 @@ class Tiers:
         names = [node.name for node in servers]
         owners = tuple(names[shard * len(names) // config.n_shards] for shard in range(config.n_shards))
         self.backups.forget()
-        self._adopt(Layout(1, owners, owners))
+        self._adopt(Layout(1, owners, kept_by_others(owners, names)))
         return [*self.shards.open(config, owners, {node.name: node for node in servers}, checkpoint)]
 
     def adapt(
@@ -191,13 +191,18 @@ class Tiers:
     ) -> list[Instruction]:
         """Return the instructions of the next round, if one is needed and may begin."""
         reliable = set(_servers(members)[0])
-        if all(name in reliable for name in (*wanted.owners, *self.shards.final)):
+        on_reliable = all(name in reliable for name in (*wanted.owners, *self.shards.final))
+        if on_reliable and wanted.owners == wanted.backup_owners:
             if not self.shards.moving:
                 self.backups.forget()
             return []
         names = {shard: name for shard, name in enumerate(wanted.backup_owners) if name is not None}
-        new = self.backups.clock is None or common > self.backups.clock or self.backups.lacks(names)
-        if not new or self.shards.moving or not self.backups.due(now_s) or not names:
+        lacks = self.backups.lacks(names)
+        new = self.backups.clock is None or common > self.backups.clock or lacks
+        nothing_done = on_reliable and not common
+        if not new or nothing_done or self.shards.moving or not names:
+            return []
+        if not self.backups.due(now_s, rarely=on_reliable and not lacks):
             return []
         backup_owners = {shard: alive[name] for shard, name in names.items()}
         return [*self.backups.begin(common, self.shards.owners, backup_owners, now_s)]

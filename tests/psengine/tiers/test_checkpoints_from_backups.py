@@ -65,7 +65,7 @@ def test_a_checkpoint_that_is_due_when_a_keeper_is_gone_is_of_all_shards() -> No
             before = cluster.shell.controller.checkpoints.clock
             cluster.wires.watch = watch
             with pytest.MonkeyPatch.context() as patch:  # the next round of copies is a while away
-                patch.setattr(cluster.shell.controller.tiers.backups, "due", lambda now_s: False)
+                patch.setattr(cluster.shell.controller.tiers.backups, "due", lambda now_s, rarely: False)
                 await cluster.kill("r2")
                 async with asyncio.timeout(30.0):
                     while cluster.shell.controller.checkpoints.clock == before:

@@ -27,7 +27,8 @@ def test_the_next_server_is_the_longest_running_node_without_shards() -> None:
 
 def test_without_transient_nodes_the_keepers_serve() -> None:
     now = Layout(2, ("t", "t", "t", "t"), ("s", "r", "r", "s"))
-    assert layout_for(1, ["r", "s"], [], now) == Layout(1, ("s", "r", "r", "s"), ("s", "r", "r", "s"))
+    assert layout_for(1, ["r", "s"], [], now) == Layout(1, ("s", "r", "r", "s"), ("r", "s", "s", "r"))
+    assert layout_for(1, ["r"], [], now) == Layout(1, ("r",) * 4, ("r",) * 4), "nobody else can"
     assert layout_for(2, ["r"], [], now) is None
 
 
@@ -67,6 +68,14 @@ def test_every_shard_has_a_server_that_may_serve_in_even_shares_and_staying_is_f
     assert set(wanted.owners) <= set(pool)
     loads = [wanted.owners.count(name) for name in set(wanted.owners)]
     assert max(loads) - min(loads) <= 1
+    if stage == 1 and len(reliable) > 1:
+        assert all(owner != keeper for owner, keeper in zip(wanted.owners, wanted.backup_owners, strict=True))
+        for server in reliable:
+            kept = [
+                keeper for owner, keeper in zip(wanted.owners, wanted.backup_owners, strict=True) if owner == server
+            ]
+            counts = [kept.count(name) for name in reliable if name != server]
+            assert max(counts) - min(counts) <= 1, "what one server had is spread over all others"
     if stage > 1:
         assert len(loads) == min(len(owners), (len(transient) + 1) // 2)
         assert set(wanted.backup_owners) <= ({*reliable} or {None})

@@ -62,6 +62,15 @@ def test_a_round_rests_for_as_long_as_the_last_one_took() -> None:
     assert not backups.due(100.0), "one at a time"
 
 
+def test_a_round_of_what_reliable_nodes_serve_rests_for_a_second_and_nineteen_times_as_long_as_the_last_one() -> None:
+    backups = ReplicationRounds()
+    whole(backups, 7, 0.0, 0.01)
+    assert [backups.due(now_s, rarely=True) for now_s in (1.0, 1.02)] == [False, True]
+    whole(backups, 8, 2.0, 4.0)
+    assert [backups.due(now_s, rarely=True) for now_s in (6.0, 41.9, 42.1)] == [False, False, True]
+    assert backups.due(6.0), "a shard without a replica does not wait for that"
+
+
 def test_copies_go_with_their_keeper_and_a_round_with_anybody_who_has_a_part_in_it() -> None:
     backups = ReplicationRounds()
     whole(backups, 7)
