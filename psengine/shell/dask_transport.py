@@ -26,6 +26,8 @@ NOT_THAT_PROCESS = "proteus-another-process"
 #: Socket option and its value: maximum unsent bytes that the system buffers.
 _NOT_SENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 _UNSENT_BYTES = 1 << 17
+#: Maximum bytes of an array that is copied into the pickle: to receive it apart takes longer.
+_IN_BAND_BYTES = 1 << 15
 #: Types that msgpack holds.
 _PLAIN = (str, int, float, bytes)
 
@@ -90,12 +92,27 @@ def _pickle(value: Any) -> Serialized:
 
 
 class _Narrowing(pickle.Pickler):
-    """Pickles an integer array in its wire type, together with the type to restore."""
+    """Pickles an integer array in its wire type, together with the type to restore, and other arrays as they are."""
 
     def reducer_override(self, value: Any) -> Any:
-        if not isinstance(value, np.ndarray) or (narrow := _choose_wire_dtype(value)) == value.dtype:
+        if type(value) is not np.ndarray:
             return NotImplemented
-        return _widen, (value.astype(narrow), value.dtype.str, value.flags.writeable)
+        if (narrow := _choose_wire_dtype(value)) != value.dtype:
+            return _widen, (value.astype(narrow), value.dtype.str, value.flags.writeable)
+        if value.dtype.isbuiltin != 1 or value.dtype.hasobject or not value.flags.c_contiguous:
+            return NotImplemented
+        # As NumPy does it, but for the names of its functions and of the type, which take longer than the rest.
+        if value.nbytes > _IN_BAND_BYTES:
+            content: Any = pickle.PickleBuffer(value)  # type: ignore[arg-type] # an array is a buffer
+        else:
+            content = bytearray(value.data) if value.flags.writeable else bytes(value.data)
+        return _from_buffer, (content, value.dtype.str, value.shape)
+
+
+def _from_buffer(content: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    array = np.ndarray(shape, dtype, content)
+    remember_wire_dtype(array, array.dtype)
+    return array
 
 
 def _widen(values: np.ndarray[Any, Any], dtype: str, writeable: bool) -> np.ndarray[Any, Any]:
