@@ -32,8 +32,8 @@ from benchmarks.figure import Figure, figure
 
 _NAME = "bgd"
 _SEEDS = 5
-_EXAMPLES = 14_000
-_TEST = 6_000
+_EXAMPLES = 7_000
+_TEST = 3_000
 _POSITIVES = 0.02
 
 Curves = Mapping[Case, DescentCurve]

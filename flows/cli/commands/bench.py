@@ -59,7 +59,7 @@ def _numbers(*allowed: int) -> Callable[[click.Context, click.Parameter, str | N
     "--examples",
     type=click.IntRange(min=1_000),
     metavar="N",
-    help="For bgd: the size of its training set. [14000]",
+    help="For bgd: the size of its training set. [7000]",
 )
 @click.option(
     "--pictures",

@@ -88,7 +88,7 @@ from flows.terminal.output import write_json
 @click.option("--dashboard", is_flag=True, help="Also start Dask's dashboard and print its address.")
 @json_option()
 def train(json_target: str | None, **options: Any) -> None:
-    """Train APP (`mlr`, `mf`, `kmeans`, `lda`, or your own module:Class) with the engine alone.
+    """Train APP (`mlr`, `mf`, `kmeans`, `lda`, `bgd`, or your own module:Class) with the engine alone.
 
     The nodes are processes of this machine. Ctrl-C or SIGTERM saves the state and ends all processes; the same command
     with the printed --job and --dir continues from there. A job that has ended shows its figures again.
