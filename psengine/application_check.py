@@ -18,14 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.apps.base import App, Predicts, Work
+from psengine.apps.executors import check_updates, wants
 from psengine.apps.registry import initial_arrays
 from psengine.config import TableSpec
 from psengine.single_process import advance
 from psengine.tables.row_sets import RowBlock, RowSet, first_shared, read_only
+from psengine.tables.row_updates import RowDelta
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
 from psengine.tables.update_rules import begin_memory, without_memory
-from psengine.worker.batch_io import as_delta, wants
 
 #: Number of clocks that are run; the second one reads what the first one has changed.
 CLOCKS = 2
@@ -224,12 +225,14 @@ class _Check:
         if digest(data) != before:
             self._fault(call, "writes to `data`; copy what changes")
         try:
-            delta = as_delta(wanted, params, work.updates)
+            check_updates(work.updates, params)
         except (ValueError, TypeError) as error:
             raise _FaultError(str(error)) from None
         for name, update in work.updates.items():
             _require_finite(f"the update of table {name!r}", update)
-        return delta
+        return {
+            name: RowDelta(wanted[name], update) if name in wanted else update for name, update in work.updates.items()
+        }
 
     def _work(self, data: Any, params: Mapping[str, NDArray[Any]], clock: int) -> Work:
         work = self._app.run(data, params, clock)

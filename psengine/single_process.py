@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from psengine.apps.base import App
+import numpy as np
+
+from psengine.apps.base import App, Application
+from psengine.apps.executors import (
+    ResidentExecutor,
+    as_application,
+    own_tables,
+    shared_tables,
+    whole_own_tables,
+)
 from psengine.apps.registry import initial_arrays
 from psengine.config import TableSpec
-from psengine.tables.row_sets import RowBlock, read_only
+from psengine.tables.row_sets import Array, RowBlock, RowSet, read_only
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta, Subtree, tree_sum
 from psengine.tables.update_rules import advance_tables, begin_memory
-from psengine.worker.batch_io import as_delta, wants
+from psengine.worker.task_parameters import TaskParameters, checked_reads
 
 
-def initial(app: App, seed: int, n_shards: int = 1) -> Arrays:
-    """Return the tables at clock 0, as the servers of a job with this seed and number of shards have them.
+def initial(app: App | Application, seed: int, n_shards: int = 1) -> Arrays:
+    """Return the tables at clock 0, as the servers and executors of a job with this seed and shards have them.
 
     The memory of update rules is among them (see `psengine.tables.update_rules`).
     """
@@ -30,12 +39,13 @@ def initial(app: App, seed: int, n_shards: int = 1) -> Arrays:
 
 
 def train_alone(
-    app: App,
+    app: App | Application,
     parts: Sequence[Any],
     tables: Arrays,
     clocks: int,
     after: Callable[[int, Arrays, float], None] | None = None,
     done: int = 0,
+    seed: int = 0,
 ) -> Arrays:
     """Return the tables after `clocks` bulk-synchronous clocks; a job under staleness 0 ends in the same bits.
 
@@ -48,24 +58,50 @@ def train_alone(
     after : callable, optional
         Called after each clock with the clock, the tables, and the sum of the losses.
     done : int
-        Number of clocks that `tables` are trained for already; `clocks` counts them.
+        Number of clocks that `tables` are trained for already; `clocks` counts them. Executors begin in their first
+        state, but for the rows of own tables.
+    seed : int
+        Of the generators that tasks are given.
     """
-    specs = app.tables()
+
+    def first(table: TableSpec, rows: RowSet) -> Array:
+        return tables[table.name][rows]
+
+    general = as_application(app, first)
+    specs = {table.name: table for table in shared_tables(app)}
+    executors = [ResidentExecutor(partial(general.executor, data, p, len(parts))) for p, data in enumerate(parts)]
+    states: dict[int, Arrays | None] = dict.fromkeys(range(len(parts)))
+    own = {table.name for table in own_tables(app)}
+    shared = {name: rows for name, rows in tables.items() if name not in own}
     for clock in range(done + 1, clocks + 1):
         updates: list[Delta] = []
         loss = 0.0
-        for data in parts:
-            wanted = wants(app, specs, data, clock)
-            params = {
-                spec.name: RowBlock(None, read_only(tables[spec.name])).of(wanted.get(spec.name)) for spec in specs
-            }
-            work = app.run(data, params, clock)
-            loss += work.loss_sum
-            updates.append(as_delta(wanted, params, work.updates))
-        tables = advance(specs, tables, updates)
-        if after is not None:
-            after(clock, tables, loss)
-    return tables
+        read = {name: RowBlock(None, read_only(shared[name])) for name in specs}
+        for part, executor in enumerate(executors):
+            params = TaskParameters(clock, specs, checked_reads(executor.reads(None, clock), specs), read, _no_fetch)
+            rng = np.random.default_rng([seed, clock, part])
+            _, loss_sum, _, states[part] = executor.run(states[part], None, params, rng)
+            loss += loss_sum
+            updates.append(params.updates())
+        shared = advance(tuple(specs.values()), shared, updates)
+        if after is not None or clock == clocks:
+            whole = shared | _own(app, states, first)
+            tables_now = {name: whole[name] for name in tables}
+            if after is not None:
+                after(clock, tables_now, loss)
+    return tables_now if clocks > done else tables
+
+
+def _own(
+    app: App | Application, states: Mapping[int, Arrays | None], first: Callable[[TableSpec, RowSet], Array]
+) -> Arrays:
+    if not own_tables(app):
+        return {}
+    return whole_own_tables(app, {part: state for part, state in states.items() if state is not None}, first)
+
+
+def _no_fetch(table: str, rows: RowSet | None) -> RowBlock:
+    raise AssertionError(f"all of table {table!r} is here")
 
 
 def advance(specs: Sequence[TableSpec], tables: Arrays, updates: Sequence[Delta]) -> Arrays:

@@ -20,7 +20,7 @@ from infra.settings import load_settings
 from infra.storage.blobs import BlobError, Blobs, Manifest, npz_arrays, npz_bytes, open_blobs
 from infra.storage.job_paths import HELD_OUT, JobPaths
 from infra.urls import file_url
-from psengine.apps.base import App
+from psengine.apps.base import Model
 from psengine.apps.registry import BUILT_IN, resolve
 from psengine.config import JobConfig, JobError
 from psengine.tables.sharding import Arrays
@@ -79,7 +79,7 @@ def find_result(blobs: Blobs, config: JobConfig) -> dict[str, Any] | None:
 
 def load_model(
     where: str, app: str = "", code: str = "", directory: Path | None = None
-) -> tuple[App, Arrays, ModelAbout]:
+) -> tuple[Model, Arrays, ModelAbout]:
     """Return the application of a model, its tables, and its description.
 
     Parameters
@@ -159,7 +159,7 @@ def _place_user_code(about: ModelAbout, code: str, directory: Path | None) -> No
     place_code(file, directory, code)
 
 
-def _check_tables(url: str, app: str, application: App, arrays: Arrays) -> None:
+def _check_tables(url: str, app: str, application: Model, arrays: Arrays) -> None:
     tables = {table.name: table for table in application.tables()}
     if sorted(tables) != sorted(arrays):
         raise InputError(

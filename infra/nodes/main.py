@@ -292,7 +292,10 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
             continue
         generation += 1
         mark = secrets.token_hex(4)  # a port may be that of a process that has ended
-        plugin = AgentPlugin(options.name, options.threads, _load, partial(_load_shard, blobs), mark=mark)
+        loaders = (_load, partial(_load_shard, blobs))
+        plugin = AgentPlugin(
+            options.name, options.threads, *loaders, mark=mark, state_loader=partial(_load_state, blobs)
+        )
         with tempfile.TemporaryDirectory(prefix="proteus-node-") as scratch:
             worker = Worker(
                 address,
@@ -384,6 +387,12 @@ def _load_shard(blobs: Blobs, checkpoint: str, shard: int) -> Mapping[str, NDArr
     from infra.storage.checkpoints import read_shard
 
     return read_shard(blobs, checkpoint, shard)
+
+
+def _load_state(blobs: Blobs, checkpoint: str, executor: int) -> Mapping[str, NDArray[np.generic]]:
+    from infra.storage.checkpoints import read_state
+
+    return read_state(blobs, checkpoint, executor)
 
 
 async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, controller: str) -> None:

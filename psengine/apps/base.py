@@ -1,7 +1,9 @@
 """Protocols of applications: tables, data preparation, kernel, evaluation, prediction.
 
-A user writes a class with these methods and names it `module:Class`. One object serves a whole process: methods may be
-called from several threads concurrently, also on the same data, so they keep no state between calls.
+A user writes a class and names it `module:Class`. The easy way is `App`: one object serves a whole process, and its
+methods may be called from several threads concurrently, also on the same data, so they keep no state between calls. The
+general way is `Application`: it creates an `Executor` for each partition, which has state and reads and adds to the
+tables while it runs. Every `App` is run as an `Application` (see `executors`).
 """
 
 from __future__ import annotations
@@ -45,12 +47,8 @@ class Work:
     examples: int
 
 
-class App(Protocol):
-    """An application. The constructor takes `app_params` as keywords and only assigns.
-
-    An application that needs only some rows of its tables also has `rows` (see `ReadsRows`); one whose model can be
-    applied to new examples has `predict` (see `Predicts`).
-    """
+class Model(Protocol):
+    """What the easy and the general application have in common. The constructor takes `app_params` as keywords."""
 
     def tables(self) -> tuple[TableSpec, ...]:
         """Return the tables of the model."""
@@ -60,21 +58,123 @@ class App(Protocol):
         """Return the values of a half-open row range at clock 0; `rng` depends on the seed and the range alone."""
         ...
 
+    def evaluate(
+        self, params: Mapping[str, NDArray[np.generic]], heldout: Mapping[str, NDArray[np.generic]]
+    ) -> dict[str, float]:
+        """Return figures of merit on held-out data, by name."""
+        ...
+
+
+class App(Model, Protocol):
+    """An application, the easy way. The constructor takes `app_params` as keywords and only assigns.
+
+    An application that needs only some rows of its tables also has `rows` (see `ReadsRows`); one whose model can be
+    applied to new examples has `predict` (see `Predicts`).
+    """
+
     def prepare(self, arrays: Mapping[str, NDArray[np.generic]]) -> Any:
-        """Turn the arrays of one input partition into the `data` of `run`; called once, when a node loads it."""
+        """Turn the arrays of one input partition into the `data` of `run`; called once, when a node loads it.
+
+        If it has a parameter `partition` or `n_partitions`, it is passed the partition's number, counted from 0, or
+        their count.
+        """
         ...
 
     def run(self, data: Any, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
         """Run one micro-task: a clock of work on one partition. Do not modify `params` (full tables, or rows).
 
         The same arguments must give the same bits: a micro-task may be repeated on another node, or run speculatively.
+        If it has a parameter `partition`, `n_partitions` or `rng`, that is passed, too: `rng` is a generator that is
+        seeded by the job, the clock and the partition.
         """
         ...
 
-    def evaluate(
-        self, params: Mapping[str, NDArray[np.generic]], heldout: Mapping[str, NDArray[np.generic]]
-    ) -> dict[str, float]:
-        """Return figures of merit on held-out data, by name."""
+
+class Parameters(Protocol):
+    """An executor's access to the tables, while it runs.
+
+    Attributes
+    ----------
+    group : int
+        Number of the task's commit group, from 1; under the default driver it is the clock.
+    """
+
+    group: int
+
+    def get(self, table: str, rows: RowSet | None = None) -> NDArray[np.generic]:
+        """Return rows of a table, or all of it, without what this task has added; do not modify the result.
+
+        Rows that `Executor.reads` did not name are read from the servers now; the task waits for them.
+
+        Raises
+        ------
+        ValueError
+            If there is no such table, or it has no such rows.
+        """
+        ...
+
+    def add(self, table: str, delta: NDArray[np.generic], rows: RowSet | None = None) -> None:
+        """Add `delta` to rows of a table, or to all of it; others see it once the task is complete.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If `delta` has another shape than the rows, or a type that does not fit.
+        """
+        ...
+
+
+class Executor(Protocol):
+    """The worker of one partition. It has state, and moves with it; at most one of its tasks runs at a time.
+
+    An executor without state needs `run` only. One with state also has `snapshot` and `restore` (see `HasState`), one
+    that knows beforehand what it reads has `reads` (see `ReadsAhead`).
+    """
+
+    def run(self, args: Any, params: Parameters, rng: np.random.Generator) -> tuple[Any, float, int]:
+        """Run one task; return its result for the driver (small), the sum of the examples' losses, and their number.
+
+        The same state and arguments must give the same bits: a task may be repeated, also on another node. `rng` is
+        seeded by the job, the task's group and the executor.
+        """
+        ...
+
+
+@runtime_checkable
+class HasState(Protocol):
+    """An executor with state."""
+
+    def snapshot(self) -> Arrays:
+        """Return the state. The executor never writes to the returned arrays again: they may be sent meanwhile."""
+        ...
+
+    def restore(self, state: Arrays) -> None:
+        """Take over a state that an executor of this partition has returned; do not modify its arrays."""
+        ...
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """An executor that knows what its tasks read."""
+
+    def reads(self, args: Any, group: int) -> Mapping[str, RowSet | None]:
+        """Return the rows that a task reads, by table, None for all of a table: they are fetched together before it.
+
+        It may be called while another task runs, so it neither modifies the executor nor uses what `run` modifies.
+        """
+        ...
+
+
+@runtime_checkable
+class Application(Model, Protocol):
+    """An application, the general way."""
+
+    def prepare(self, arrays: Mapping[str, NDArray[np.generic]]) -> Any:
+        """As `App.prepare`."""
+        ...
+
+    def executor(self, data: Any, partition: int, n_partitions: int) -> Executor:
+        """Return the executor of a partition in its first state, from the result of `prepare`."""
         ...
 
 

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import SIZES, App, MakesDriver, ReadsRows
+from psengine.apps.base import SIZES, App, Application, MakesDriver, Model
 from psengine.config import JobConfig, JobError
 from psengine.drivers.interface import Driver
 from psengine.drivers.ssp import Ssp
-from psengine.tables.row_sets import RowSet
 from psengine.tables.sharding import Arrays
 
 BUILT_IN = MappingProxyType(
@@ -36,12 +35,7 @@ WANTS = MappingProxyType({"mf": "ratings", "lda": "documents"})
 WITHOUT_LABELS = frozenset({"kmeans"})
 
 
-def rows_of(app: App, data: Any, clock: int) -> Mapping[str, RowSet]:
-    """Return the rows that a micro-task needs, by table; of a missing table it needs all rows."""
-    return app.rows(data, clock) if isinstance(app, ReadsRows) else {}
-
-
-def resolve(name: str, params: Mapping[str, Any]) -> App:
+def resolve(name: str, params: Mapping[str, Any]) -> App | Application:
     """Construct the application of a built-in name or of `module:Class`.
 
     Of the sizes (`SIZES`), its constructor gets those that it has parameters for.
@@ -60,7 +54,7 @@ def resolve(name: str, params: Mapping[str, Any]) -> App:
         # A user's module may raise any error.
         raise JobError(f"app {name!r} cannot be imported on this node: {_text(error)}") from error
     try:
-        app: App = constructor(**_select_sizes(constructor, params))
+        app: App | Application = constructor(**_select_sizes(constructor, params))
     except Exception as error:
         raise JobError(f"app {name!r} does not take these app_params: {_text(error)}") from error
     return app
@@ -88,8 +82,11 @@ def _text(error: Exception) -> str:
     return str(error) if plain else f"{type(error).__name__}: {error}"
 
 
-def initial_arrays(app: App, seed: int, shard: int, rows: Mapping[str, tuple[int, int]]) -> Arrays:
-    """Return the values of a shard at clock 0, the same on every node; there is no -0 (see `row_sets`)."""
+def initial_arrays(app: Model, seed: int, shard: int, rows: Mapping[str, tuple[int, int]]) -> Arrays:
+    """Return the values of a shard at clock 0, of the tables in `rows`; the same on every node.
+
+    There is no -0 (see `row_sets`).
+    """
     return {
         table.name: _without_minus_zero(
             np.ascontiguousarray(
@@ -97,6 +94,7 @@ def initial_arrays(app: App, seed: int, shard: int, rows: Mapping[str, tuple[int
             )
         )
         for index, table in enumerate(app.tables())
+        if table.name in rows
     }
 
 

@@ -61,7 +61,14 @@ class Consequences(ControllerState):
         assert self.config is not None
         self.state, self.reason = "running", "saving the model"
         self._saving = Saving(
-            GatherModel(self.config, self.book.common, self.shards.owners, summary(self, now_s), self.book.effects)
+            GatherModel(
+                self.config,
+                self.book.common,
+                self.shards.owners,
+                summary(self, now_s),
+                self.book.effects,
+                self.book.states.at(self.book.common),
+            )
         )
         return [self._saving.instruction]
 
@@ -125,10 +132,13 @@ class Consequences(ControllerState):
         if not self.members.in_state("leaving", "draining"):
             stay = self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining")))
         serving_on = frozenset() if over else self.leaving.serving_on(self.book, now_s)
-        return self.tiers.adapt(self.config, self.members, self.book.common, now_s, serving_on, stay)
+        states = self.book.states
+        return self.tiers.adapt(self.config, self.members, self.book.common, now_s, serving_on, stay, states)
 
     def _busy(self, name: str) -> bool:
-        return self.tiers.holds(name) or (self.book is not None and self.book.running_on(name) > 0)
+        if self.tiers.holds(name) or self.book is None:
+            return self.tiers.holds(name)
+        return self.book.running_on(name) > 0 or self.book.states.held_at(self.members.nodes[name].address) > 0
 
     def _put_off_plan(self) -> bool:
         """Return whether so many nodes load that they are planned for together, at the next tick."""

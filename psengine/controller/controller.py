@@ -13,6 +13,7 @@ which attempt, and when the job ends. It knows no network, no clock and no Dask;
 | ShardsTaken | the new map is sent to all nodes; the previous owner may leave |
 | ShardsNotTaken | the move is repeated at the next `TimerFired` |
 | BackedUp, NotBackedUp | the replication round completes, or fails: see `replication` |
+| StatesTaken | the node that had them may leave |
 | BatchDone | the clock may have become common: the next dispatch, or the end |
 | BatchFailed | dispatched again at the next `TimerFired`; a fatal one fails the job |
 | NodeFailed | the job fails: its application is wrong |
@@ -95,6 +96,8 @@ class Controller(JobEvents, NodeEvents):
             case events.NotBackedUp():
                 self.tiers.backups.not_backed_up(event.number, event.now_s)
                 return []
+            case events.StatesTaken():
+                return self._on_states_taken(event)
             case events.BatchDone():
                 return self._on_batch_done(event)
             case events.BatchFailed():

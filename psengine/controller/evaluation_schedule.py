@@ -11,10 +11,11 @@ the training takes for that number of clocks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from psengine.config import JobConfig
+from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import Evaluate, ShardOwner
 
 MOST_UNDER_WAY = 2
@@ -49,8 +50,12 @@ class Evaluating:
         last_clock: int | None,
         owners: tuple[ShardOwner, ...],
         generation: int,
+        states: Callable[[int], tuple[StateRef, ...]] = lambda clock: (),
     ) -> list[Evaluate]:
-        """Return the evaluations of `clocks`, which have just become common; the model's is that of `last_clock`."""
+        """Return the evaluations of `clocks`, which have just become common; the model's is that of `last_clock`.
+
+        `states` returns the states of executors at a clock.
+        """
         every, evaluations = config.evaluate_every, []
         for clock in clocks:
             due = clock in self._requested or (every is not None and clock % every == 0)
@@ -61,7 +66,7 @@ class Evaluating:
                 self.left_out.append(clock)
                 continue
             self._under_way[clock] = generation
-            evaluations.append(Evaluate(config, clock, owners, generation))
+            evaluations.append(Evaluate(config, clock, owners, generation, states(clock)))
         return evaluations
 
     def take(self, clock: int, generation: int, metrics: Mapping[str, float | None] | None) -> None:

@@ -110,6 +110,7 @@ class History:
                 controller.stopping.last_clock,
                 controller.shards.owners,
                 controller.shards.generation,
+                book.states.at,
             )
         ]
 

@@ -81,6 +81,10 @@ class JobEvents(Consequences):
         assert self.driver is not None
         completed = [(stats, book.complete(stats.partition, event.clock, stats.attempt)) for stats in event.results]
         done = [(stats, running) for stats, running in completed if running is not None]
+        book.states.drop_before(book.common)
+        for stats, _ in done:
+            if stats.has_state:
+                book.states.completed(stats.partition, event.clock, stats.attempt, event.address)
         self.progress.add(node, event.clock, [stats for stats, _ in done])
         ran = [(stats, running.task) for stats, running in done if not running.withdrawn]
         if not node.gone:

@@ -91,9 +91,10 @@ class NodeEvents(Consequences):
             self.book.give_up(node.name)
         self._report_vanished({node.name for node in lost}, event.now_s)
         served = [node for node in lost if self.tiers.lose(node)]
-        if not served:
+        without = served or [node for node in lost if self.book.states.held_at(node.address)]
+        if not without:
             return self._go_on(event.now_s)
-        reason = loss_of([node.name for node in served], event.reasons[served[0].address])
+        reason = loss_of([node.name for node in without], bool(served), event.reasons[without[0].address])
         if self._saving is not None and self._saving.lose_shards(reason):
             return self._replan()  # the attempt under way may have them already
         return self._recover(reason, event.now_s)
@@ -132,8 +133,15 @@ class NodeEvents(Consequences):
         maps = self._maps() if may_leave or not self.shards.moving else []
         return maps + self._adapt(event.now_s) + self._dispatch(event.now_s)
 
+    def _on_states_taken(self, event: events.StatesTaken) -> list[Instruction]:
+        if self.book is not None and self.members.process(event.node, event.address) is not None:
+            self.book.states.taken(event.states, event.address)
+            self.members.settle(self._busy)
+        return []
+
     def _on_backed_up(self, event: events.BackedUp) -> list[Instruction]:
-        if not self.tiers.backups.backed_up(event.address, event.number, event.shards, event.now_s):
+        rounds = self.tiers.backups
+        if not rounds.backed_up(event.address, event.number, event.shards, event.now_s, event.executors):
             return []
         self.members.settle(self._busy)
         return self._keep(event.now_s) + self._adapt(event.now_s)

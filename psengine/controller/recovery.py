@@ -17,6 +17,7 @@ from psengine.config import JobConfig
 from psengine.controller.checkpoint_schedule import CheckpointSchedule
 from psengine.membership.membership import Membership
 from psengine.protocol.checkpoint import Checkpoint
+from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import Instruction, SaveCheckpoint
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
@@ -24,11 +25,23 @@ from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.tier_manager import Tiers
 
 
-def loss_of(servers: Sequence[str], why: str) -> str:
-    """Return a line on the loss of `servers`; `why` is the reported reason for the first of them."""
-    if len(servers) == 1:
-        return f"node {servers[0]} was lost with the shards it served: {why}"
-    return f"node {servers[0]} and {len(servers) - 1} more were lost with the shards they served: {why}"
+def loss_of(nodes: Sequence[str], served: bool, why: str) -> str:
+    """Return a line on the loss of `nodes`; `why` is the reported reason for the first of them.
+
+    `served`: they served shards; else they had states of executors.
+    """
+    if len(nodes) == 1:
+        what = "the shards it served" if served else "the states of its executors"
+        return f"node {nodes[0]} was lost with {what}: {why}"
+    what = "the shards they served" if served else "the states of their executors"
+    return f"node {nodes[0]} and {len(nodes) - 1} more were lost with {what}: {why}"
+
+
+def states_of(checkpoint: Checkpoint) -> tuple[StateRef, ...]:
+    """Return the states of executors in a checkpoint."""
+    return tuple(
+        StateRef(executor, checkpoint.clock, 0, checkpoint=checkpoint.name) for executor in checkpoint.executors
+    )
 
 
 class Recovery:
@@ -57,6 +70,7 @@ class Recovery:
         if checkpoint is not None:
             self._progress.go_on(checkpoint.summary)
             self.rollbacks = [(int(back["clock"]), back["reason"]) for back in checkpoint.summary.get("went_back", [])]
+            book.states.restore(states_of(checkpoint))
             book.repeated = int(checkpoint.summary["repeated_micro_tasks"])
         driver.resume(checkpoint)
 
@@ -77,8 +91,9 @@ class Recovery:
         if not self.checkpoints.take(clock, now_s):
             return []
         owners = self._tiers.shards.owners if replicas is None else replicas
-        kept = {**figures(clock), **driver.record(clock)}
-        return [SaveCheckpoint(config, clock, owners, kept, driver.effects_at(clock), replicas is not None)]
+        states = book.states.at(clock) if replicas is None else backups.state_replicas()
+        kept, effects = {**figures(clock), **driver.record(clock)}, driver.effects_at(clock)
+        return [SaveCheckpoint(config, clock, owners, kept, effects, replicas is not None, states)]
 
     def saved(self, checkpoint: Checkpoint, now_s: float, unplaced: bool) -> None:
         """Note that a checkpoint is complete.
@@ -87,11 +102,14 @@ class Recovery:
         that time and is newer than the restored one, they start from it.
         """
         self.checkpoints.saved(checkpoint, now_s)
+        if self.checkpoints.newest is checkpoint:  # the earlier ones are removed
+            self._required_job[1].states.saved(checkpoint.name)
+            self._tiers.backups.saved(checkpoint.name)
         if unplaced and self.rollbacks and checkpoint.clock > (0 if self.restored is None else self.restored.clock):
             self.restored = checkpoint
             _, reason = self.rollbacks.pop()
             reason = f"{reason}; the checkpoint of clock {checkpoint.clock} was complete by then"
-            self._roll_back(checkpoint.clock, reason, checkpoint)
+            self._roll_back(checkpoint.clock, states_of(checkpoint), reason, checkpoint)
 
     def roll_back_to_replicas(self, reason: str) -> list[Instruction] | None:
         """Roll back to the last complete round; return instructions, or None, unchanged, if a replica is missing."""
@@ -100,7 +118,7 @@ class Recovery:
         if restored is None:
             return None
         clock, instructions = restored
-        self._roll_back(clock, f"{reason}; rolled back to clock {clock}")
+        self._roll_back(clock, self._tiers.backups.states(), f"{reason}; rolled back to clock {clock}")
         return instructions
 
     def roll_back_to_checkpoint(self, reason: str) -> None:
@@ -110,14 +128,17 @@ class Recovery:
         target = f"the checkpoint of clock {clock}" if clock else "the beginning (there is no checkpoint)"
         self._tiers.abandon(self._members)
         reason = f"{reason}; rolled back to {target}, waiting for a reliable node that can serve"
-        self._roll_back(clock, reason, self.restored)
+        states = () if self.restored is None else states_of(self.restored)
+        self._roll_back(clock, states, reason, self.restored)
 
     @property
     def _required_job(self) -> tuple[JobConfig, MicroTaskTable, DriverHost]:
         assert self._job is not None, "a loss before there is a job"
         return self._job
 
-    def _roll_back(self, clock: int, reason: str, checkpoint: Checkpoint | None = None) -> None:
+    def _roll_back(
+        self, clock: int, states: Sequence[StateRef], reason: str, checkpoint: Checkpoint | None = None
+    ) -> None:
         _, book, driver = self._required_job
         if clock > book.common and self.restored is not None:  # the replicas were older than the checkpoint
             self._progress.go_on(self.restored.summary)
@@ -125,5 +146,6 @@ class Recovery:
             driver.roll_back(clock)
         else:
             driver.resume(checkpoint)
+        book.states.restore(states)
         self._progress.roll_back(clock)
         self.rollbacks.append((clock, reason))

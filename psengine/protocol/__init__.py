@@ -1,8 +1,9 @@
 """The values that the controller, the shell and the nodes exchange.
 
-checkpoint    reference to a checkpoint: its clock, name and summary
-events        events that the controller receives
-instructions  instructions that the controller issues
-shard_state   state of one shard, as it is moved, replicated and restored
-version       the version of the protocol, and why a node of another one is refused
+checkpoint      reference to a checkpoint: its clock, name and summary
+events          events that the controller receives
+executor_state  state of one executor, as it is moved, replicated and restored
+instructions    instructions that the controller issues
+shard_state     state of one shard, as it is moved, replicated and restored
+version         the version of the protocol, and why a node of another one is refused
 """

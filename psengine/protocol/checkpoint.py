@@ -13,11 +13,13 @@ class Checkpoint:
 
     `summary` is the job's summary (losses, seconds, …, see `psengine.controller.status`); JSON-able. If the job has a
     driver with state, it holds that as `driver`, and as `effects` the number of tasks of the groups up to `clock`.
+    `executors` are those whose states are in the checkpoint.
     """
 
     clock: int
     name: str
     summary: Mapping[str, Any]
+    executors: tuple[int, ...] = ()
 
     def effects(self, n_partitions: int) -> int:
         """Return the number of tasks of the groups up to `clock`; by default one for each executor and group."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from psengine.config import JobConfig, Tier
 from psengine.protocol.checkpoint import Checkpoint
+from psengine.protocol.executor_state import StateRef
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class TaskStats:
     """What a completed micro-task says about itself: the sum of its examples' losses, and their number.
 
     `result` is what the executor returns to the driver: small and picklable.
+    `has_state`: its executor has a state, which the node keeps under this attempt.
     """
 
     partition: int
@@ -23,6 +25,7 @@ class TaskStats:
     examples: int
     kernel_s: float
     result: Any = None
+    has_state: bool = False
 
 
 class Event:
@@ -102,6 +105,7 @@ class BackedUp(NodeEvent):
     number: int
     shards: tuple[int, ...]
     now_s: float
+    executors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,14 @@ class ShardsNotTaken(NodeEvent):
     shards: tuple[int, ...]
     epoch: int
     error: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class StatesTaken(NodeEvent):
+    """The node has received these states of executors from other nodes."""
+
+    states: tuple[StateRef, ...]
     now_s: float
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from psengine.config import JobConfig
 from psengine.drivers.interface import Read
 from psengine.protocol.checkpoint import Checkpoint
+from psengine.protocol.executor_state import StateRef
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class TaskKey:
     ----------
     partition, attempt
         The executor, and how often the task was dispatched.
-    after
-        The attempt that completed the partition's previous clock, 0 if unknown.
+    state
+        Where its executor's state is; None if it has none, or is to begin in its first state.
     args
         The driver's arguments for the task.
     withdrawn
@@ -32,7 +33,7 @@ class TaskKey:
 
     partition: int
     attempt: int
-    after: int = 0
+    state: StateRef | None = None
     args: Any = None
     withdrawn: bool = False
 
@@ -85,7 +86,8 @@ class BackUp:
     """Copy the committed state of `clock` of these shards, in the background, each to its backup owner.
 
     `last_complete` is the number of the last complete round: replicas of earlier rounds may be dropped. An empty
-    address in `backup_owners` means that there is none. The answer is `BackedUp` or `NotBackedUp`.
+    address in `backup_owners` means that there is none. `states` are states of executors that this node has at that
+    clock, each with the address of its backup owner. The answer is `BackedUp` or `NotBackedUp`.
     """
 
     node: str
@@ -96,6 +98,7 @@ class BackUp:
     shards: tuple[int, ...]
     epochs: tuple[int, ...]
     backup_owners: tuple[str, ...]
+    states: tuple[tuple[StateRef, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,9 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class GatherModel:
-    """Collect the shards at `committed`, which must hold `effects` effects, evaluate, write the model.
+    """Collect the shards, which must hold `effects` effects, and the states of executors at `committed`.
+
+    Then evaluate, and write the model.
 
     The answer is `ModelSaved`, `EffectsMissing` or `SaveFailed`.
     """
@@ -171,14 +176,15 @@ class GatherModel:
     owners: tuple[ShardOwner, ...]
     summary: dict[str, object]
     effects: int
+    states: tuple[StateRef, ...] = ()
 
 
 @dataclass(frozen=True)
 class SaveCheckpoint:
-    """Collect the shards at `committed` and save them; the answer is `CheckpointSaved` or `CheckpointFailed`.
+    """Collect the shards and the states of executors at `committed` and save them.
 
-    `effects`: the number of effects that they must hold. `from_replicas`: `owners` are the shards' backup owners, with
-    the round in place of the epoch.
+    The answer is `CheckpointSaved` or `CheckpointFailed`. `effects`: the number of effects that the shards must hold.
+    `from_replicas`: `owners` are the shards' backup owners, with the round in place of the epoch.
     """
 
     config: JobConfig
@@ -187,6 +193,7 @@ class SaveCheckpoint:
     summary: dict[str, object]
     effects: int
     from_replicas: bool = False
+    states: tuple[StateRef, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,6 +204,7 @@ class Evaluate:
     clock: int
     owners: tuple[ShardOwner, ...]
     generation: int
+    states: tuple[StateRef, ...] = ()
 
 
 NodeInstruction = OpenShards | TakeShards | BackUp | UpdateShardMap | LoadPartitions | Dispatch

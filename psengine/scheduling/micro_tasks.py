@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from psengine.drivers.interface import Task
+from psengine.membership.executor_refs import ExecutorRefs
 from psengine.protocol.instructions import TaskKey
 
 
@@ -89,8 +90,8 @@ class MicroTaskTable:
         #: Attempts are counted from here: after a rollback, those of before are the lower ones.
         self._base = 0
         self._highest = 0
-        #: {executor: the attempt that completed its last task}; unknown at the beginning.
-        self._completed_by: dict[int, int] = {}
+        #: Where the states of the executors are.
+        self.states = ExecutorRefs()
         self._committed_by = 0
         #: Number of executors that have completed a task of a group that is not committed.
         self._ahead = 0
@@ -202,7 +203,7 @@ class MicroTaskTable:
         self.repeated += task.group <= self._reached.get(executor, 0)
         self._reached[executor] = max(task.group, self._reached.get(executor, 0))
         self.last_dispatched = max(task.group, self.last_dispatched)
-        return TaskKey(executor, attempt, self._completed_by.get(executor, 0), task.args, withdrawn)
+        return TaskKey(executor, attempt, self.states.current(executor), task.args, withdrawn)
 
     def complete(self, executor: int, group: int, attempt: int) -> Running | None:
         """Note a completion and return what ran; None when it is late, repeated or superseded and changes nothing."""
@@ -215,7 +216,6 @@ class MicroTaskTable:
         of_group = self._groups[group]
         of_group.open.discard(executor)
         of_group.attempts.add(attempt)
-        self._completed_by[executor] = attempt
         self.completions += 1
         self._ahead += 1
         return running
@@ -239,7 +239,7 @@ class MicroTaskTable:
         It is an earlier one, but for a checkpoint of a group that the job has rolled back from since.
         """
         self._base = self._highest
-        for state in (self._latest, self._completed_by, self.running, self._running_on, self._queues, self._groups):
+        for state in (self._latest, self.running, self._running_on, self._queues, self._groups):
             state.clear()
         self._waiting.clear()
         self.common = self.sealed = clock

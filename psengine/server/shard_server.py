@@ -18,14 +18,13 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from psengine.apps.base import App
+from psengine.apps.base import Model
 from psengine.apps.registry import initial_arrays
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
 from psengine.server.deduplication import SequenceWindow
 from psengine.server.shard_store import ShardStore, StaleReadError
 from psengine.tables.contiguous import room
-from psengine.tables.row_owners import SharedRowError
 from psengine.tables.row_sets import Runs, Wanted
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
@@ -57,7 +56,7 @@ class ShardServer:
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     def open(
-        self, app: App, sharding: Sharding, n_partitions: int, seed: int, shards: Sequence[int], epoch: int
+        self, app: Model, sharding: Sharding, n_partitions: int, seed: int, shards: Sequence[int], epoch: int
     ) -> None:
         """Serve `shards` from their initial values; shards already open under this epoch are not changed."""
         for shard in shards:
@@ -215,8 +214,7 @@ class ShardServer:
         -------
         dict
             `status` "ok", "stale-epoch", "moved" with the present `owners`, or "unannounced" if the announcement is not
-            stored (any more), so that all updates must be sent, or "shared-rows" if two partitions write one row of a
-            partition-local table. Unless "ok", nothing was applied.
+            stored (any more), so that all updates must be sent. Unless "ok", nothing was applied.
         """
         refused = self._elsewhere(epochs) or self._stale(epochs)
         if refused:
@@ -230,12 +228,6 @@ class ShardServer:
             if merged is None:
                 return {"status": "unannounced"}
             updates = merged
-        try:
-            for shard, per_block in updates.items():
-                for (first, attempts), update in zip(blocks, per_block, strict=True):
-                    self.stores[shard].check_owners(first, len(attempts), update)
-        except SharedRowError as error:
-            return {"status": "shared-rows", "error": str(error)}
         window.note(sequence)
         for shard, per_block in updates.items():
             store = self.stores[shard]

@@ -19,7 +19,6 @@ from psengine.config import Add
 from psengine.protocol.shard_state import ShardState
 from psengine.server.clock_updates import Answer, ClockUpdates
 from psengine.server.next_clock import Coming, with_update
-from psengine.tables.row_owners import RowOwners
 from psengine.tables.row_sets import Runs, Wanted
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
@@ -45,7 +44,7 @@ class ShardStore:
     clock, folded : int
         Clock of `arrays`, and the number of effects that they include; 0 at the beginning of a job.
     sharding : Sharding, optional
-        The cut of the tables; without it no table is partition-local, and updates are added to all.
+        The cut of the tables; without it updates are added to all.
     """
 
     def __init__(
@@ -88,7 +87,6 @@ class ShardStore:
         self._coming = Coming(arrays, n_partitions, self._ruled)
         #: Updates received since `_live` was read, not yet included in it.
         self._late: list[Delta] = []
-        self._owners = RowOwners({t.name: sharding.rows(shard, t) for t in tables if t.own and sharding is not None})
 
     @classmethod
     def of(
@@ -97,7 +95,6 @@ class ShardStore:
         """Return a store with the content of `state`."""
         store = cls(shard, epoch, dict(state.arrays), n_partitions, state.clock, state.folded, sharding)
         for clock, first, attempts, update in state.later:
-            store.check_owners(first, len(attempts), update)
             store.push(clock, first, attempts, update)
         return store
 
@@ -119,16 +116,6 @@ class ShardStore:
             If a later clock is committed already.
         """
         return ShardState(self.read(clock, exact=True), clock, self.folded)
-
-    def check_owners(self, first: int, n: int, update: Delta) -> None:
-        """Note which partitions write the rows of partition-local tables, of a block of `n` partitions from `first`.
-
-        Raises
-        ------
-        SharedRowError
-            If other partitions have written one of these rows.
-        """
-        self._owners.note((first, first + n), update)
 
     def push(self, clock: int, first: int, attempts: Sequence[int], update: Delta) -> Answer:
         """Take the sum of the updates of a block of partitions; tables that are not in it do not change.

@@ -8,4 +8,5 @@ evaluator           evaluation of models on held-out data, on a thread of the co
 event_log_writer    the event log of a job, written page by page in the background
 instruction_queues  queues of instructions to the nodes: ordered, numbered, retried
 shard_gathering     collection of the shards of a committed clock from servers or backup owners
+state_gathering     collection of the states of executors from the nodes that have them
 """

@@ -63,10 +63,11 @@ from psengine.scheduling.micro_tasks import lost_effects
 from psengine.shell.control_port import Handler
 from psengine.shell.dask_plugins import HELLO, MembershipPlugin
 from psengine.shell.dask_transport import DaskTransport, unpack
-from psengine.shell.evaluator import ApplicationRaised, Evaluator, sharding_of, whole_tables
+from psengine.shell.evaluator import ApplicationRaised, Evaluator, own_states, sharding_of, whole_tables
 from psengine.shell.event_log_writer import KeepPage, Storybook
 from psengine.shell.instruction_queues import InstructionQueues
-from psengine.shell.shard_gathering import GoneOn, from_replicas, from_servers
+from psengine.shell.shard_gathering import from_replicas, from_servers
+from psengine.shell.state_gathering import GoneOn, states_at
 from psengine.tables.sharding import Arrays
 from psengine.telemetry.byte_counts import CONTROLLER, link, sent_bytes
 from psengine.telemetry.event_log import Entry
@@ -99,11 +100,13 @@ class ControllerCallbacks:
 
     `read_heldout(data_url)` returns arrays, `save(config, arrays, result)` writes the model and then its manifest,
     `find_finished(config)` returns the result of an existing manifest or None. `save_checkpoint(config, clock, shards,
-    summary)` writes a checkpoint, reads it back and drops older ones; `find_checkpoint(config)` returns the newest
-    complete one or None, and raises `JobError` if it is of another job. `load_code(config)` prepares the import of the
-    application's module, and raises `JobError` if it is not the config's. `report_notice(about)` reports an eviction
-    notice to the control plane. `keep_page(number, entries)` stores a page of the job's event log. All of these block
-    and run on threads. `wall_s()` returns the time of day, for display.
+    summary, states, carried)` writes a checkpoint, reads it back and drops older ones: `states` are those of executors,
+    `carried` gives the earlier checkpoint that has the state of an executor which has not run since.
+    `find_checkpoint(config)` returns the newest complete one or None, and raises `JobError` if it is of another job.
+    `load_code(config)` prepares the import of the application's module, and raises `JobError` if it is not the
+    config's. `report_notice(about)` reports an eviction notice to the control plane. `keep_page(number, entries)`
+    stores a page of the job's event log. All of these block and run on threads. `wall_s()` returns the time of day, for
+    display.
     """
 
     read_heldout: Callable[[str], Mapping[str, NDArray[np.generic]]]
@@ -111,7 +114,9 @@ class ControllerCallbacks:
     find_finished: Callable[[JobConfig], dict[str, Any] | None]
     wall_s: Callable[[], float]
     report_notice: Callable[[Mapping[str, Any]], None]
-    save_checkpoint: Callable[[JobConfig, int, Mapping[int, Arrays], Mapping[str, Any]], Checkpoint]
+    save_checkpoint: Callable[
+        [JobConfig, int, Mapping[int, Arrays], Mapping[str, Any], Mapping[int, Arrays], Mapping[int, str]], Checkpoint
+    ]
     find_checkpoint: Callable[[JobConfig], Checkpoint | None]
     load_code: Callable[[JobConfig], None] = _installed
     keep_page: KeepPage = _store_no_page
@@ -465,7 +470,8 @@ class ControllerShell:
         if lost := lost_effects(folded, instruction.effects):
             return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
         self._count("model", shards, instruction.owners)
-        arrays = whole_tables(config, shards)
+        states = await own_states(self._transfers, config, instruction.states)
+        arrays = whole_tables(config, shards, states)
         figures = await self._evaluator.evaluate_tables(config, arrays)
         await asyncio.gather(*self._evaluations, return_exceptions=True)  # so that the series is complete
         history = self.controller.history
@@ -497,9 +503,13 @@ class ControllerShell:
             shards, folded = await collect(self._transfers, sharding_of(config), instruction.owners, committed)
             if lost := lost_effects(folded, instruction.effects):
                 raise RuntimeError(f"{lost} effect(s) are missing from the shards")
+            states = await states_at(self._transfers, instruction.states)
+            carried = {ref.executor: ref.checkpoint for ref in instruction.states if ref.checkpoint}
             self._count("checkpoint", shards, instruction.owners)
             summary = {**instruction.summary, "metrics_by_clock": await self._metrics(committed)}
-            saved = await asyncio.to_thread(self._callbacks.save_checkpoint, config, committed, shards, summary)
+            saved = await asyncio.to_thread(
+                self._callbacks.save_checkpoint, config, committed, shards, summary, states, carried
+            )
         except Exception as error:
             # For example a server that has gone on, or a store outage: the next checkpoint follows automatically.
             logger.exception("the checkpoint of clock %d failed", committed)

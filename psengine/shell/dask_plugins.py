@@ -20,7 +20,7 @@ from psengine.protocol.instructions import NodeInstruction
 from psengine.rpc.transport import Transport, address_of
 from psengine.shell.dask_transport import NOT_THAT_PROCESS, TO, DaskTransport, pack, sent
 from psengine.tables.contiguous import packed
-from psengine.worker.agent import Loader, NodeAgent, ShardLoader
+from psengine.worker.agent import Loader, NodeAgent, ShardLoader, StateLoader
 
 #: Key of the startup information that a worker sends when it registers.
 HELLO = "proteus"
@@ -56,9 +56,10 @@ class AgentPlugin(WorkerPlugin):
         shard_loader: ShardLoader,
         transport: Callable[[Worker], Transport] = DaskTransport,
         mark: str = "",
+        state_loader: StateLoader | None = None,
     ) -> None:
         self._node, self._threads, self._loader, self._shard_loader = node, threads, loader, shard_loader
-        self._transport, self._mark = transport, mark
+        self._transport, self._mark, self._state_loader = transport, mark, state_loader
         self.agent: NodeAgent | None = None
         self.close_requested = False
         self.fault = ""
@@ -79,6 +80,7 @@ class AgentPlugin(WorkerPlugin):
             self._shard_loader,
             self._threads,
             on_failed=end,
+            state_loader=self._state_loader,
         )
         agent.start()
         self.agent = agent
@@ -92,14 +94,6 @@ class AgentPlugin(WorkerPlugin):
             message["updates"] = _by_shard(message["updates"])
             await agent.server.arrived(message["epochs"])
             return pack(agent.server.push(**message))
-
-        async def announce(**message: Any) -> Any:
-            message["epochs"] = _by_shard(message["epochs"])
-            message["updates"] = _by_shard(message["updates"])
-            if "to_come" in message:
-                message["to_come"] = _by_shard(message["to_come"])
-            await agent.server.arrived(message["epochs"])
-            return pack(agent.server.announce(**message))
 
         async def pull(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
             request = _read_request(message)
@@ -130,9 +124,12 @@ class AgentPlugin(WorkerPlugin):
         async def hand_over(epochs: dict[int, int], to_node: str, to_address: str, epoch: int, committed: int) -> Any:
             return pack(agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch, committed))
 
-        async def keep(number: int, last_complete: int, states: dict[int, Any]) -> str:
-            agent.replicas.put(number, last_complete, _by_shard(states), is_backup_owner=True)
+        async def keep(number: int, last_complete: int, states: dict[int, Any], executors: list[Any]) -> str:
+            agent.keep_replicas(number, last_complete, _by_shard(states), executors)
             return "ok"
+
+        async def states(wanted: list[list[int]]) -> Any:
+            return pack({"states": agent.host.sent(wanted)})
 
         async def kept(shards: list[int], number: int) -> Any:
             return pack({"states": agent.replicas.get(shards, number)})
@@ -145,7 +142,6 @@ class AgentPlugin(WorkerPlugin):
         handlers: dict[str, Callable[..., Awaitable[Any]]] = {
             "proteus_instruct": instruct,
             "proteus_push": push,
-            "proteus_announce": announce,
             "proteus_pull": pull,
             "proteus_pull_ahead": pull_ahead,
             "proteus_gather": gather,
@@ -153,6 +149,7 @@ class AgentPlugin(WorkerPlugin):
             "proteus_hand_over": hand_over,
             "proteus_keep": keep,
             "proteus_kept": kept,
+            "proteus_states": states,
             "proteus_close": close,
         }
         worker.handlers.update({op: _for_process(self._mark, handler) for op, handler in handlers.items()})

@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.apps.executors import initial_rows, own_tables, shared_tables, whole_own_tables
 from psengine.apps.registry import resolve
 from psengine.config import JobConfig
+from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import Evaluate, ShardOwner
 from psengine.rpc.transfers import Transfers
+from psengine.shell.state_gathering import states_at
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.formatting import format_error
 
@@ -58,8 +61,9 @@ class Evaluator:
         """
         try:
             shards = await self._gather_marked(instruction)
+            states = await own_states(self._transfers, instruction.config, instruction.states)
             self._count(shards, instruction.owners)
-            return await self.evaluate_tables(instruction.config, whole_tables(instruction.config, shards))
+            return await self.evaluate_tables(instruction.config, whole_tables(instruction.config, shards, states))
         except Exception as error:  # noqa: BLE001 - any error of a node, a store or an application
             logger.warning("clock %d was not evaluated: %s", instruction.clock, format_error(error))
             return None
@@ -117,13 +121,23 @@ def by_server(owners: Sequence[ShardOwner]) -> dict[str, dict[int, int]]:
 
 
 def sharding_of(config: JobConfig) -> Sharding:
-    """Return the sharding of a job's tables."""
-    return Sharding(resolve(config.app, config.app_params).tables(), config.n_shards)
+    """Return the sharding of a job's tables on the servers."""
+    return Sharding(shared_tables(resolve(config.app, config.app_params)), config.n_shards)
 
 
-def whole_tables(config: JobConfig, shards: Mapping[int, Arrays]) -> Arrays:
-    """Return whole tables of all shards of a job."""
-    return sharding_of(config).join([shards[shard] for shard in range(config.n_shards)])
+async def own_states(transfers: Transfers, config: JobConfig, states: Sequence[StateRef]) -> dict[int, Arrays]:
+    """Return the states of executors that rows of own tables are in; none if the job has no such table."""
+    if not own_tables(resolve(config.app, config.app_params)):
+        return {}
+    return await states_at(transfers, states)
+
+
+def whole_tables(config: JobConfig, shards: Mapping[int, Arrays], states: Mapping[int, Arrays]) -> Arrays:
+    """Return whole tables of a job, from all shards and from the states of its executors."""
+    app = resolve(config.app, config.app_params)
+    arrays = sharding_of(config).join([shards[shard] for shard in range(config.n_shards)])
+    arrays |= whole_own_tables(app, states, initial_rows(app, config.seed, config.n_shards))
+    return {table.name: arrays[table.name] for table in app.tables()}
 
 
 def _finite(value: Any) -> float | None:

@@ -12,16 +12,13 @@ from psengine.protocol.instructions import ShardOwner
 from psengine.rpc.transfers import Transfers
 from psengine.shell.dask_transport import unpack
 from psengine.shell.evaluator import by_server
+from psengine.shell.state_gathering import GoneOn
 from psengine.tables.sharding import Arrays, Sharding
 
 _DEADLINE_S = 60.0
 
 #: Rows of every shard, and the number of effects folded in each.
 Collected = tuple[dict[int, Arrays], list[int]]
-
-
-class GoneOn(RuntimeError):
-    """The requested clock is not available (any more): the training has gone on meanwhile."""
 
 
 async def from_servers(

@@ -16,9 +16,11 @@ Differs: the state travels, not the aggregate of its updates: then a round that 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from psengine.membership.node_record import NodeRecord
+from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import BackUp, ReplicaSet, ShardOwner
 
 #: Number of successive failed rounds from which on replication counts as failing.
@@ -35,6 +37,27 @@ class BackupOwner:
     address: str
 
 
+@dataclass(frozen=True)
+class StateReplica:
+    """The state of an executor at the clock of a round.
+
+    It is in the process at `ref.address` and at its backup owner; `owner` is None if it is in a checkpoint.
+    """
+
+    ref: StateRef
+    owner: BackupOwner | None
+
+    def without(self, address: str) -> StateReplica | None:
+        """Return what is left of it without the process at `address`; None: nothing."""
+        if self.owner is None or address not in (self.ref.address, self.owner.address):
+            return self
+        if self.ref.address == self.owner.address:
+            return None
+        if address == self.ref.address:
+            return replace(self, ref=replace(self.ref, address=self.owner.address))
+        return replace(self, owner=BackupOwner("", self.ref.address))
+
+
 @dataclass
 class _Round:
     number: int
@@ -43,6 +66,18 @@ class _Round:
     backup_owners: dict[int, BackupOwner]
     #: {shard: address of its server} of the shards whose replication is not reported yet.
     awaited: dict[int, str]
+    #: States of executors, and {executor: address of the process} of those not reported yet.
+    states: dict[int, StateReplica]
+    awaited_states: dict[int, str]
+
+    def takes_part(self, address: str) -> bool:
+        """Return whether the round needs the process at `address`."""
+        return (
+            address in self.awaited.values()
+            or address in self.awaited_states.values()
+            or any(owner.address == address for owner in self.backup_owners.values())
+            or any(replica.owner is not None and replica.owner.address == address for replica in self.states.values())
+        )
 
 
 class ReplicationRounds:
@@ -57,6 +92,8 @@ class ReplicationRounds:
         #: The nodes in `_at` when it was the mapping `_seen`.
         self._seen: dict[int, BackupOwner] = self._at
         self._nodes: frozenset[str] = frozenset()
+        #: States of executors; None: one of them was lost with all of its copies.
+        self._states: dict[int, StateReplica] | None = {}
         #: Number of shards replicated by the last complete round, also if replicas were lost since.
         self._n_replicated = 0
         self._round: _Round | None = None
@@ -96,10 +133,14 @@ class ReplicationRounds:
         """Return whether a node is the backup owner of a replica of the last complete round."""
         if self._seen is not self._at:
             self._seen, self._nodes = self._at, frozenset(owner.node for owner in self._at.values())
-        return node in self._nodes
+        states = (replica.owner for replica in (self._states or {}).values())
+        return node in self._nodes or any(owner is not None and owner.node == node for owner in states)
 
-    def lacks(self, backup_owners: Mapping[int, str]) -> bool:
-        """Return whether the replica of a shard is not where it should be, by {shard: node}."""
+    def lacks(self, backup_owners: Mapping[int, str], reliable: Collection[str] = ()) -> bool:
+        """Return whether a replica is not where it should be: by {shard: node}, and of states on a `reliable` node."""
+        owners = [replica.owner for replica in (self._states or {}).values()]
+        if self._states is None or any(owner is not None and owner.node not in reliable for owner in owners):
+            return True
         return any(shard not in self._at or self._at[shard].node != node for shard, node in backup_owners.items())
 
     def due(self, now_s: float, rarely: bool = False) -> bool:
@@ -108,15 +149,45 @@ class ReplicationRounds:
         return self._round is None and now_s >= self._rests_until_s + pause_s
 
     def begin(
-        self, clock: int, owners: Sequence[ShardOwner], backup_owners: Mapping[int, NodeRecord], now_s: float
+        self,
+        clock: int,
+        owners: Sequence[ShardOwner],
+        backup_owners: Mapping[int, NodeRecord],
+        now_s: float,
+        states: Sequence[StateReplica] = (),
+        names: Mapping[str, str] = MappingProxyType({}),
     ) -> list[BackUp]:
-        """Begin a round and return its instructions, one per server."""
+        """Begin a round and return its instructions, one per process.
+
+        Parameters
+        ----------
+        states : sequence of StateReplica
+            States of executors at `clock`, and the backup owner that each is to have.
+        names : mapping
+            Node of each process, by address.
+        """
         self._number += 1
         at = {shard: BackupOwner(node.name, node.address) for shard, node in backup_owners.items()}
-        self._round = _Round(self._number, clock, now_s, at, {owner.shard: owner.address for owner in owners})
+        copied = [replica for replica in states if replica.owner is not None]
+        self._round = _Round(
+            self._number,
+            clock,
+            now_s,
+            at,
+            {owner.shard: owner.address for owner in owners},
+            {replica.ref.executor: replica for replica in states},
+            {replica.ref.executor: replica.ref.address for replica in copied},
+        )
         by_server: dict[tuple[str, str], list[ShardOwner]] = {}
         for owner in owners:
             by_server.setdefault((owner.node, owner.address), []).append(owner)
+        by_process: dict[str, list[tuple[StateRef, str]]] = {}
+        for replica in copied:
+            assert replica.owner is not None
+            to = "" if replica.owner.address == replica.ref.address else replica.owner.address
+            by_process.setdefault(replica.ref.address, []).append((replica.ref, to))
+        for address in by_process:
+            by_server.setdefault((names[address], address), [])
         return [
             BackUp(
                 node,
@@ -127,20 +198,27 @@ class ReplicationRounds:
                 tuple(owner.shard for owner in served),
                 tuple(owner.epoch for owner in served),
                 tuple(at[owner.shard].address if owner.shard in at else "" for owner in served),
+                tuple(by_process.get(address, ())),
             )
             for (node, address), served in by_server.items()
         ]
 
-    def backed_up(self, address: str, number: int, shards: Sequence[int], now_s: float) -> bool:
-        """Note that a server and its backup owners have their replicas; return whether this completes the round."""
+    def backed_up(
+        self, address: str, number: int, shards: Sequence[int], now_s: float, executors: Sequence[int] = ()
+    ) -> bool:
+        """Note that a process and its backup owners have their replicas; return whether this completes the round."""
         current = self._round
         if current is None or current.number != number:
             return False
         for shard in shards:
             if current.awaited.get(shard) == address:
                 del current.awaited[shard]
-        if current.awaited:
+        for executor in executors:
+            if current.awaited_states.get(executor) == address:
+                del current.awaited_states[executor]
+        if current.awaited or current.awaited_states:
             return False
+        self._states = current.states
         self.clock, self._last_complete, self._at = current.clock, current.number, current.backup_owners
         self._n_replicated = len(current.backup_owners)
         self._failed = 0
@@ -163,30 +241,54 @@ class ReplicationRounds:
     def lose(self, address: str) -> None:
         """Note that a process was lost with its replicas; a round that it takes part in fails."""
         self._at = {shard: owner for shard, owner in self._at.items() if owner.address != address}
-        current = self._round
-        if current is not None and (
-            address in current.awaited.values()
-            or any(owner.address == address for owner in current.backup_owners.values())
-        ):
+        if self._states is not None:
+            left = {executor: replica.without(address) for executor, replica in self._states.items()}
+            present = {executor: replica for executor, replica in left.items() if replica is not None}
+            self._states = present if len(present) == len(left) else None
+        if self._round is not None and self._round.takes_part(address):
             self._round = None
 
     def forget(self) -> None:
         """Discard all replicas: they are too old, or incomplete."""
-        self.clock, self._at, self._round = None, {}, None
+        self.clock, self._at, self._round, self._states = None, {}, None, {}
 
     def restore(self, shards: Collection[int]) -> ReplicaSet | None:
-        """Return the replicas of the last complete round; None if that of one of `shards` is missing."""
-        if self.clock is None or any(shard not in self._at for shard in shards):
+        """Return the replicas of the last complete round; None if one of `shards`, or of a state, is missing."""
+        if self.clock is None or self._states is None or any(shard not in self._at for shard in shards):
             return None
         addresses = tuple((shard, owner.address) for shard, owner in self._at.items())
         return ReplicaSet(self._last_complete, self.clock, addresses)
+
+    def states(self) -> tuple[StateRef, ...]:
+        """Return where the states of executors in the last complete round are now.
+
+        Raises
+        ------
+        LookupError
+            If one of them was lost.
+        """
+        if self._states is None:
+            raise LookupError("a state of the last round was lost")
+        return tuple(replica.ref for _, replica in sorted(self._states.items()))
+
+    def state_replicas(self) -> tuple[StateRef, ...]:
+        """Return the states of executors in the last complete round, at their backup owners."""
+        replicas = sorted((self._states or {}).items())
+        return tuple(r.ref if r.owner is None else replace(r.ref, address=r.owner.address) for _, r in replicas)
+
+    def saved(self, checkpoint: str) -> None:
+        """Note that a new checkpoint has replaced the earlier ones: it includes the states that only they had."""
+        for states in (self._states, None if self._round is None else self._round.states):
+            for executor, replica in (states or {}).items():
+                if replica.ref.checkpoint and states is not None:
+                    states[executor] = replace(replica, ref=replace(replica.ref, checkpoint=checkpoint))
 
     def replica_owners(self) -> tuple[ShardOwner, ...] | None:
         """Return the backup owner of each shard in the last complete round, with the round in place of the epoch.
 
         None if there is no such round, or one of its backup owners was lost.
         """
-        if self.clock is None or len(self._at) < self._n_replicated:
+        if self.clock is None or self._states is None or len(self._at) < self._n_replicated:
             return None
         return tuple(
             ShardOwner(shard, owner.node, owner.address, self._last_complete)

@@ -20,13 +20,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from psengine.config import JobConfig, Stage
+from psengine.membership.executor_refs import ExecutorRefs
 from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Instruction
 from psengine.tiers.layout import Layout, kept_by_others, layout_for
 from psengine.tiers.loss_burst import Wave
-from psengine.tiers.replication import ReplicationRounds
+from psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.stages import StageThresholds, stage_for
 
@@ -91,11 +92,14 @@ class Tiers:
         now_s: float,
         serving_on: Collection[str] = (),
         stay: bool = False,
+        states: ExecutorRefs | None = None,
     ) -> list[Instruction]:
         """Return the moves and replications that the layout still lacks.
 
         Parameters
         ----------
+        states : ExecutorRefs, optional
+            States of executors, to be replicated in the same rounds.
         serving_on : collection of str
             Names of leaving nodes. The shards that they serve stay until they have done their last work.
         stay : bool
@@ -108,7 +112,7 @@ class Tiers:
         sure = not self.shards.unsure  # else a node has to take a shard back now
         layout = self.layout
         if stay and sure and layout is not None and {*layout.owners, *layout.backup_owners} <= {None, *alive}:
-            return self._back_up(layout, members, alive, common, now_s)
+            return self._back_up(layout, members, alive, common, now_s, states)
         wanted = self._wanted(members)
         if wanted is None:  # no other node can serve: owners that may have handed shards over to a lost node serve on
             return [*self.shards.move(config, self.shards.final, alive, self.shards.unsure, common)]
@@ -117,7 +121,7 @@ class Tiers:
         moves = self.shards.move(config, wanted.owners, alive, movable, common)
         if moves:
             self.backups.abandon()
-        return [*moves, *self._back_up(wanted, members, alive, common, now_s)]
+        return [*moves, *self._back_up(wanted, members, alive, common, now_s, states)]
 
     def lose(self, node: NodeRecord) -> bool:
         """Note that a process was lost; return whether shards were lost with it."""
@@ -187,17 +191,26 @@ class Tiers:
         return movable
 
     def _back_up(
-        self, wanted: Layout, members: Membership, alive: dict[str, NodeRecord], common: int, now_s: float
+        self,
+        wanted: Layout,
+        members: Membership,
+        alive: dict[str, NodeRecord],
+        common: int,
+        now_s: float,
+        states: ExecutorRefs | None,
     ) -> list[Instruction]:
         """Return the instructions of the next round, if one is needed and may begin."""
-        reliable = set(_servers(members)[0])
-        on_reliable = all(name in reliable for name in (*wanted.owners, *self.shards.final))
-        if on_reliable and wanted.owners == wanted.backup_owners:
+        reliable = _servers(members)[0]
+        on_reliable = {*wanted.owners, *self.shards.final} <= set(reliable)
+        at_risk = bool(states) and any(
+            states is not None and states.held_at(node.address) for name, node in alive.items() if name not in reliable
+        )
+        if on_reliable and not at_risk and wanted.owners == wanted.backup_owners:
             if not self.shards.moving:
                 self.backups.forget()
             return []
         names = {shard: name for shard, name in enumerate(wanted.backup_owners) if name is not None}
-        lacks = self.backups.lacks(names)
+        lacks = self.backups.lacks(names, reliable)
         new = self.backups.clock is None or common > self.backups.clock or lacks
         nothing_done = on_reliable and not common
         if not new or nothing_done or self.shards.moving or not names:
@@ -205,7 +218,19 @@ class Tiers:
         if not self.backups.due(now_s, rarely=on_reliable and not lacks):
             return []
         backup_owners = {shard: alive[name] for shard, name in names.items()}
-        return [*self.backups.begin(common, self.shards.owners, backup_owners, now_s)]
+        processes = {node.address: node.name for node in alive.values()}
+        copies = []
+        for ref in states.at(common) if states is not None else ():
+            if ref.checkpoint:
+                copies.append(StateReplica(ref, None))
+                continue
+            holder = processes.get(ref.address)
+            others = [name for name in reliable if name != holder] or reliable
+            if holder is None or not others:
+                return []  # the loss of that process is about to be processed, or no node can keep the state
+            owner = alive[others[ref.executor % len(others)]]
+            copies.append(StateReplica(ref, BackupOwner(owner.name, owner.address)))
+        return [*self.backups.begin(common, self.shards.owners, backup_owners, now_s, copies, processes)]
 
 
 def _servers(members: Membership) -> tuple[list[str], list[str]]:

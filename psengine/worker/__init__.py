@@ -1,13 +1,14 @@
 """The worker of a node: it runs micro-tasks and reads and updates parameters.
 
 agent              the agent of a node: carries out the controller's instructions
-batch_io           inputs and outputs of a batch: the rows its micro-tasks read, and the updates they return
 batch_runner       execution of a batch: reading parameters, running kernels, pushing the summed updates
 blocking_work      threads for reads, restores and the preparation of data, with deadlines
-executor_cache     cache of partition-local rows, kept by a node from clock to clock
+executor_host      the executors of a node, and how their states come here
+executor_states    the states of executors that a node has, and replicas for other nodes
 kernel_threads     the thread pool of a node, which runs batches of kernels one after the other
 parameter_client   the parameter client of a node: cached reads, batched pushes
-push_messages      the messages of a push: updates summed in blocks, cut to shards, split into announcement and rest
+push_messages      the messages of a push: updates summed in blocks, cut to shards
 routing            routing of requests by the shard map: redirects, retries, generations
 speculative_batch  a batch that a node begins before its instruction arrives
+task_parameters    the tables as one task reads and updates them
 """

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.apps.executors import as_application, initial_rows, prepare, shared_tables
 from psengine.apps.registry import resolve
 from psengine.config import JobConfig, JobError
 from psengine.protocol.events import (
@@ -30,7 +31,9 @@ from psengine.protocol.events import (
     ShardsNotTaken,
     ShardsOpened,
     ShardsTaken,
+    StatesTaken,
 )
+from psengine.protocol.executor_state import ExecutorState, StateRef
 from psengine.protocol.instructions import (
     BackUp,
     Dispatch,
@@ -53,6 +56,7 @@ from psengine.telemetry.byte_counts import ReportedBytes, arrays_bytes, link, st
 from psengine.telemetry.formatting import format_error
 from psengine.worker.batch_runner import BatchRunner, Job
 from psengine.worker.blocking_work import BlockingWork, Kind
+from psengine.worker.executor_host import ExecutorHost, states_bytes
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.routing import SupersededError
 
@@ -64,6 +68,8 @@ Arrays = Mapping[str, NDArray[np.generic]]
 Loader = Callable[[str, int], Arrays]
 #: (checkpoint, shard) -> rows of every table of the shard; blocking, called on a thread.
 ShardLoader = Callable[[str, int], Arrays]
+#: (checkpoint, executor) -> state of the executor; blocking, called on a thread.
+StateLoader = Callable[[str, int], Arrays]
 
 _REPORT_DEADLINE_S = 10.0
 _HAND_OVER_DEADLINE_S = 60.0
@@ -95,9 +101,9 @@ class NodeAgent:
         Name of the node; address of this process, never used by another one.
     controller : str
         Address that reports are sent to.
-    loader, shard_loader : callable
-        Read one partition, and one shard of a checkpoint. A `JobError` means that it is not there, any other exception
-        that it cannot be read at present.
+    loader, shard_loader, state_loader : callable
+        Read one partition, and one shard and one executor's state of a checkpoint. A `JobError` means that it is not
+        there, any other exception that it cannot be read at present.
     threads : int
         Number of micro-tasks that run concurrently.
     read_again_s : sequence of float
@@ -117,9 +123,11 @@ class NodeAgent:
         threads: int,
         read_again_s: Sequence[float] = _READ_AGAIN_S,
         on_failed: Callable[[str], None] = logger.error,
+        state_loader: StateLoader | None = None,
     ) -> None:
         self.node, self.address, self._controller = node, address, controller
         self.transport, self._loader, self._shard_loader = transport, loader, shard_loader
+        self._state_loader = state_loader
         self._read_again_s = tuple(read_again_s)
         self._on_failed = on_failed
         self.server = ShardServer()
@@ -138,13 +146,17 @@ class NodeAgent:
         self._batches: asyncio.Queue[Dispatch] = asyncio.Queue()
         #: The batch under way.
         self._running: asyncio.Task[BatchDone] | None = None
-        self._runner = BatchRunner(self.client, threads, self._partition)
         self._blocking = BlockingWork()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         #: Bytes moved by kind, since the beginning, without those that the client counts (see `byte_counts`).
         self.moved: Counter[str] = Counter()
         self._reported_bytes = ReportedBytes()
+        #: Executors of the partitions, and their states.
+        self.host = ExecutorHost(
+            address, self.client.transfers, self._partition, self._read_state, self._report_taken, self.moved
+        )
+        self._runner = BatchRunner(self.client, threads, self.host.executor, self.host.states, self.host.find_states)
 
     def start(self) -> None:
         """Start to run batches; needs a running event loop."""
@@ -238,33 +250,55 @@ class NodeAgent:
         return states
 
     async def _back_up(self, instruction: BackUp) -> None:
-        """Copy the served shards to their backup owners; their arrays are never written again, so nothing waits."""
+        """Copy the served shards, and states of executors, to their backup owners.
+
+        Their arrays are never written again, so nothing waits.
+        """
+        number, last_complete = instruction.number, instruction.last_complete
         try:
             states = self.server.copy(dict(zip(instruction.shards, instruction.epochs, strict=True)), instruction.clock)
-            self.replicas.put(instruction.number, instruction.last_complete, states, is_backup_owner=False)
-            by_owner: dict[str, dict[int, ShardState]] = {}
+            executors = self.host.copies(instruction.states)
+            self.replicas.put(number, last_complete, states, is_backup_owner=False)
+            self.host.states.replicate(number, last_complete, [state for copy in executors.values() for state in copy])
+            shards: dict[str, dict[int, ShardState]] = {}
             for shard, owner in zip(instruction.shards, instruction.backup_owners, strict=True):
-                if owner:
-                    by_owner.setdefault(owner, {})[shard] = states[shard]
+                shards.setdefault(owner, {})[shard] = states[shard]
             await asyncio.gather(
-                *(self._send_replicas(instruction, owner, states) for owner, states in by_owner.items())
+                *(
+                    self._send_replicas(instruction, owner, shards.get(owner, {}), executors.get(owner, []))
+                    for owner in shards.keys() | executors.keys()
+                    if owner
+                )
             )
         except (StaleReadError, Unreachable) as error:
             at = error.address if isinstance(error, Unreachable) else ""
-            await self._report(NotBackedUp(self.node, self.address, instruction.number, self._line(error), 0.0, at))
+            await self._report(NotBackedUp(self.node, self.address, number, self._line(error), 0.0, at))
         else:
-            await self._report(BackedUp(self.node, self.address, instruction.number, instruction.shards, 0.0))
+            copied = tuple(ref.executor for ref, _ in instruction.states)
+            await self._report(BackedUp(self.node, self.address, number, instruction.shards, 0.0, copied))
 
-    async def _send_replicas(self, instruction: BackUp, backup_owner: str, states: dict[int, ShardState]) -> None:
+    async def _send_replicas(
+        self,
+        instruction: BackUp,
+        backup_owner: str,
+        states: dict[int, ShardState],
+        executors: list[ExecutorState],
+    ) -> None:
         if backup_owner == self.address:
             self.replicas.put(instruction.number, instruction.last_complete, states, is_backup_owner=True)
-        else:
-            n_bytes = state_bytes(states.values())
-            rounds: dict[str, Any] = {"number": instruction.number, "last_complete": instruction.last_complete}
-            await self.client.transfers.call(
-                backup_owner, "proteus_keep", _COPY_DEADLINE_S, n_bytes, **rounds, states=states
-            )
-            self._count("copy", backup_owner, n_bytes)
+            return
+        n_bytes = state_bytes(states.values()) + states_bytes(executors)
+        message: dict[str, Any] = {"number": instruction.number, "last_complete": instruction.last_complete}
+        message |= {"states": states, "executors": executors}
+        await self.client.transfers.call(backup_owner, "proteus_keep", _COPY_DEADLINE_S, n_bytes, **message)
+        self._count("copy", backup_owner, n_bytes)
+
+    def keep_replicas(
+        self, number: int, last_complete: int, states: dict[int, ShardState], executors: Sequence[ExecutorState]
+    ) -> None:
+        """Store what another node has copied here in the replication round `number`."""
+        self.replicas.put(number, last_complete, states, is_backup_owner=True)
+        self.host.states.replicate(number, last_complete, executors)
 
     def _count(self, kind: str, address: str, n_bytes: int) -> None:
         self.moved[kind] += n_bytes
@@ -279,6 +313,7 @@ class NodeAgent:
         self.server.forget(elsewhere, instruction.generation)
         self.replicas.forget([owner.shard for owner in elsewhere])
         if self.client.routes.generation != before:
+            self.host.states.forget()  # the job has rolled back, to replicas or to a checkpoint
             if self._running is not None:
                 self._running.cancel()  # it may wait for a lost server
             self._runner.drop_ahead()
@@ -326,6 +361,7 @@ class NodeAgent:
         """Drop the partitions that are not `wanted`; a batch that works on one has it until it is done."""
         for partition in self.data.keys() - set(wanted):
             del self.data[partition]
+            self.host.drop([partition])
 
     async def _guarded(self, work: Awaitable[None]) -> None:
         try:
@@ -351,7 +387,15 @@ class NodeAgent:
         config, app, _ = self._job
         arrays = await self._read("read", f"partition {partition}", self._loader, config.data_url, partition)
         self.moved["input"] += arrays_bytes([arrays])
-        return await self._blocking.do("prepare", app.prepare, arrays)
+        return await self._blocking.do("prepare", prepare, app, arrays, partition, config.n_partitions)
+
+    async def _read_state(self, checkpoint: str, executor: int) -> Arrays:
+        assert self._state_loader is not None, "this node reads no checkpoints"
+        what = f"executor {executor} of {checkpoint}"
+        return await self._read("restore", what, self._state_loader, checkpoint, executor)
+
+    def _report_taken(self, states: tuple[StateRef, ...]) -> None:
+        self._spawn(self._report(StatesTaken(self.node, self.address, states, 0.0)))
 
     async def _read(self, kind: Kind, what: str, read: Callable[..., Arrays], *arguments: Any) -> Arrays:
         for again_s in (*self._read_again_s, None):
@@ -403,10 +447,11 @@ class NodeAgent:
 
     def _adopt(self, config: JobConfig) -> Job:
         if self._job is None:
-            app = resolve(config.app, config.app_params)
-            self._job = (config, app, Sharding(app.tables(), config.n_shards))
+            made = resolve(config.app, config.app_params)
+            app = as_application(made, initial_rows(made, config.seed, config.n_shards))
+            self._job = (config, app, Sharding(shared_tables(app), config.n_shards))
+            self.host.adopt(config, app)
             self.server.mark_every = config.evaluate_every
-            self.server.sharding = self._job[2]
         return self._job
 
     def _line(self, error: BaseException) -> str:

@@ -7,28 +7,45 @@ go out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
-from psengine.apps.base import App, ReadsRows
+import numpy as np
+
+from psengine.apps.base import Application
+from psengine.apps.executors import ResidentExecutor
 from psengine.config import JobConfig
 from psengine.protocol.events import TaskStats
+from psengine.protocol.executor_state import ExecutorState
 from psengine.protocol.instructions import Dispatch, TaskKey
-from psengine.tables.row_sets import Array, RowBlock, RowSet
-from psengine.tables.sharding import Sharding
-from psengine.worker import batch_io as reading
-from psengine.worker.executor_cache import Left, unchanged
+from psengine.tables.row_sets import RowBlock, RowSet, Wanted
+from psengine.tables.sharding import Arrays, Sharding
+from psengine.worker.executor_states import ExecutorStates
 from psengine.worker.kernel_threads import KernelThreads
 from psengine.worker.parameter_client import ParameterClient
-from psengine.worker.push_messages import announced, sum_up, under
-from psengine.worker.speculative_batch import Ahead, Begun, Kernels, MicroTaskResult, Sums
+from psengine.worker.push_messages import sum_up, under
+from psengine.worker.routing import SupersededError
+from psengine.worker.speculative_batch import NOTHING_DONE, Ahead, Begun, Kernels, MicroTaskResult, Sums
+from psengine.worker.task_parameters import TaskParameters, checked_reads, union_of
 
-#: what a node knows of the job
-Job = tuple[JobConfig, App, Sharding]
+#: What a node knows of the job; the sharding is of the tables on the servers.
+Job = tuple[JobConfig, Application, Sharding]
+#: Reads rows of tables from the servers.
+Read = Callable[[Wanted], Coroutine[Any, Any, Mapping[str, RowBlock]]]
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Assigned:
+    """What a task runs on: the executor, the state it begins with (None: the first one), and its arguments."""
+
+    executor: ResidentExecutor
+    before: Arrays | None
+    args: Any
 
 
 class BatchRunner:
@@ -38,16 +55,27 @@ class BatchRunner:
     ----------
     threads : int
         Micro-tasks that run at one time.
-    partition : callable
-        Returns what the application prepared from a partition, reading it if it is not here.
+    executor : callable
+        Returns the executor of a partition, reading the partition if it is absent.
+    states : ExecutorStates
+        States of executors on this node.
+    find_states : callable
+        Returns the states that tasks begin with, from this node or another one.
     """
 
-    def __init__(self, client: ParameterClient, threads: int, partition: Callable[[int], Awaitable[Any]]) -> None:
-        self._client, self._partition = client, partition
+    def __init__(
+        self,
+        client: ParameterClient,
+        threads: int,
+        executor: Callable[[int], Awaitable[ResidentExecutor]],
+        states: ExecutorStates,
+        find_states: Callable[[Sequence[TaskKey]], Awaitable[dict[int, Arrays | None]]],
+    ) -> None:
+        self._client, self._executor, self._states, self._find_states = client, executor, states, find_states
         self._kernel_threads = KernelThreads(threads, "kernel")
         self._foresight = ThreadPoolExecutor(1, thread_name_prefix="rows")
         #: the rows that the micro-tasks of a clock will want, by partition, as soon as that is known
-        self._foreseen: tuple[int, frozenset[int], asyncio.Future[dict[int, dict[str, RowSet]]]] | None = None
+        self._foreseen: tuple[int, frozenset[int], asyncio.Future[dict[int, Wanted]]] | None = None
         #: the batch that was begun ahead of its order
         self._ahead: Ahead | None = None
 
@@ -74,18 +102,16 @@ class BatchRunner:
         """
         _, _, sharding = job
         done, sums = await self._kernels_of(job, order)
-        leaving = {part: self._kernel_threads.pool.submit(of.leave) for part, of in done.items() if of.own}
-        came = None
+        self._states.drop_before(order.committed)
+        for task in order.tasks:
+            state = done[task.partition].state
+            if state is not None:
+                self._states.put(ExecutorState(task.partition, order.clock, task.attempt, state))
         if order.goes_on:
-            came = asyncio.Event()
-            own = {part: of.own for part, of in done.items()}
-            begin = partial(self._begin_ahead, job, order, own, leaving, came)
-            self._ahead = Ahead(order, self._client.routes.version, begin)
+            self._ahead = Ahead(order, self._client.routes.version, partial(self._begin_ahead, job, order, done))
         named = under(sums, {task.partition: task.attempt for task in order.tasks})
-        await self._client.flush(sharding, order.clock, named, order.committed, came)
-        left = {part: of.result() if of.done() else await asyncio.wrap_future(of) for part, of in leaving.items()}
-        tasks = [(task, left[task.partition]) for task in order.tasks if task.partition in left]
-        self._client.keep(order.clock, order.committed, tasks, sum(of.kept_bytes for of in done.values()))
+        await self._client.flush(sharding, order.clock, named, order.committed)
+        self._client.moved["own"] += sum(finished.kept_bytes for finished in done.values())
         return tuple(_stats(task, done[task.partition]) for task in order.tasks)
 
     async def _kernels_of(self, job: Job, order: Dispatch) -> tuple[dict[int, MicroTaskResult], Sums]:
@@ -94,7 +120,8 @@ class BatchRunner:
         ahead, self._ahead = self._ahead, None
         begun = None if ahead is None else await ahead.kernels_for(order, self._client.routes.version)
         done = {} if begun is None else await begun.results()
-        sums = None if begun is None else begun.made()
+        sums = None if begun is None or len(done) < len(order.tasks) else begun.made()
+        done |= {task.partition: NOTHING_DONE for task in order.tasks if task.withdrawn}
         rest = [task for task in order.tasks if task.partition not in done]
         if rest:
             others = await self._do(job, order, rest)
@@ -102,116 +129,114 @@ class BatchRunner:
             sums = others.made() if len(rest) == len(order.tasks) else None
         done = {task.partition: done[task.partition] for task in order.tasks}
         if sums is None:
-            updates = {part: of.update for part, of in done.items()}
+            updates = {part: finished.update for part, finished in done.items()}
             sums = await self._on_threads(sum_up, updates, config.n_partitions, sharding.tables)
         return done, sums
 
     async def _do(self, job: Job, order: Dispatch, tasks: Sequence[TaskKey]) -> Kernels:
         """Read what these micro-tasks of `order` want, and begin them."""
         _, _, sharding = job
-        data = {task.partition: await self._partition(task.partition) for task in tasks}
-        wanted = await self._wanted(job, data, order.clock)
-        own = {part: reading.own_of(sharding.tables, of) for part, of in wanted.items()}
-        kept = {task.partition: self._client.kept(task, order.clock, own[task.partition]) for task in tasks}
-        needed = reading.union_of(sharding.tables, list(wanted.values()), list(kept.values()))
+        executors = {task.partition: await self._executor(task.partition) for task in tasks}
+        before = await self._find_states(tasks)
+        assigned = {
+            task.partition: _Assigned(executors[task.partition], before[task.partition], task.args) for task in tasks
+        }
+        wanted = await self._wanted(job, assigned, order.clock)
         exact = order.read != "parent"
-        read = await self._client.read_rows(sharding, needed, order.parent_clock, order.committed, exact, order.clock)
-        here = {part: partial(_as_kept, of) for part, of in kept.items()}
-        return self._start(job, order.clock, data, wanted, own, here, read)
 
-    async def _begin_ahead(
-        self,
-        job: Job,
-        order: Dispatch,
-        before: Mapping[int, Mapping[str, RowSet]],
-        leaving: Mapping[int, Future[Left]],
-        came: asyncio.Event,
-    ) -> Begun:
-        """Read what comes after `order`, as soon as it is there, and begin the partitions' next micro-tasks with it.
+        async def read(rows: Wanted) -> Mapping[str, RowBlock]:
+            return await self._client.read_rows(sharding, rows, order.parent_clock, order.committed, exact)
 
-        What those of `order` left of the rows of their own, which were `before`, is waited for by the kernels alone.
-        `came` is set when what is read has come, or will not, and at once where it does not come before all is pushed.
-        """
+        needed = union_of(sharding.tables, list(wanted.values()))
+        return self._start(job, order.clock, assigned, wanted, await read(needed), read)
+
+    async def _begin_ahead(self, job: Job, order: Dispatch, done: Mapping[int, MicroTaskResult]) -> Begun:
+        """Read what comes after `order`, as soon as it is there, and begin the partitions' next micro-tasks with it."""
         _, _, sharding = job
-        clock = order.clock + 1
-        try:
-            data = {task.partition: await self._partition(task.partition) for task in order.tasks}
-            wanted = await self._wanted(job, data, clock)
-            own = {part: reading.own_of(sharding.tables, of) for part, of in wanted.items()}
-            kept = {part: unchanged(before[part], own[part]) for part in data}
-            needed = reading.union_of(sharding.tables, list(wanted.values()), list(kept.values()))
-            if not announced(sharding, needed):
-                came.set()
-            read, attempt = await self._client.read_ahead(sharding, needed, order.clock)
-        finally:
-            came.set()
-        here = {part: partial(_as_left, leaving.get(part), names) for part, names in kept.items()}
-        return attempt, self._start(job, clock, data, wanted, own, here, read)
+        assigned = {
+            task.partition: _Assigned(await self._executor(task.partition), done[task.partition].state, None)
+            for task in order.tasks
+            if not task.withdrawn
+        }
+        wanted = await self._wanted(job, assigned, order.clock + 1)
+        needed = union_of(sharding.tables, list(wanted.values()))
+        first, attempt = await self._client.read_ahead(sharding, needed, order.clock)
+
+        async def read(rows: Wanted) -> Mapping[str, RowBlock]:
+            found, others = await self._client.read_ahead(sharding, rows, order.clock)
+            if others != attempt:
+                raise SupersededError(f"the effects of clock {order.clock} are of attempts {attempt} and {others}")
+            return found
+
+        return attempt, self._start(job, order.clock + 1, assigned, wanted, first, read)
 
     def _start(
         self,
         job: Job,
         clock: int,
-        data: Mapping[int, Any],
-        wanted: Mapping[int, Mapping[str, RowSet]],
-        own: Mapping[int, Mapping[str, RowSet]],
-        here: Mapping[int, Callable[[], Mapping[str, Array]]],
-        read: Mapping[str, RowBlock],
+        assigned: Mapping[int, _Assigned],
+        wanted: Mapping[int, Wanted],
+        first: Mapping[str, RowBlock],
+        read: Read,
     ) -> Kernels:
-        """Begin micro-tasks; all but `read` is by partition; `here` holds the rows of its own that need not be read."""
-        config, app, sharding = job
+        """Begin micro-tasks; `first` are the rows that were read for all of them, `read` reads others."""
+        config, _, sharding = job
+        tables = {table.name: table for table in sharding.tables}
+
+        def fetch(table: str, rows: RowSet | None) -> RowBlock:
+            return self._kernel_threads.wait_for(read({table: rows}))[table]
 
         def kernel(part: int) -> MicroTaskResult:
-            kept = here[part]()
-            params = reading.given(wanted[part], kept, read, sharding.tables)
+            task = assigned[part]
+            params = TaskParameters(clock, tables, wanted[part], first, fetch)
+            rng = np.random.default_rng([config.seed, clock, part])
             began_s = perf_counter()
-            work = app.run(data[part], params, clock)
+            result, loss_sum, examples, state = task.executor.run(task.before, task.args, params, rng)
             took_s = perf_counter() - began_s
-            update = reading.as_delta(wanted[part], params, work.updates)
-            before, change = ({name: of[name] for name in own[part] if name in of} for of in (params, work.updates))
-            leave = partial(reading.left_behind, own[part], before, change)
-            return MicroTaskResult(update, own[part], leave, sum(of.nbytes for of in kept.values()), work, took_s)
+            kept_bytes = sum(array.nbytes for array in (task.before or {}).values())
+            return MicroTaskResult(params.updates(), state, kept_bytes, result, loss_sum, examples, took_s)
 
         def sums(done: Mapping[int, MicroTaskResult]) -> Sums:
-            return sum_up({part: of.update for part, of in done.items()}, config.n_partitions, sharding.tables)
+            updates = {part: finished.update for part, finished in done.items()}
+            return sum_up(updates, config.n_partitions, sharding.tables)
 
-        kernels = self._kernel_threads.start({part: partial(kernel, part) for part in data}, sums)
-        self._foresee(job, data, clock + 1)
+        kernels = self._kernel_threads.start({part: partial(kernel, part) for part in assigned}, sums)
+        self._foresee(job, assigned, clock + 1)
         return kernels
 
-    async def _wanted(self, job: Job, data: Mapping[int, Any], clock: int) -> dict[int, dict[str, RowSet]]:
+    async def _wanted(self, job: Job, assigned: Mapping[int, _Assigned], clock: int) -> dict[int, Wanted]:
         """Return the rows that the micro-tasks want, by partition."""
-        if not isinstance(job[1], ReadsRows):
-            return {part: {} for part in data}
-        if self._foreseen is not None and self._foreseen[:2] == (clock, frozenset(data)):
-            return await asyncio.shield(self._foreseen[2])  # who gives up waits for it no more, and others may
-        return await self._on_threads(_wants, job, data, clock)
+        foreseen = self._foreseen
+        if (
+            foreseen is not None
+            and foreseen[:2] == (clock, frozenset(assigned))
+            and all(task.args is None for task in assigned.values())
+        ):
+            return await asyncio.shield(foreseen[2])  # who gives up waits for it no more, and others may
+        return await self._on_threads(_wants, job, assigned, clock)
 
-    def _foresee(self, job: Job, data: Mapping[int, Any], clock: int) -> None:
-        """Begin to ask for rows of a clock to come: when the kernels before it are done, others wait for the answer."""
-        config, app, _ = job
-        if (config.clocks is None or clock <= config.clocks) and isinstance(app, ReadsRows):
-            future = asyncio.get_running_loop().run_in_executor(self._foresight, _wants, job, data, clock)
+    def _foresee(self, job: Job, assigned: Mapping[int, _Assigned], clock: int) -> None:
+        """Begin to ask for rows of a clock to come: when the kernels before it are done, others wait for the answer.
+
+        Tasks with arguments are followed by tasks with others, which are not known yet.
+        """
+        config, _, _ = job
+        without_args = all(task.args is None for task in assigned.values())
+        if without_args and (config.clocks is None or clock <= config.clocks):
+            future = asyncio.get_running_loop().run_in_executor(self._foresight, _wants, job, assigned, clock)
             future.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be that nobody asks
-            self._foreseen = clock, frozenset(data), future
+            self._foreseen = clock, frozenset(assigned), future
 
     async def _on_threads(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._kernel_threads.pool, work, *arguments)
 
 
-def _wants(job: Job, data: Mapping[int, Any], clock: int) -> dict[int, dict[str, RowSet]]:
-    _, app, sharding = job
-    return {part: reading.wants(app, sharding.tables, of, clock) for part, of in data.items()}
-
-
-def _as_kept(kept: Mapping[str, Array]) -> Mapping[str, Array]:
-    return kept
-
-
-def _as_left(leaving: Future[Left] | None, names: Collection[str]) -> dict[str, Array]:
-    """Return the rows of the tables of these names as they were left, when that is known."""
-    return {name: leaving.result()[name][1] for name in names} if leaving is not None else {}
+def _wants(job: Job, assigned: Mapping[int, _Assigned], clock: int) -> dict[int, Wanted]:
+    _, _, sharding = job
+    tables = {table.name: table for table in sharding.tables}
+    return {part: checked_reads(task.executor.reads(task.args, clock), tables) for part, task in assigned.items()}
 
 
 def _stats(task: TaskKey, done: MicroTaskResult) -> TaskStats:
-    return TaskStats(task.partition, task.attempt, done.work.loss_sum, done.work.examples, done.kernel_s)
+    has_state = done.state is not None
+    return TaskStats(task.partition, task.attempt, done.loss_sum, done.examples, done.kernel_s, done.result, has_state)

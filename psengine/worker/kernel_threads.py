@@ -1,5 +1,8 @@
 """The thread pool of a node, which runs batches of jobs (kernels) one after the other.
 
+A job that waits for a read (`KernelThreads.wait_for`) gives its core to another job meanwhile: there are permits, one
+for each core, and a thread runs a job only while it has one.
+
 A thread takes one job after the other and wakes the event loop only when none is left: a loop that is woken for every
 job takes the interpreter from the kernel that runs next. For the same reason the last thread also calls `then`, which
 processes all results.
@@ -8,15 +11,21 @@ processes all results.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 R = TypeVar("R")
+
+#: `batch`: the batch that a thread works on.
+_at_work = threading.local()
+#: Threads for each core: so many jobs at most wait for reads while others run.
+_THREADS_A_CORE = 8
 
 
 class KernelBatch(Generic[K, V, R]):
@@ -38,8 +47,9 @@ class KernelBatch(Generic[K, V, R]):
         self._wanted: Collection[K] = frozenset(jobs)
         self._results: dict[K, V] = {}
         self._errors: dict[K, BaseException] = {}
-        self._kernel_threads: list[asyncio.Future[None]] = []
-        self._open = 0
+        #: Done when no thread works on it any more.
+        self._ended: asyncio.Future[None] | None = None
+        self._open = self._extra = 0
         self._lock = threading.Lock()
         #: Set when none of its jobs runs any more.
         self.quiet = threading.Event()
@@ -53,8 +63,9 @@ class KernelBatch(Generic[K, V, R]):
 
         A job that was not started because an unwanted job raised is left out.
         """
+        assert self._ended is not None, "it was not started"
         try:
-            await asyncio.wait(self._kernel_threads)  # unlike `gather`, it cancels no thread that has yet to start
+            await asyncio.shield(self._ended)
         except asyncio.CancelledError:
             self.want(())
             raise
@@ -69,11 +80,22 @@ class KernelBatch(Generic[K, V, R]):
         """Return the result of `then` for all jobs; None if one of them is not wanted, or was not done."""
         return self._made if len(self._wanted) == len(self._names) else None
 
-    def start(self, pool: ThreadPoolExecutor, threads: int) -> None:
+    def start(self, pool: ThreadPoolExecutor, threads: int, permits: Permits) -> None:
         """Start on `threads` threads of `pool`; needs a running event loop."""
-        loop = asyncio.get_running_loop()
-        self._open = threads
-        self._kernel_threads = [loop.run_in_executor(pool, self._run_jobs) for _ in range(threads)]
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        self._pool, self._permits = pool, permits
+        self._open, self._most_extra = threads, (_THREADS_A_CORE - 2) * threads
+        for _ in range(threads):
+            pool.submit(self._run_jobs)
+
+    def blocked(self) -> None:
+        """Have another thread work on it, since a job of it is about to wait."""
+        with self._lock:
+            if not self._waiting or self._extra >= self._most_extra:
+                return
+            self._open, self._extra = self._open + 1, self._extra + 1
+        self._pool.submit(self._run_jobs)
 
     def _run_jobs(self) -> None:
         try:
@@ -85,8 +107,10 @@ class KernelBatch(Generic[K, V, R]):
                 except IndexError:
                     return  # another thread took the last one
                 if name in self._wanted:
+                    _at_work.batch = self
                     try:
-                        self._results[name] = self._jobs[name]()
+                        with self._permits.held():
+                            self._results[name] = self._jobs[name]()
                     except BaseException as error:  # noqa: BLE001 - raised again by `results`
                         self._errors[name] = error
                         self._waiting.clear()
@@ -106,6 +130,34 @@ class KernelBatch(Generic[K, V, R]):
         finally:
             self._jobs = {}
             self.quiet.set()
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+                self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+
+class Permits:
+    """Permits to run a job, one for each core."""
+
+    def __init__(self, cores: int) -> None:
+        self._free = threading.Semaphore(cores)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Have a permit during the block."""
+        with self._free:
+            yield
+
+    @contextlib.contextmanager
+    def given_away(self) -> Iterator[None]:
+        """Do without the permit during the block."""
+        self._free.release()
+        try:
+            yield
+        finally:
+            self._free.acquire()
 
 
 class KernelThreads:
@@ -116,17 +168,46 @@ class KernelThreads:
 
     def __init__(self, threads: int, name: str) -> None:
         self.threads = threads
-        self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self.pool = ThreadPoolExecutor(_THREADS_A_CORE * threads, thread_name_prefix=name)
+        self._permits = Permits(threads)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waits: set[Future[Any]] = set()
+        self._closed = False
         #: Set when no job of the last batch runs any more.
         self._quiet: threading.Event | None = None
 
     def start(self, jobs: Mapping[K, Callable[[], V]], then: Callable[[Mapping[K, V]], R]) -> KernelBatch[K, V, R]:
         """Start a batch of jobs; `then` is called with the results of all of them, on a thread, when all are done."""
+        self._loop = asyncio.get_running_loop()
         batch = KernelBatch(jobs, self._quiet, then)
-        batch.start(self.pool, max(1, min(self.threads, len(jobs))))
+        batch.start(self.pool, max(1, min(self.threads, len(jobs))), self._permits)
         self._quiet = batch.quiet
         return batch
 
+    def wait_for(self, work: Coroutine[Any, Any, R]) -> R:
+        """Return the result of `work`, which runs on the event loop; called by a job, whose core others use meanwhile.
+
+        Raises
+        ------
+        concurrent.futures.CancelledError
+            If the pool is closed meanwhile.
+        """
+        assert self._loop is not None, "no batch was started"
+        if self._closed:
+            work.close()
+            raise CancelledError
+        wait = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._waits.add(wait)
+        try:
+            _at_work.batch.blocked()
+            with self._permits.given_away():
+                return wait.result()
+        finally:
+            self._waits.discard(wait)
+
     def close(self) -> None:
-        """Start no further job; running ones are completed."""
+        """Start no further job; running ones are completed, and do not wait for reads any more."""
+        self._closed = True
+        for wait in list(self._waits):
+            wait.cancel()
         self.pool.shutdown(wait=False, cancel_futures=True)

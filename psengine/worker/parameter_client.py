@@ -2,7 +2,7 @@
 
 A cached value fetched under parent clock c serves any micro-task with a parent clock <= c; under BSP only that exact
 clock, because there a read is of exactly one state. Updates are flushed before completions are reported. If a batch
-wants only some rows of a table, their union is read; partition-local rows are cached (`executor_cache`).
+wants only some rows of a table, their union is read.
 
 Source: Litz (2017), 3.1 and 5.
 Differs: updates are summed by blocks of partitions (see `tree_sum`), where Litz sums all: only then is the sum on the
@@ -11,52 +11,30 @@ server the same bit for bit wherever partitions were worked on, and can the effe
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from psengine.config import TableSpec
-from psengine.protocol.instructions import ShardOwner, TaskKey
-from psengine.rpc.cancellation import all_or_none, cancel_all
+from psengine.protocol.instructions import ShardOwner
+from psengine.rpc.cancellation import all_or_none
 from psengine.rpc.integer_narrowing import wire_bytes
 from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.server.shard_server import ShardServer
 from psengine.tables.contiguous import joined, unpacked
-from psengine.tables.row_owners import SharedRowError
 from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count, cut, read_only
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.byte_counts import link
-from psengine.worker.executor_cache import Left, OwnRows
-from psengine.worker.push_messages import (
-    BlockSum,
-    Updates,
-    announced,
-    arrays,
-    cut_update,
-    own_tables,
-    size,
-    split_by_table,
-    split_long_runs,
-)
+from psengine.worker.push_messages import BlockSum, Updates, arrays, cut_update, size
 from psengine.worker.routing import Routes, SupersededError
 
 #: Seconds that a server has to answer, in addition to the transfer time of the parameters.
 _DEADLINE_S = 10.0
 _TRIES = 3
 _READS = ("proteus_pull", "proteus_pull_ahead")
-#: Minimum bytes of unannounced updates that justify a separate message, at least on a slow link.
-_REST_BYTES = 4096
-#: Maximum seconds that this message waits for the node's read-ahead, which would share the link with it.
-_REST_WAITS_S = 0.01
-#: Maximum bytes that may be sent twice: with the declaration of long runs, and with the announcement.
-_SHORT_BYTES = 1 << 16
-#: Maximum seconds that an announcement waits for its declaration: sent together, the longer message would be first.
-_DECLARATION_WAITS_S = 0.01
 #: Maximum number of times that a read-ahead is repeated while a server does not have the clock yet.
 _AHEAD_TRIES = 30
 
@@ -86,27 +64,15 @@ class ParameterClient:
         self._batch = 0
         #: Parent clock, and the rows read under it.
         self._cache: tuple[int, dict[str, RowBlock]] | None = None
-        self._own_rows = OwnRows()
-        #: Generation of `_own_rows` when the batch under way was begun.
-        self._begun = 0
         self._sequence: dict[str, int] = {}
-        #: Bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` were cached
-        #: and did not have to be read.
+        #: Bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` is the
+        #: state of executors, which was not read since it was on this node.
         self.moved: dict[str, int] = {"read": 0, "push": 0, "own": 0}
 
     def use_map(self, version: int, owners: Sequence[ShardOwner], generation: int = 0) -> None:
         """Route by this map from now on, if it is newer; owners with a later epoch, known from redirects, stay."""
         if self.routes.use(version, owners, generation):
             self._cache = None
-            self.forget_own()
-
-    def forget_own(self) -> None:
-        """Drop the cached partition-local rows: the next micro-tasks read them from the servers."""
-        self._own_rows.forget()
-
-    def kept(self, task: TaskKey, clock: int, own: Mapping[str, RowSet]) -> dict[str, Array]:
-        """Return by table the cached partition-local rows of a micro-task; do not modify them."""
-        return self._own_rows.find(task, clock, own)
 
     def begin(self, generation: int, batch: int) -> None:
         """Begin a batch that was dispatched in `generation`; nothing of it is sent once another generation has begun.
@@ -116,7 +82,7 @@ class ParameterClient:
         SupersededError
             If another generation has begun already.
         """
-        self._batch, self._begun = batch, self._own_rows.generation
+        self._batch = batch
         self.routes.begin(generation)
 
     async def read(self, sharding: Sharding, parent_clock: int, committed: int, exact: bool) -> Arrays:
@@ -137,15 +103,11 @@ class ParameterClient:
         parent_clock: int,
         committed: int,
         exact: bool,
-        clock: int | None = None,
     ) -> dict[str, RowBlock]:
         """Return tables, or rows of them, with every effect up to `parent_clock`; do not modify them.
 
         Rows that were read under this clock already are not read again. The first read under a clock is sent to every
         server, even for no rows, so that each learns which clocks it may fold.
-
-        Partition-local rows are those before `clock`, the clock of the reading micro-task: updates of an earlier
-        attempt at it must not be visible.
 
         Raises
         ------
@@ -159,14 +121,10 @@ class ParameterClient:
                 parent_clock, found, first = tag, before, False
         missing = {name: rows for name, rows in wanted.items() if name not in found or not found[name].has(rows)}
         if first or missing:
-            until = {} if exact or clock is None else {table.name: clock - 1 for table in sharding.tables if table.own}
-            shards = await self._pull(range(sharding.n_shards), sharding, missing, committed, exact, until)
+            shards = await self._pull(range(sharding.n_shards), sharding, missing, committed, exact)
             self.routes.check()
-            fresh = _blocks(sharding, missing, shards)
-            # Partition-local rows are read once, and cached elsewhere.
-            own = {table.name for table in sharding.tables if table.own and missing.get(table.name) is not None}
-            self._cache = parent_clock, found | {name: block for name, block in fresh.items() if name not in own}
-            found = found | fresh
+            found = found | _blocks(sharding, missing, shards)
+            self._cache = parent_clock, found
         return {name: found[name] for name in wanted}
 
     async def read_ahead(self, sharding: Sharding, wanted: Wanted, clock: int) -> tuple[dict[str, RowBlock], int]:
@@ -186,7 +144,7 @@ class ParameterClient:
         all_rows = _is_all(sharding, wanted)
 
         async def read_from(address: str, epochs: dict[int, int]) -> tuple[dict[int, Arrays], int]:
-            request: dict[str, Any] = {"announced": announced(sharding, wanted)}
+            request: dict[str, Any] = {}
             if not all_rows:
                 request["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
             for _ in range(_AHEAD_TRIES):
@@ -209,43 +167,17 @@ class ParameterClient:
         shards = {shard: rows for by_shard, _ in found for shard, rows in by_shard.items()}
         return _blocks(sharding, wanted, shards), attempts.pop()
 
-    async def flush(
-        self,
-        sharding: Sharding,
-        clock: int,
-        sums: Sequence[BlockSum],
-        committed: int = 0,
-        came: asyncio.Event | None = None,
-    ) -> None:
+    async def flush(self, sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int = 0) -> None:
         """Send the sums of a batch, together for each server, and return when every server has taken its part.
 
-        The servers may fold the clocks up to `committed` from then on. If others read ahead, the rows that they read
-        are announced first, and large partition-local updates follow. Long runs of rows are declared before they are
-        announced, so that this node receives the rows that it reads while it sends them.
-
-        Parameters
-        ----------
-        came : asyncio.Event, optional
-            Given if others read ahead, and set when this node's read-ahead is complete; the partition-local updates
-            wait for it, at most `_REST_WAITS_S`.
+        The servers may fold the clocks up to `committed` from then on.
 
         Raises
         ------
         SupersededError, Unreachable
             The batch is to be given up; servers that took their message keep it, under its attempts.
         """
-        await self._push(range(sharding.n_shards), sharding, clock, sums, committed, came)
-
-    def keep(self, clock: int, committed: int, left: Iterable[tuple[TaskKey, Left]], kept_bytes: int) -> None:
-        """Cache the partition-local rows of micro-tasks of `clock`, after `flush`; drop rows older than `committed`.
-
-        `kept_bytes` is the number of bytes that they did not read because of the cache.
-        """
-        self.moved["own"] += kept_bytes
-        if self._begun == self._own_rows.generation:
-            for task, rows in left:
-                self._own_rows.keep(task, clock, rows)
-        self._own_rows.drop_before(committed)
+        await self._push(range(sharding.n_shards), sharding, clock, sums, committed)
 
     async def _pull(
         self,
@@ -254,13 +186,12 @@ class ParameterClient:
         wanted: Wanted,
         committed: int,
         exact: bool,
-        until: Mapping[str, int],
     ) -> dict[int, Arrays]:
         """Return the wanted rows of `shards` from their servers."""
         all_rows = _is_all(sharding, wanted)
 
         async def read_from(address: str, epochs: dict[int, int]) -> dict[int, Arrays]:
-            request: dict[str, Any] = {"until": until} if until else {}
+            request: dict[str, Any] = {}
             if not all_rows:
                 request["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
             most = sum(sharding.nbytes(shard) for shard in epochs)
@@ -270,9 +201,9 @@ class ParameterClient:
                 )
             except Unreachable as error:
                 again = await self.routes.await_new_owners(epochs, address, error)
-                return await self._pull(again, sharding, wanted, committed, exact, until)
+                return await self._pull(again, sharding, wanted, committed, exact)
             if answer["status"] == "moved":
-                return await self._pull(self.routes.redirect(epochs, answer), sharding, wanted, committed, exact, until)
+                return await self._pull(self.routes.redirect(epochs, answer), sharding, wanted, committed, exact)
             self._count_read(address, answer["shards"], request)
             return unpacked(answer["shards"])
 
@@ -292,35 +223,23 @@ class ParameterClient:
         self.moved[link(address)] = self.moved.get(link(address), 0) + n_bytes
 
     async def _push(
-        self,
-        shards: Iterable[int],
-        sharding: Sharding,
-        clock: int,
-        sums: Sequence[BlockSum],
-        committed: int,
-        came: asyncio.Event | None = None,
+        self, shards: Iterable[int], sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int
     ) -> None:
         """Send the updates of `shards` to their servers."""
-        own = own_tables(sharding) if came is not None else frozenset()
 
         async def send_to(address: str, epochs: dict[int, int]) -> None:
             self._sequence[address] = sequence = self._sequence.get(address, 0) + 1
-            updates = {shard: [cut_update(sharding, total, shard) for *_, total in sums] for shard in epochs}
-            blocks = [(low, attempts) for low, attempts, _ in sums]
-            common: dict[str, Any] = {"clock": clock, "epochs": epochs, "blocks": blocks, "committed": committed}
-            numbered: dict[str, Any] = {**common, "sender": self._sender, "sequence": sequence}
-            answer = None
-            first, rest = split_by_table(updates, own)
+            message: dict[str, Any] = {
+                "sender": self._sender,
+                "sequence": sequence,
+                "clock": clock,
+                "epochs": epochs,
+                "blocks": [(low, attempts) for low, attempts, _ in sums],
+                "updates": {shard: [cut_update(sharding, total, shard) for *_, total in sums] for shard in epochs},
+                "committed": committed,
+            }
             try:
-                if came is not None and size(rest) >= _REST_BYTES:
-                    async with self._long_runs_declared(address, first, **common):
-                        answer = await self._send(address, "proteus_announce", updates=first, **common)
-                    if answer["status"] == "ok":
-                        with contextlib.suppress(TimeoutError):
-                            await asyncio.wait_for(came.wait(), _REST_WAITS_S)
-                        answer = await self._send(address, "proteus_push", updates=rest, announced=True, **numbered)
-                if answer is None or answer["status"] == "unannounced":
-                    answer = await self._send(address, "proteus_push", updates=updates, **numbered)
+                answer = await self._send(address, "proteus_push", **message)
             except Unreachable as error:
                 again = await self.routes.await_new_owners(epochs, address, error)
                 await self._push(again, sharding, clock, sums, committed)
@@ -329,29 +248,6 @@ class ParameterClient:
                 await self._push(self.routes.redirect(epochs, answer), sharding, clock, sums, committed)
 
         await all_or_none(send_to(*server) for server in self.routes.by_server(shards).items())
-
-    @contextlib.asynccontextmanager
-    async def _long_runs_declared(self, address: str, updates: Updates, **message: Any) -> AsyncIterator[None]:
-        """Declare to a server the long runs of rows that the block will announce, waiting briefly for its answer.
-
-        Short updates are sent along; if these are large, nothing is declared.
-        """
-        short, to_come = split_long_runs(updates)
-        has_runs = any(runs for per_block in to_come.values() for runs in per_block)
-        if address == self._address or not has_runs or size(short) > _SHORT_BYTES:
-            yield
-            return
-
-        async def declare() -> None:
-            with contextlib.suppress(Unreachable, SupersededError):  # the next message raises it again
-                await self._send(address, "proteus_announce", updates=short, to_come=to_come, tries=1, **message)
-
-        declaration = asyncio.create_task(declare())
-        try:
-            await asyncio.wait([declaration], timeout=_DECLARATION_WAITS_S)
-            yield
-        finally:
-            await cancel_all([declaration])
 
     async def _send(self, address: str, op: str, updates: Updates, **message: Any) -> Any:
         """Send updates to a server, count them, and return its answer."""
@@ -378,14 +274,9 @@ class ParameterClient:
             local: dict[str, Callable[..., Any]] = {
                 "proteus_pull": self._own.pull,
                 "proteus_push": self._own.push,
-                "proteus_announce": self._own.announce,
             }
             answer = local[op](**message)
-            if op == "proteus_announce":
-                await asyncio.sleep(0)  # let the read-aheads that waited for it answer first
-        if answer["status"] == "shared-rows":
-            raise SharedRowError(answer["error"])
-        if answer["status"] not in ("ok", "moved", "not-yet", "unannounced"):
+        if answer["status"] not in ("ok", "moved", "not-yet"):
             raise SupersededError(answer["error"])
         return answer
 

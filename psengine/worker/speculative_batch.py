@@ -13,14 +13,13 @@ was begun is dropped, and the batch is done as ordered. Micro-tasks that others 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
-from psengine.apps.base import Work
-from psengine.protocol.instructions import Dispatch
-from psengine.tables.row_sets import RowSet
+from psengine.protocol.instructions import Dispatch, TaskKey
+from psengine.tables.sharding import Arrays
 from psengine.tables.tree_sum import Delta, Subtree
-from psengine.worker.executor_cache import Left
 from psengine.worker.kernel_threads import KernelBatch
 
 
@@ -30,21 +29,24 @@ class MicroTaskResult:
 
     Attributes
     ----------
-    update : what it adds.
-    own : the rows of its own, by table.
-    leave : returns them as it leaves them; that is worked out when the update is on its way.
-    kept_bytes : what it had not to read of them, because the node had kept it.
-    work : what the application returned.
+    update : what it adds to the tables on the servers.
+    state : the state of its executor after it; None if it has none.
+    kept_bytes : size of the state that it began with.
+    result : what its executor returned for the driver.
     kernel_s : how long its kernel took.
     """
 
     update: Delta
-    own: Mapping[str, RowSet]
-    leave: Callable[[], Left]
+    state: Arrays | None
     kept_bytes: int
-    work: Work
+    result: Any
+    loss_sum: float
+    examples: int
     kernel_s: float
 
+
+#: Of a task that the driver does without.
+NOTHING_DONE = MicroTaskResult({}, None, 0, None, 0.0, 0, 0.0)
 
 #: Of blocks of partitions.
 Sums = list[tuple[Subtree, Delta]]
@@ -69,12 +71,12 @@ class Ahead:
 
     def __init__(self, order: Dispatch, map_version: int, begin: Callable[[], Awaitable[Begun]]) -> None:
         self._clock, self._generation, self._map_version = order.clock + 1, order.generation, map_version
-        self._partitions = frozenset(task.partition for task in order.tasks)
+        self._attempts = {task.partition: task.attempt for task in order.tasks}
         self._task = asyncio.get_running_loop().create_task(_begun(begin))
 
     async def kernels_for(self, order: Dispatch, map_version: int) -> Kernels | None:
         """Return the micro-tasks wanted for `order`, when they are begun; None where what was begun does not fit."""
-        asked = [task.partition for task in order.tasks if task.partition in self._partitions]
+        asked = [task.partition for task in order.tasks if self._begins_with(task)]
         mine = (self._clock, self._generation, self._map_version)
         if not asked or not order.completed_by or mine != (order.clock, order.generation, map_version):
             self.drop()
@@ -85,6 +87,13 @@ class Ahead:
             return None
         begun[1].want(asked)
         return begun[1]
+
+    def _begins_with(self, task: TaskKey) -> bool:
+        """Return whether a micro-task was begun with the state that it is to begin with."""
+        attempt = None if task.withdrawn or task.args is not None else self._attempts.get(task.partition)
+        if attempt is None or task.state is None:
+            return attempt is not None
+        return (task.state.group, task.state.attempt) == (self._clock - 1, attempt)
 
     def drop(self) -> None:
         """Do without it: nothing more of it is begun."""

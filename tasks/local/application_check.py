@@ -23,7 +23,7 @@ from infra.urls import file_url
 from infra.validation import first_fault
 from psengine.application_check import CLOCKS
 from tasks.job_spec import Training
-from tasks.training.application_checks import Application, check_application, check_sizes_here, default_params
+from tasks.training.application_checks import NamedApplication, check_application, check_sizes_here, default_params
 from tasks.training.inputs import absolute_data, default_data
 from tasks.training.job_config import job_config
 
@@ -104,7 +104,7 @@ def report_of(child: Child, report: Path) -> Mapping[str, Any]:
     return found
 
 
-def checked_training(chosen: Application, data: str | None, partitions: int, seed: int) -> Training:
+def checked_training(chosen: NamedApplication, data: str | None, partitions: int, seed: int) -> Training:
     """Return the training to check of an application; `InputError` names an invalid option."""
     data = data or default_data(chosen.app)
     try:

@@ -15,7 +15,7 @@ import numpy as np
 from infra.applications.code_files import check_code_name, read_code, split_app
 from infra.datasets.kinds import check_name
 from infra.errors import InputError
-from psengine.apps.base import SIZES, App, ChecksSizes
+from psengine.apps.base import SIZES, ChecksSizes, Model
 from psengine.apps.registry import BUILT_IN, resolve
 from psengine.config import JobError
 from tasks.job_spec import Training
@@ -136,7 +136,7 @@ def _is_json(value: Any) -> bool:
     return math.isfinite(value) if isinstance(value, float) else value is None or isinstance(value, str | int)
 
 
-def _made_for(name: str, training: Training, sizes: Mapping[str, float]) -> App:
+def _made_for(name: str, training: Training, sizes: Mapping[str, float]) -> Model:
     """Return the built-in application as it is for data of these sizes."""
     try:
         made = resolve(training.app, {**sizes, **training.app_params})
@@ -148,7 +148,7 @@ def _made_for(name: str, training: Training, sizes: Mapping[str, float]) -> App:
 
 
 @dataclass(frozen=True)
-class Application:
+class NamedApplication:
     """An application as a job names it; `code` is empty if it is installed on every machine."""
 
     app: str
@@ -156,7 +156,7 @@ class Application:
     params: Mapping[str, Any]
 
 
-def application(option: str, app: str, code: str | None, params: Sequence[str]) -> Application:
+def application(option: str, app: str, code: str | None, params: Sequence[str]) -> NamedApplication:
     """Return the application that the options describe.
 
     Parameters
@@ -176,7 +176,7 @@ def application(option: str, app: str, code: str | None, params: Sequence[str]) 
         if name in values:
             raise InputError(f"--param {text}: {name} was given before; give it once")
         values[name] = _value(value)
-    return Application(app, _code(option, app, code), values)
+    return NamedApplication(app, _code(option, app, code), values)
 
 
 def default_params(app: str, data: str, seed: int) -> dict[str, Any]:

@@ -81,13 +81,25 @@ class Store:
         self.result: dict[str, Any] | None = None
         self.newest: Checkpoint | None = None
         self.shards: dict[str, Mapping[int, Any]] = {}
+        #: {checkpoint: states by executor}, of the newest one
+        self.states: dict[str, Mapping[int, Any]] = {}
 
     def save(self, config: JobConfig, arrays: Mapping[str, Any], result: dict[str, Any]) -> None:
         assert self.model is None, "saved once"
         self.model, self.result = dict(arrays), result
 
-    def keep(self, config: JobConfig, clock: int, shards: Mapping[int, Any], summary: Mapping[str, Any]) -> Checkpoint:
-        self.newest = Checkpoint(clock, f"clock-{clock}", dict(summary))
+    def keep(
+        self,
+        config: JobConfig,
+        clock: int,
+        shards: Mapping[int, Any],
+        summary: Mapping[str, Any],
+        states: Mapping[int, Any],
+        carried: Mapping[int, str],
+    ) -> Checkpoint:
+        every = {**{e: self.states[checkpoint][e] for e, checkpoint in carried.items()}, **states}
+        self.newest = Checkpoint(clock, f"clock-{clock}", dict(summary), tuple(sorted(every)))
+        self.states = {self.newest.name: every}
         self.shards[self.newest.name] = {shard: dict(arrays) for shard, arrays in shards.items()}
         return self.newest
 
@@ -122,6 +134,7 @@ class Node:
             lambda url, partition: self.cluster.load(partition),
             lambda checkpoint, shard: self.cluster.store.shards[checkpoint][shard],
             lambda worker: wires.wire(worker.address),
+            state_loader=lambda checkpoint, executor: self.cluster.store.states[checkpoint][executor],
         )
         self.plugin.setup(worker)
         runner = self.agent._runner

@@ -93,7 +93,9 @@ class Store:
             raise OSError("away")
         self.saved.append(dict(result))
 
-    def keep(self, config: JobConfig, clock: int, shards: Mapping[int, Any], summary: Mapping[str, Any]) -> Checkpoint:
+    def keep(
+        self, config: JobConfig, clock: int, shards: Mapping[int, Any], summary: Mapping[str, Any], *states: Any
+    ) -> Checkpoint:
         if self.failures:
             self.failures -= 1
             raise OSError("away")

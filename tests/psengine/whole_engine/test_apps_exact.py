@@ -26,8 +26,6 @@ from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.virtual_time import run_virtual
 
-pytestmark = pytest.mark.usefixtures("announced")
-
 PARTITIONS, SHARDS, CLOCKS = 8, 3, 40
 LIMIT_S = 600.0
 

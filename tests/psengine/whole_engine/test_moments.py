@@ -23,8 +23,6 @@ BEGUN_BY = {"proteus_hand_over": "notice", "proteus_keep": "", "proteus_kept": "
 MOMENTS = ("asked", "done", "answered")
 VICTIMS = ("who asks", "who answers", "the controller")
 
-pytestmark = pytest.mark.usefixtures("announced")
-
 
 class Story:
     """Two reliable and four transient nodes, of which two serve; at the given moment one of those concerned dies."""

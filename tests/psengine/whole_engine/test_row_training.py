@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from psengine.apps.base import Work
+from psengine.apps.executors import initial_rows, shared_tables, wants, whole_own_tables
 from psengine.config import JobConfig, TableSpec
 from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Placement
@@ -22,9 +23,9 @@ from psengine.protocol.events import BatchDone, BatchFailed, ShardsOpened, Shard
 from psengine.protocol.instructions import Dispatch, OpenShards, ShardOwner, TakeShards, UpdateShardMap
 from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.single_process import initial, train_alone
+from psengine.tables.row_owners import SharedRowError
 from psengine.tables.row_sets import RowSet
 from psengine.tables.sharding import Arrays, Sharding
-from psengine.worker import batch_io as reading
 from psengine.worker.agent import NodeAgent
 from tests.psengine.worker.test_agent import CONTROLLER, Wires, no_shards
 from tests.support.task_tables import commit, ssp_table
@@ -101,28 +102,16 @@ class Watched(Wires):
         super().__init__()
         self.pulled: list[dict[str, RowSet | None]] = []
         self.pushed: dict[str, int] = {}
-        #: addresses that were told which rows will come
-        self.foretold: list[str] = []
 
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
         if op in ("proteus_pull", "proteus_pull_ahead"):
             self.pulled += message["rows"].values()
-        if "to_come" in message:
-            self.foretold.append(address)
-        if op in ("proteus_push", "proteus_announce"):
+        if op == "proteus_push":
             for per_block in message["updates"].values():
                 for update in per_block:
                     for name, of in update.items():
                         self.pushed[name] = self.pushed.get(name, 0) + of.nbytes
         return await super().call(address, op, deadline_s, **message)
-
-
-@pytest.fixture(autouse=True, params=["announced", "foretold", "whole"])
-def parted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How updates are sent: announced first, with long runs declared before that; or all at once."""
-    monkeypatch.setattr("psengine.worker.parameter_client._REST_BYTES", 1 << 30 if request.param == "whole" else 1)
-    monkeypatch.setattr("psengine.worker.push_messages._LONG_BYTES", 1 if request.param == "foretold" else 1 << 30)
-    return str(request.param)
 
 
 def address(node: str) -> str:
@@ -195,7 +184,8 @@ class Cluster:
                 self.book.forget(partition, found.clock, attempt)
         else:
             for stats in found.results:
-                self.book.complete(stats.partition, found.clock, stats.attempt)
+                if self.book.complete(stats.partition, found.clock, stats.attempt) and stats.has_state:
+                    self.book.states.completed(stats.partition, found.clock, stats.attempt, found.address)
             commit(self.book, self.host)
 
     async def train(self, clock: int) -> None:
@@ -204,13 +194,19 @@ class Cluster:
             await self.done()
 
     def model(self) -> Arrays:
-        sharding = Sharding(Wanderers().tables(), SHARDS)
+        app = Wanderers(**self.config.app_params)
         found = {}
         for owner in self.owners:
             answer = self.agents[owner.node].server.gather({owner.shard: owner.epoch}, CLOCKS)
             assert answer["folded"] == {owner.shard: CLOCKS * PARTITIONS}
             found[owner.shard] = answer["shards"][owner.shard]
-        return sharding.join([found[shard] for shard in range(SHARDS)])
+        states = {}
+        for ref in self.book.states.at(CLOCKS):
+            agent = next(agent for agent in self.agents.values() if agent.address == ref.address)
+            (state,) = agent.host.sent([(ref.executor, ref.group, ref.attempt)])
+            states[ref.executor] = state.arrays
+        shared = Sharding(shared_tables(app), SHARDS).join([found[shard] for shard in range(SHARDS)])
+        return shared | whole_own_tables(app, states, initial_rows(app, 0, SHARDS))
 
 
 def story(cluster: Cluster, body: Callable[[Cluster], Any]) -> None:
@@ -268,47 +264,17 @@ def test_the_bare_loop_by_rows_has_the_bits_of_whole_tables() -> None:
         assert alone[name].tobytes() == table.tobytes(), name
 
 
-def test_rows_of_their_own_are_read_once_while_nothing_moves() -> None:
+def test_rows_of_their_own_do_not_travel_while_nothing_moves() -> None:
     async def body(cluster: Cluster) -> None:
         await cluster.train(1)
-        first = {name for asked in cluster.wires.pulled for name in asked}
-        assert first == {"words", "places", "marks", "total"}
-        cluster.wires.pulled.clear()
         await cluster.train(CLOCKS)
-        asked = [name for asked in cluster.wires.pulled for name in asked]
-        assert set(asked) == {"words", "total"}
-        # two partitions a node, 7 rows each of 2 float32 and 1 int16, in all clocks but the first
-        own = 2 * OWN * (2 * 4 + 2) * (CLOCKS - 1)
+        asked = {name for asked in cluster.wires.pulled for name in asked}
+        assert asked == set(cluster.wires.pushed) == {"words", "total"}
+        assert not any(op == "proteus_states" for _, op in cluster.wires.calls)
+        # two partitions a node, 7 rows each of 2 float32 and 1 int16 and their numbers, in all clocks but the first
+        own = 2 * (OWN * (2 * 4 + 2) + 2 * 16) * (CLOCKS - 1)
         assert [agent.client.moved["own"] for agent in cluster.agents.values()] == [own] * 3
         check(cluster)
-
-    story(Cluster(), body)
-
-
-def test_what_others_read_is_announced_before_a_large_rest(parted: str) -> None:
-    async def body(cluster: Cluster) -> None:
-        await cluster.train(CLOCKS)
-        sent = {node: [op for to, op in cluster.wires.calls if to == address(node)] for node in NODES}
-        for node, ops in sent.items():
-            announced, pushed = ops.count("proteus_announce"), ops.count("proteus_push")
-            announced -= cluster.wires.foretold.count(address(node))
-            # by one of two others, whose own rows lie here; and not in the last clock, after which nobody reads
-            assert (announced, pushed) == (0 if parted == "whole" else CLOCKS - 1, 2 * CLOCKS)
-        assert bool(cluster.wires.foretold) == (parted == "foretold")
-        check(cluster)
-
-    story(Cluster(), body)
-
-
-def test_only_rows_that_change_travel() -> None:
-    async def body(cluster: Cluster) -> None:
-        await cluster.train(CLOCKS)
-        changed = sum(clock % 3 > 0 for clock in range(1, CLOCKS + 1))
-        pushed = cluster.wires.pushed
-        assert pushed["places"] == PARTITIONS * OWN * 8 * changed, "rows of their own travel once a change, and unnamed"
-        assert pushed["marks"] == PARTITIONS * OWN * 2 * CLOCKS
-        assert sum(cluster.wires.pushed.values()) == sum(a.client.moved["push"] for a in cluster.agents.values())
-        assert all(agent.client.moved["read"] > 0 for agent in cluster.agents.values())
 
     story(Cluster(), body)
 
@@ -337,7 +303,7 @@ def test_the_bits_are_the_same_when_partitions_and_shards_move() -> None:
 def test_the_bits_are_the_same_when_work_is_done_again_and_messages_are_lost() -> None:
     async def body(cluster: Cluster) -> None:
         wires = cluster.wires
-        spoilt = ("proteus_push", "proteus_pull", "proteus_announce")
+        spoilt = ("proteus_push", "proteus_pull", "proteus_states")
         wires.spoil = lambda op, n: "answer lost" if op in spoilt and n % 3 == 0 else ""
         await cluster.train(2)
         cluster.dispatch(3)
@@ -367,67 +333,6 @@ def test_the_bits_are_the_same_when_what_servers_have_taken_is_given_up(monkeypa
         await cluster.train(CLOCKS)
         assert cluster.given_up
         check(cluster)
-
-    story(Cluster(), body)
-
-
-def test_what_is_kept_is_used_only_after_the_attempt_that_left_it() -> None:
-    async def body(cluster: Cluster) -> None:
-        await cluster.train(1)
-        agent = cluster.agents["c"]
-        for after, kept in ((1, True), (2, False), (0, False)):
-            order = cluster.dispatcher.orders(
-                cluster.placement, {n: NodeRecord(n, address(n), "reliable", 1) for n in NODES}, 2, 1, 1
-            )
-            assert all(task.after == 1 for o in order for task in o.tasks)
-            task = type(order[0].tasks[0])(0, 1, after)
-            rows = {"marks": slice(0, OWN)}
-            assert bool(agent.client.kept(task, 2, rows)) == kept
-            assert not agent.client.kept(task, 3, rows), "a clock too late"
-            assert not agent.client.kept(task, 2, {"marks": slice(0, OWN - 1)}), "other rows"
-            for node in NODES:
-                cluster.book.give_up(node)
-        agent.client.forget_own()
-        assert not agent.client.kept(type(task)(0, 1, 1), 2, rows)
-
-    story(Cluster(), body)
-
-
-def test_what_is_kept_is_forgotten_with_the_map_and_what_was_begun_before_is_not_kept_after() -> None:
-    async def body(cluster: Cluster) -> None:
-        await cluster.train(2)
-        client = cluster.agents["a"].client
-        assert client._own_rows.nbytes > 0
-        cluster.tell_map()
-        assert client._own_rows.nbytes == 0
-
-        push = client._push
-
-        async def forget_and_push(*arguments: Any) -> None:
-            client.forget_own()
-            await push(*arguments)
-
-        client._push = forget_and_push  # type: ignore[method-assign]
-        await cluster.train(3)
-        assert client._own_rows.nbytes == 0
-        client._push = push  # type: ignore[method-assign]
-        await cluster.train(4)
-        assert client._own_rows.nbytes > 0
-        await cluster.train(CLOCKS)
-        check(cluster)
-
-    story(Cluster(), body)
-
-
-def test_what_others_have_gone_on_from_is_not_kept_for_ever() -> None:
-    async def body(cluster: Cluster) -> None:
-        await cluster.train(2)
-        agent = cluster.agents["a"]
-        before = agent.client._own_rows.nbytes
-        assert before == 2 * OWN * (2 * 4 + 2)
-        cluster.placement = Placement(("c", "c", "a", "b", "b", "b"), cluster.placement.owner)
-        await cluster.train(4)
-        assert agent.client._own_rows.nbytes == before // 2
 
     story(Cluster(), body)
 
@@ -472,7 +377,7 @@ def test_who_does_a_micro_task_again_does_not_see_what_a_lost_node_left(stalenes
 
 def shared(row: int, partition: int) -> str:
     return (
-        f"table 'places': row {row} is written by partition {partition} and by partition {partition + 1}; with "
+        f"table 'places': row {row} belongs to partition {partition} and to partition {partition + 1}; with "
         "own=True each row belongs to one partition: give each other rows, or leave out own"
     )
 
@@ -483,17 +388,23 @@ def shared(row: int, partition: int) -> str:
         ("rows", "slice(0, 31, None) is no run of the 30 rows of table 'words'"),
         ("shape", "the update of table 'places' is (1, 2): want (7, 2)"),
         ("type", "the update of table 'marks' is of float32: the table is of int16"),
-        ("shared", shared(13, 1)),
-        ("shared in a block", shared(34, 4)),
-        ("shared on a node", shared(6, 0)),
     ],
 )
 def test_rows_that_are_wrong_fail_the_job_by_name(wrong: str, says: str) -> None:
     async def body(cluster: Cluster) -> None:
         cluster.dispatch(1)
         failed = await cluster.wires.report(BatchFailed)
-        kind = "SharedRowError" if wrong in Wanderers.SHARED else "ValueError"
-        assert (failed.fatal, failed.error) == (True, f"{kind}: {says}")
+        assert (failed.fatal, failed.error) == (True, f"ValueError: {says}")
+
+    story(Cluster(wrong=wrong), body)
+
+
+@pytest.mark.parametrize(("wrong", "row", "partition"), [("shared", 13, 1), ("shared on a node", 6, 0)])
+def test_rows_of_two_partitions_are_no_model(wrong: str, row: int, partition: int) -> None:
+    async def body(cluster: Cluster) -> None:
+        await cluster.train(CLOCKS)
+        with pytest.raises(SharedRowError, match=re.escape(shared(row, partition))):
+            cluster.model()
 
     story(Cluster(wrong=wrong), body)
 
@@ -511,5 +422,5 @@ def test_the_methods_that_the_page_shows_are_taken(tmp_path: Path) -> None:
             rows: Mapping[str, RowSet] = names["rows"](self, data, clock)
             return rows
 
-    wanted = reading.wants(Shown(), tables, SimpleNamespace(first=30, x=np.zeros(20)), 1)
-    assert wanted == reading.own_of(tables, wanted) == {"nearest": slice(30, 50)}
+    assert wants(Shown(), tables, SimpleNamespace(first=30, x=np.zeros(20)), 1) == {"nearest": slice(30, 50)}
+    assert [table.name for table in tables if table.own] == ["nearest"]

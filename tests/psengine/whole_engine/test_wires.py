@@ -24,8 +24,6 @@ from tests.support.simulated_storm import WiredStorm
 from tests.support.small_apps import PARTITIONS, TOPICS
 from tests.support.virtual_time import run_virtual
 
-pytestmark = pytest.mark.usefixtures("announced")
-
 CLOCKS, SHARDS = 25, 3
 #: Seconds of a story after which it will never end.
 LIMIT_S = 100_000.0

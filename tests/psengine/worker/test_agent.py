@@ -95,6 +95,8 @@ class Wires:
             self.moved[message["process"]] = message.get("moved", {})
             self.arrived.set()
             answer: Any = "ok"
+        elif op == "proteus_states":
+            answer = {"states": self.agents[address].host.sent(message["wanted"])}
         else:
             server = self.agents[address].server
             message.pop("turn", None)

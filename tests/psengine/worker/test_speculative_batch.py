@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from psengine.apps.base import Work
-from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Placement
 from psengine.protocol.events import BatchDone, BatchFailed
 from psengine.protocol.instructions import UpdateShardMap
@@ -24,7 +23,6 @@ from tests.psengine.whole_engine.test_row_training import (
     PARTITIONS,
     Cluster,
     Wanderers,
-    Watched,
     address,
     check,
 )
@@ -94,73 +92,6 @@ def test_a_new_map_in_between_is_read_by() -> None:
     training(Cluster(), body)
 
 
-def test_the_rest_of_an_update_does_not_share_the_way_with_what_is_read_ahead(
-    announced: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("psengine.worker.parameter_client._REST_WAITS_S", 5 * PATIENCE)
-    seen: list[tuple[str, str, int]] = []
-    read, call = ParameterClient.read_ahead, Watched.call
-
-    async def noted_read(self: ParameterClient, sharding: Any, wanted: Any, clock: int) -> Any:
-        found = await read(self, sharding, wanted, clock)
-        seen.append(("came", self._sender, clock))
-        return found
-
-    async def noted_call(self: Watched, to: str, op: str, deadline_s: float, **message: Any) -> Any:
-        if op == "proteus_push" and message.get("announced"):
-            seen.append(("rest", message["sender"], message["clock"]))
-        return await call(self, to, op, deadline_s, **message)
-
-    monkeypatch.setattr(ParameterClient, "read_ahead", noted_read)
-    monkeypatch.setattr(Watched, "call", noted_call)
-
-    async def body(cluster: Cluster) -> None:
-        await go_on(cluster, CLOCKS)
-        rests = [(sender, clock) for what, sender, clock in seen if what == "rest"]
-        assert len(rests) >= len(NODES) * (CLOCKS - 1)
-        for sender, clock in rests:
-            assert seen.index(("came", sender, clock)) < seen.index(("rest", sender, clock))
-        check(cluster)
-
-    training(Cluster(), body)
-
-
-def test_nobody_waits_for_word_of_what_will_come(announced: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psengine.worker.push_messages._LONG_BYTES", 1)
-    call, told = Watched.call, []
-
-    async def stuck(self: Watched, to: str, op: str, deadline_s: float, **message: Any) -> Any:
-        if "to_come" in message:
-            told.append(to)
-            await asyncio.Event().wait()
-        return await call(self, to, op, deadline_s, **message)
-
-    monkeypatch.setattr(Watched, "call", stuck)
-
-    async def body(cluster: Cluster) -> None:
-        async with asyncio.timeout(10 * PATIENCE):
-            await go_on(cluster, CLOCKS)
-        assert told
-        check(cluster)
-
-    training(Cluster(), body)
-
-
-def test_the_rest_of_an_update_waits_for_nobody_who_is_slow(announced: None) -> None:
-    async def body(cluster: Cluster) -> None:
-        ready = {node: NodeRecord(node, address(node), "reliable", 1) for node in NODES}
-        (first, *others) = cluster.dispatcher.orders(cluster.placement, ready, CLOCKS, cluster.version, 1)
-        cluster.agents[first.node].instruct(first)
-        await cluster.done()  # although nothing is to be had ahead
-        for order in others:
-            cluster.agents[order.node].instruct(order)
-            await cluster.done()
-        await go_on(cluster, CLOCKS)
-        check(cluster)
-
-    training(Cluster(), body)
-
-
 def test_the_rows_of_the_next_clock_are_asked_for_while_the_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {(data, clock): threading.Event() for data in range(PARTITIONS) for clock in range(1, CLOCKS + 2)}
     rows, run = Wanderers.rows, Wanderers.run
@@ -215,24 +146,7 @@ def test_who_gives_up_what_he_has_begun_ahead_leaves_the_question_for_its_rows_t
     story(body, app="tests.psengine.worker.test_speculative_batch:Musing")
 
 
-def test_who_reads_rows_of_partitions_own_ahead_sends_his_own_at_once(
-    announced: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("psengine.worker.parameter_client._REST_WAITS_S", 1000 * PATIENCE)
-    monkeypatch.setattr("psengine.worker.batch_runner.unchanged", lambda before, wanted: frozenset())
-
-    async def body(cluster: Cluster) -> None:
-        await go_on(cluster, CLOCKS)
-        check(cluster)
-
-    training(Cluster(), body)
-
-
-def test_the_rest_goes_at_once_where_nothing_can_be_read_ahead(
-    announced: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("psengine.worker.parameter_client._REST_WAITS_S", 1000 * PATIENCE)
-
+def test_the_bits_are_the_same_where_nothing_can_be_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(self: ParameterClient, sharding: Any, wanted: Any, clock: int) -> Any:
         raise SupersededError("another time")
 

@@ -1,0 +1,89 @@
+"""Which process has the state of each executor.
+
+A task that leaves a state leaves it in the process that ran it. The next task of the executor names it (see
+`StateRef`), so that another node can have it sent. A process that has the only copy of a state that is needed may not
+leave, and if it is lost, the job rolls back to the last replication round.
+
+Executors without state are not in here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from psengine.protocol.executor_state import StateRef
+
+
+class ExecutorRefs:
+    """Present and recent states of the executors of one job."""
+
+    def __init__(self) -> None:
+        #: {executor: its states, by rising group}.
+        self._refs: dict[int, list[StateRef]] = {}
+        #: Number of present states by the address of their process.
+        self._held: Counter[str] = Counter()
+
+    def __bool__(self) -> bool:
+        """Return whether an executor has state."""
+        return bool(self._refs)
+
+    def current(self, executor: int) -> StateRef | None:
+        """Return the state that the executor's next task begins with; None: it has none, or its first one."""
+        refs = self._refs.get(executor)
+        return refs[-1] if refs else None
+
+    def at(self, group: int) -> tuple[StateRef, ...]:
+        """Return the state of each executor when all tasks of the groups up to `group` are done, and none of later."""
+        found = []
+        for _, refs in sorted(self._refs.items()):
+            past = [ref for ref in refs if ref.group <= group]
+            if past:
+                found.append(past[-1])
+        return tuple(found)
+
+    def completed(self, executor: int, group: int, attempt: int, address: str) -> None:
+        """Note that a task has left a state."""
+        refs = self._refs.setdefault(executor, [])
+        if refs:
+            self._held[refs[-1].address] -= 1
+        refs.append(StateRef(executor, group, attempt, address))
+        self._held[address] += 1
+
+    def taken(self, states: Iterable[StateRef], address: str) -> None:
+        """Note that the process at `address` has received copies of these states: it has them from now on."""
+        for state in states:
+            refs = self._refs.get(state.executor, [])
+            for at, ref in enumerate(refs):
+                if (ref.group, ref.attempt) == (state.group, state.attempt):
+                    refs[at] = replace(ref, address=address, checkpoint="")
+                    if at == len(refs) - 1:
+                        self._held[ref.address] -= 1
+                        self._held[address] += 1
+
+    def saved(self, checkpoint: str) -> None:
+        """Note that a new checkpoint has replaced the earlier ones: it includes the states that only they had."""
+        for refs in self._refs.values():
+            refs[:] = [replace(ref, checkpoint=checkpoint) if ref.checkpoint else ref for ref in refs]
+
+    def drop_before(self, common: int) -> None:
+        """Forget states that are not needed once all tasks of the groups up to `common` are done."""
+        for refs in self._refs.values():
+            while len(refs) > 1 and refs[1].group <= common:
+                del refs[0]
+
+    def held_at(self, address: str) -> int:
+        """Return the number of executors whose present state is in the process at `address`."""
+        return self._held[address]
+
+    def lost(self, addresses: Collection[str]) -> list[int]:
+        """Return the executors whose present state was in one of these processes."""
+        if not any(self._held[address] for address in addresses):
+            return []
+        return [executor for executor, refs in self._refs.items() if refs[-1].address in addresses]
+
+    def restore(self, refs: Collection[StateRef]) -> None:
+        """Continue from these states: the job has rolled back, or begins."""
+        self._refs = {ref.executor: [ref] for ref in refs}
+        self._held = Counter(ref.address for ref in refs if ref.address)

@@ -1,0 +1,158 @@
+"""The executors of a node: those of the partitions that it has, their states, and how states come here.
+
+A task names the state that it begins with. Mostly the node has it, since it did the executor's task before. When the
+executor has moved, the state is sent by the node that has it, or read from the checkpoint that the job continues from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.apps.base import Application
+from psengine.apps.executors import ResidentExecutor
+from psengine.config import JobConfig
+from psengine.protocol.executor_state import ExecutorState, StateRef
+from psengine.protocol.instructions import TaskKey
+from psengine.rpc.transfers import Transfers
+from psengine.server.shard_store import StaleReadError
+from psengine.tables.sharding import Arrays
+from psengine.telemetry.byte_counts import arrays_bytes, link
+from psengine.worker.executor_states import ExecutorStates
+from psengine.worker.routing import SupersededError
+
+_DEADLINE_S = 60.0
+
+#: (checkpoint, executor) -> arrays of its state.
+ReadState = Callable[[str, int], Awaitable[Mapping[str, NDArray[np.generic]]]]
+
+
+class ExecutorHost:
+    """Executors of one process.
+
+    Parameters
+    ----------
+    partition : callable
+        Returns the data of a partition, reading it if it is absent.
+    read_state : callable
+        Reads a state of a checkpoint.
+    on_taken : callable
+        Called with the states that other nodes have sent.
+    moved : Counter
+        Bytes moved by kind; it is added to.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        transfers: Transfers,
+        partition: Callable[[int], Awaitable[Any]],
+        read_state: ReadState,
+        on_taken: Callable[[tuple[StateRef, ...]], None],
+        moved: Counter[str],
+    ) -> None:
+        self._address, self._transfers = address, transfers
+        self._partition, self._read_state, self._on_taken, self._moved = partition, read_state, on_taken, moved
+        self.states = ExecutorStates()
+        self._job: tuple[JobConfig, Application] | None = None
+        self._executors: dict[int, tuple[Any, ResidentExecutor]] = {}
+
+    def adopt(self, config: JobConfig, app: Application) -> None:
+        """Begin a job."""
+        self._job = config, app
+        self.states.mark_every = config.evaluate_every
+
+    async def executor(self, partition: int) -> ResidentExecutor:
+        """Return the executor of a partition; it is created anew if the partition was."""
+        assert self._job is not None
+        config, app = self._job
+        data = await self._partition(partition)
+        before = self._executors.get(partition)
+        if before is None or before[0] is not data:
+            make = partial(app.executor, data, partition, config.n_partitions)
+            self._executors[partition] = before = (data, ResidentExecutor(make))
+        return before[1]
+
+    def drop(self, partitions: Iterable[int]) -> None:
+        """Drop the executors of partitions; their states stay."""
+        for partition in partitions:
+            self._executors.pop(partition, None)
+
+    async def find_states(self, tasks: Sequence[TaskKey]) -> dict[int, Arrays | None]:
+        """Return the state that each task begins with; None: the first one of its executor.
+
+        Raises
+        ------
+        SupersededError, Unreachable
+            The node that had it does not have it any more, or does not answer.
+        """
+        found: dict[int, Arrays | None] = {task.partition: None for task in tasks}
+        elsewhere: dict[str, list[StateRef]] = {}
+        for task in tasks:
+            ref = task.state
+            if ref is None:
+                continue
+            state = self.states.find(ref.executor, ref.group, ref.attempt)
+            if state is not None:
+                self.states.put(state)  # it may be a replica, which later rounds replace
+                found[task.partition] = state.arrays
+            elif ref.checkpoint:
+                arrays = {
+                    name: np.ascontiguousarray(array)
+                    for name, array in (await self._read_state(ref.checkpoint, ref.executor)).items()
+                }
+                self._moved["restore"] += arrays_bytes([arrays])
+                self.states.put(ExecutorState(ref.executor, ref.group, ref.attempt, arrays))
+                found[task.partition] = arrays
+            else:
+                elsewhere.setdefault(ref.address, []).append(ref)
+        for address, refs in elsewhere.items():
+            for state in await self._fetch(address, refs):
+                self.states.put(state)
+                found[state.executor] = state.arrays
+        taken = tuple(ref for refs in elsewhere.values() for ref in refs)
+        if taken:
+            self._on_taken(taken)
+        return found
+
+    async def _fetch(self, address: str, refs: Sequence[StateRef]) -> list[ExecutorState]:
+        wanted = [(ref.executor, ref.group, ref.attempt) for ref in refs]
+        answer = await self._transfers.call(address, "proteus_states", _DEADLINE_S, 0, again=True, wanted=wanted)
+        states: list[ExecutorState] = list(answer["states"])
+        if len(states) < len(refs):
+            raise SupersededError(f"{address} does not have all of the states {wanted}")
+        n_bytes = sum(arrays_bytes([state.arrays]) for state in states)
+        self._moved["hand_over"] += n_bytes
+        self._moved[link(address)] += n_bytes
+        return states
+
+    def sent(self, wanted: Iterable[Sequence[int]]) -> list[ExecutorState]:
+        """Return those of the wanted states, each (executor, group, attempt), that are here."""
+        found = (self.states.find(*(int(number) for number in key)) for key in wanted)
+        return [state for state in found if state is not None]
+
+    def copies(self, states: Iterable[tuple[StateRef, str]]) -> dict[str, list[ExecutorState]]:
+        """Return states to replicate by the address of their backup owner; those without one are under "".
+
+        Raises
+        ------
+        StaleReadError
+            If one of them is not here.
+        """
+        by_owner: dict[str, list[ExecutorState]] = {}
+        for ref, owner in states:
+            state = self.states.find(ref.executor, ref.group, ref.attempt)
+            if state is None:
+                raise StaleReadError(f"the state of executor {ref.executor} after group {ref.group} is not here")
+            by_owner.setdefault(owner, []).append(state)
+        return by_owner
+
+
+def states_bytes(states: Iterable[ExecutorState]) -> int:
+    """Return the size of states, in bytes."""
+    return arrays_bytes([state.arrays for state in states])

@@ -1,0 +1,78 @@
+"""The states of executors that a node has: of its own executors, and replicas for other nodes.
+
+A state is identified by its executor, the group of the task that left it and the attempt at that task. A node keeps
+those from the committed clock on, since the job may need each of them; the marked ones, for evaluations; and those of
+the last complete replication round and of the one under way, its own and those that it is the backup owner of.
+
+Source: Litz (2017), 3.1 and 3.2: executors with state, which is moved with them and is in the checkpoints.
+Differs: Litz rolls back to checkpoints only, by restarting; replicas make that a few clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from psengine.protocol.executor_state import ExecutorState
+
+#: Maximum number of marked groups.
+_MARKS = 2
+
+
+class ExecutorStates:
+    """States of one process."""
+
+    def __init__(self) -> None:
+        #: Number of groups between two marked ones; None: none is marked.
+        self.mark_every: int | None = None
+        self._present: dict[tuple[int, int, int], ExecutorState] = {}
+        #: {number of the round: its states by executor}.
+        self._rounds: dict[int, dict[int, ExecutorState]] = {}
+
+    def put(self, state: ExecutorState) -> None:
+        """Keep a state."""
+        self._present[state.executor, state.group, state.attempt] = state
+
+    def find(self, executor: int, group: int, attempt: int) -> ExecutorState | None:
+        """Return a state if it is here, under exactly this group and attempt."""
+        found = self._present.get((executor, group, attempt))
+        if found is not None:
+            return found
+        for states in self._rounds.values():
+            replica = states.get(executor)
+            if replica is not None and (replica.group, replica.attempt) == (group, attempt):
+                return replica
+        return None
+
+    def replicate(self, number: int, last_complete: int, states: Iterable[ExecutorState]) -> None:
+        """Keep states of the replication round `number`; of earlier rounds only `last_complete` stays."""
+        self._rounds = {n: round_ for n, round_ in self._rounds.items() if n == last_complete or n >= number}
+        self._rounds.setdefault(number, {}).update((state.executor, state) for state in states)
+
+    def drop_before(self, committed: int) -> None:
+        """Drop states of groups before `committed`, but the marked ones; replicas stay."""
+        marked: set[int] = set()
+        if self.mark_every is not None:
+            marks = sorted({group for _, group, _ in self._present if group % self.mark_every == 0})
+            marked = set(marks[-_MARKS:])
+        # The last state of each executor stays: with groups of few members it may be old.
+        last: dict[int, int] = {}
+        for executor, group, _ in self._present:
+            if group <= committed:
+                last[executor] = max(group, last.get(executor, 0))
+        self._present = {
+            key: state
+            for key, state in self._present.items()
+            if key[1] >= committed or key[1] in marked or key[1] == last[key[0]]
+        }
+
+    def forget(self, executors: Iterable[int] | None = None) -> None:
+        """Drop the states of executors, or of all, but no replicas."""
+        if executors is None:
+            self._present = {}
+            return
+        gone = set(executors)
+        self._present = {key: state for key, state in self._present.items() if key[0] not in gone}
+
+    def __len__(self) -> int:
+        """Return the number of states, replicas not counted."""
+        return len(self._present)

@@ -1,0 +1,109 @@
+"""The tables as one task reads and updates them (`Parameters`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from psengine.config import TableSpec
+from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, checked, count, row_bytes, same, union
+from psengine.tables.row_updates import RowDelta, checked_update, combined
+from psengine.tables.tree_sum import Delta
+
+#: Returns rows of a table (None: all) from the servers; blocks.
+Fetch = Callable[[str, RowSet | None], RowBlock]
+
+
+class TaskParameters:
+    """The tables of one task.
+
+    Parameters
+    ----------
+    group : int
+        Number of the task's commit group.
+    tables : mapping of name to TableSpec
+        The tables on the servers.
+    reads : mapping
+        What the executor said that it reads, checked.
+    read : mapping
+        Rows that were fetched before the task, among them those of `reads`.
+    fetch : callable
+        Fetches other rows.
+    """
+
+    def __init__(
+        self,
+        group: int,
+        tables: Mapping[str, TableSpec],
+        reads: Mapping[str, RowSet | None],
+        read: Mapping[str, RowBlock],
+        fetch: Fetch,
+    ) -> None:
+        self.group = group
+        self._tables, self._reads, self._fetch = tables, reads, fetch
+        self._read = dict(read)
+        self._updates: dict[str, Array | RowDelta] = {}
+
+    def get(self, table: str, rows: RowSet | None = None) -> Array:
+        """Return rows of a table, or all of it: see `psengine.apps.base.Parameters`."""
+        wanted = self._checked(table, rows)
+        block = self._read.get(table)
+        if block is None or not block.has(wanted):
+            block = self._read[table] = self._fetch(table, wanted)
+        return block.of(wanted)
+
+    def add(self, table: str, delta: Array, rows: RowSet | None = None) -> None:
+        """Add to rows of a table, or to all of it: see `psengine.apps.base.Parameters`."""
+        wanted = self._checked(table, rows)
+        spec = self._tables[table]
+        like = np.broadcast_to(np.zeros(1, spec.dtype), (spec.n_rows if wanted is None else count(wanted), spec.n_cols))
+        update: Array | RowDelta = checked_update(table, delta, like)
+        if wanted is not None:
+            update = RowDelta(wanted, delta)
+        before = self._updates.get(table)
+        self._updates[table] = update if before is None else combined(before, update)
+
+    def updates(self) -> Delta:
+        """Return what the task has added."""
+        return self._updates
+
+    def _checked(self, table: str, rows: RowSet | None) -> RowSet | None:
+        spec = self._tables.get(table)
+        if spec is None:
+            raise ValueError(f"table {table!r} is not known: the tables are {', '.join(self._tables)}")
+        said = self._reads.get(table)
+        if rows is None or (said is not None and same(rows, said)):
+            return said if rows is not None else None
+        return checked(rows, spec)
+
+
+def checked_reads(reads: Mapping[str, RowSet | None], tables: Mapping[str, TableSpec]) -> dict[str, RowSet | None]:
+    """Return what an executor says that it reads, after checking it.
+
+    Raises
+    ------
+    ValueError
+        If they are not rows of these tables.
+    """
+    for name in reads:
+        if name not in tables:
+            raise ValueError(f"rows of table {name!r} are wanted: the tables are {', '.join(tables)}")
+    return {name: None if rows is None else checked(rows, tables[name]) for name, rows in reads.items()}
+
+
+def union_of(tables: Sequence[TableSpec], wanted: Sequence[Wanted]) -> dict[str, RowSet | None]:
+    """Return what is to be read for a batch, by table: rows, or None for all; a table that no task names is left out.
+
+    Parameters
+    ----------
+    wanted : sequence of mappings
+        For each task: the rows that it reads.
+    """
+    needed: dict[str, RowSet | None] = {}
+    for table in tables:
+        named = [rows[table.name] for rows in wanted if table.name in rows]
+        some = [rows for rows in named if rows is not None]
+        if named:
+            needed[table.name] = union(some, row_bytes(table)) if len(some) == len(named) else None
+    return needed
