@@ -139,7 +139,9 @@ class Node:
         self.plugin.setup(worker)
         runner = self.agent._runner
         self.agent._blocking, runner._foresight = BlockingWork(run=in_place), InPlace()
-        runner._kernel_threads.pool = InTurn(KERNEL_S)
+        threads = InTurn(KERNEL_S)
+        runner._kernel_threads.pool = threads
+        runner._kernel_threads.wait_for = threads.wait_for  # type: ignore[method-assign]
         wires.listen(self.address, worker.handlers)
         hello = {"node": self.name, "tier": self.tier, "threads": 1, "code_sha256": ""}
         self.cluster.dask.register(self.address, hello)

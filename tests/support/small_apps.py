@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from psengine.apps.base import Work
+from psengine.apps.base import Parameters, Work
 from psengine.config import Adam, Momentum, Sgd, TableSpec
 
 PARTITIONS, TOKENS, TOPICS = 5, 6, 4
@@ -97,3 +97,54 @@ class Steered:
     def evaluate(self, params: Any, heldout: Any) -> dict[str, float]:
         assert set(params) == {"weights", "bias", "scale", "seen"}, "no rule's memory is shown to the application"
         return {}
+
+
+class Walk:
+    """Executors with state, general ones: each walks over rows of a table that its state and its dice name."""
+
+    ROWS = 11
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        return (TableSpec("visits", self.ROWS, 2), TableSpec("total", 1, 1, "float64"))
+
+    def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+        return rng.standard_normal((rows[1] - rows[0], table.n_cols))
+
+    def prepare(self, arrays: Any) -> int:
+        return int(arrays["x"])
+
+    def executor(self, data: int, partition: int, n_partitions: int) -> WalkExecutor:
+        assert (partition, n_partitions) == (data, PARTITIONS)
+        return WalkExecutor(partition, self.ROWS)
+
+    def evaluate(self, params: Any, heldout: Any) -> dict[str, float]:
+        return {}
+
+
+class WalkExecutor:
+    """It knows where it is and what it has seen; it reads its next row when it knows it."""
+
+    def __init__(self, partition: int, n_rows: int) -> None:
+        self._at, self._n_rows = partition, n_rows
+        self._seen = np.zeros(3, np.float32)
+
+    def reads(self, args: Any, group: int) -> dict[str, None]:
+        return {"total": None}
+
+    def run(self, args: Any, params: Parameters, rng: np.random.Generator) -> tuple[Any, float, int]:
+        total = params.get("total")
+        for _ in range(2):
+            self._at = int(self._at + rng.integers(1, self._n_rows) + 100 * abs(self._seen[0])) % self._n_rows
+            row = np.array([self._at])
+            found = params.get("visits", row)
+            self._seen[:2] = np.tanh(self._seen[:2] + found[0])
+            self._seen[2] += np.float32(params.group)
+            params.add("visits", np.float32(0.1) * self._seen[None, :2] - np.float32(0.2) * found, row)
+        params.add("total", np.full((1, 1), 1e-3 * float(self._seen.sum()) - 0.1 * float(total[0, 0])))
+        return self._at, float(self._seen[0]), 1
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        return {"at": np.array([self._at]), "seen": self._seen.copy()}
+
+    def restore(self, state: Any) -> None:
+        self._at, self._seen = int(state["at"][0]), state["seen"].copy()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from greenlet import getcurrent, greenlet
 
 T = TypeVar("T")
 
@@ -52,12 +56,17 @@ class InPlace(ThreadPoolExecutor):
 
 
 class InTurn(ThreadPoolExecutor):
-    """An executor of one thread, as it were: each piece of work is done in the loop, after `takes_s` of its time."""
+    """An executor of one thread, as it were: each piece of work is done in the loop, after `takes_s` of its time.
+
+    Work that waits for the loop (`wait_for`) is left and resumed; no other work is done meanwhile.
+    """
 
     def __init__(self, takes_s: float) -> None:
         super().__init__(1)
         self._takes_s, self._free_s = takes_s, 0.0
         self._open: set[Future[Any]] = set()
+        self._is_busy = False
+        self._next: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
 
     def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         loop, future = asyncio.get_running_loop(), Future[T]()
@@ -66,19 +75,42 @@ class InTurn(ThreadPoolExecutor):
         loop.call_at(self._free_s, self._do, future, lambda: work(*args, **kwargs))
         return future
 
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of `work`, which the loop does while the calling piece of work waits."""
+        parent = getcurrent().parent
+        assert parent is not None, "called outside of the executor"
+        return cast("asyncio.Task[T]", parent.switch(work)).result()
+
     def _do(self, future: Future[T], work: Callable[[], T]) -> None:
-        self._open.discard(future)
-        if not future.set_running_or_notify_cancel():
+        if self._is_busy:
+            self._next.append((future, work))
             return
-        try:
-            future.set_result(work())
-        except Exception as error:  # noqa: BLE001 - it is handed to whoever asked
-            future.set_exception(error)
+        self._open.discard(future)
+        if future.set_running_or_notify_cancel():
+            self._is_busy = True
+            self._go_on(greenlet(partial(_settle, future, work)))
+
+    def _go_on(self, piece: greenlet, *waited: asyncio.Task[Any]) -> None:
+        awaited = piece.switch(*waited)
+        if not piece.dead:
+            task = asyncio.get_running_loop().create_task(awaited)
+            task.add_done_callback(partial(self._go_on, piece))
+            return
+        self._is_busy = False
+        while self._next and not self._is_busy:
+            self._do(*self._next.popleft())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         super().shutdown(wait, cancel_futures=cancel_futures)
         for future in list(self._open) if cancel_futures else ():
             future.cancel()
+
+
+def _settle(future: Future[T], work: Callable[[], T]) -> None:
+    try:
+        future.set_result(work())
+    except Exception as error:  # noqa: BLE001 - it is handed to whoever asked
+        future.set_exception(error)
 
 
 def run_virtual(story: Coroutine[Any, Any, T], limit_s: float) -> T:
