@@ -452,6 +452,7 @@ class NodeAgent:
             self._job = (config, app, Sharding(shared_tables(app), config.n_shards))
             self.host.adopt(config, app)
             self.server.mark_every = config.evaluate_every
+            self.server.sharding = self._job[2]
         return self._job
 
     def _line(self, error: BaseException) -> str:

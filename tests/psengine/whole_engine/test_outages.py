@@ -13,8 +13,6 @@ from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster, numbered
 from tests.support.virtual_time import run_virtual
 
-pytestmark = pytest.mark.usefixtures("announced")
-
 LIMIT_S = 4_000.0
 
 

@@ -14,8 +14,6 @@ from tests.support.virtual_time import run_virtual
 APP = "Steered"
 SEEDS = [seed if seed == 2 else pytest.param(seed, marks=pytest.mark.storm) for seed in range(100)]
 
-pytestmark = pytest.mark.usefixtures("announced")
-
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_in_a_storm_each_rule_has_the_bits_of_one_process(seed: int) -> None:
