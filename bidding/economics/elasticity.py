@@ -79,7 +79,9 @@ class AgileML:
         """
         try:
             seconds = [float(each) for each in figures["seconds_by_clock"]]
-            events = [(str(event["action"]), int(event["clock"])) for event in figures["events"]]
+            left_out = int(figures.get("clocks_left_out") or 0)  # of a long job, by the seconds of its last clocks
+            after = [(str(event["action"]), int(event["clock"]) - left_out) for event in figures["events"]]
+            events = [(action, clock) for action, clock in after if clock > 0 or not left_out]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the figures of a training job: {error!r}") from None
         measured: dict[str, Any] = {}

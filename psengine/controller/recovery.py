@@ -110,6 +110,8 @@ class Recovery:
             _, reason = self.rollbacks.pop()
             reason = f"{reason}; the checkpoint of clock {checkpoint.clock} was complete by then"
             self._roll_back(checkpoint.clock, states_of(checkpoint), reason, checkpoint)
+        oldest = self._tiers.backups.oldest_clock
+        self._progress.thin(self.checkpoints.clock if oldest is None else min(oldest, self.checkpoints.clock))
 
     def roll_back_to_replicas(self, reason: str) -> list[Instruction] | None:
         """Roll back to the last complete round; return instructions, or None, unchanged, if a replica is missing."""

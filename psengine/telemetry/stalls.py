@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from statistics import median
 from typing import Any
 
@@ -55,21 +55,28 @@ class Stall:
 
 
 def stalls(
-    seconds_by_clock: Sequence[float], held: Sequence[Sequence[float]], changes: Sequence[Mapping[str, Any]]
+    seconds_by_clock: Sequence[float],
+    held: Sequence[Sequence[float]],
+    changes: Sequence[Mapping[str, Any]],
+    left_out: tuple[int, float] = (0, 0.0),
 ) -> list[Stall]:
-    """Return the stalls of a job, in order of time.
+    """Return the stalls of a job, in order of time, without those of changes that were over before the first clock.
 
     Parameters
     ----------
     seconds_by_clock : seconds, shape (clocks,)
-        Of clock 1 and on; together the time of the training.
+        Of clock 1 and on, or of the one after those that are left out; together the time of the training.
     held : sequence of (begin, end)
         Seconds of training in which the job was held, disjoint.
     changes : sequence of dict
         `event`, `node`, `second`, and `until`: when it was carried out, None where it never was. In order of `second`.
+    left_out : (int, float)
+        Number of clocks before the first one of `seconds_by_clock`, and their seconds.
     """
-    ends = list(accumulate(seconds_by_clock))
-    spans = list(zip([0.0, *ends], ends, strict=False))
+    n_before, begin_s = left_out
+    ends = list(accumulate(seconds_by_clock, initial=begin_s))
+    spans = list(pairwise(ends))
+    changes = [change for change in changes if change["until"] is None or change["until"] >= begin_s]
     own = [
         end - begin - sum(max(0.0, min(end, float(h[1])) - max(begin, float(h[0]))) for h in held)
         for begin, end in spans
@@ -88,13 +95,21 @@ def stalls(
             stall = max(0.0, sum(own[of[0] - 1 : of[1]]) - usual * (of[1] - of[0] + 1))
         nodes = tuple(dict.fromkeys(str(change["node"]) for change, _ in together))
         second = min(float(change["second"]) for change, _ in together)
-        found.append(Stall(str(together[0][0]["event"]), nodes, second, of, usual, stall))
+        clocks = None if of is None else (of[0] + n_before, of[1] + n_before)
+        found.append(Stall(str(together[0][0]["event"]), nodes, second, clocks, usual, stall))
     return sorted(found, key=lambda stall: stall.second)
 
 
 def stalls_of(result: Mapping[str, Any]) -> list[Stall]:
     """Return the stalls of a job, from what it says of itself (see `status.summary`); none of one that does not say."""
-    return stalls(result.get("seconds_by_clock") or (), result.get("held") or (), result.get("changes") or ())
+    return stalls(
+        result.get("seconds_by_clock") or (), result.get("held") or (), result.get("changes") or (), left_out_of(result)
+    )
+
+
+def left_out_of(result: Mapping[str, Any]) -> tuple[int, float]:
+    """Return the number of clocks that a job lists no seconds of, the first ones, and the seconds of all of these."""
+    return int(result.get("clocks_left_out") or 0), float(result.get("seconds_left_out") or 0.0)
 
 
 def _first(clocks: tuple[int, int] | None) -> float:

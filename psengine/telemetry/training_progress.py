@@ -1,10 +1,17 @@
-"""Progress of a training: losses, durations and work by tier, clock by clock."""
+"""Progress of a training: losses, durations and work by tier, clock by clock.
+
+Of a long job the clocks are thinned behind which it never rolls back. At most `MOST_CLOCKS` of them, the newest ones,
+have their seconds and their stage listed, and of older losses every second one is dropped again and again. Totals count
+all clocks.
+"""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from psengine.membership.node_record import NodeRecord
@@ -13,6 +20,8 @@ from psengine.protocol.events import TaskStats
 _RECENT_CLOCKS = 5
 #: Number of failed batches of one clock on one node from which on they are reported.
 _TROUBLE = 3
+#: Maximum number of clocks up to the newest checkpoint of which each is listed.
+MOST_CLOCKS = 4000
 
 
 def losses_of(summary: Mapping[str, Any]) -> list[tuple[int, float]]:
@@ -24,12 +33,15 @@ class TrainingProgress:
     """Figures of one job. Add only completions that count, each once."""
 
     def __init__(self) -> None:
-        #: (clock, mean loss over all examples) of each common clock.
+        #: (clock, mean loss over all examples) of common clocks.
         self.losses: list[tuple[int, float]] = []
-        #: Seconds from the end of the previous clock to that of each common clock.
+        #: Seconds from the end of the previous clock to that of each common clock; the last ones.
         self.clock_seconds: list[float] = []
-        #: Stage in which each common clock was completed.
+        #: Stage in which each of these clocks was completed.
         self.clock_stages: list[int] = []
+        #: Number of earlier clocks, and their seconds.
+        self.clocks_left_out = 0
+        self.seconds_left_out = 0.0
         #: Seconds in kernels: per clock those of the node that had the most; the rest of a clock is overhead.
         self.kernel_seconds = 0.0
         #: Completions of common clocks; those of later ones are not in a checkpoint, and would count twice after it.
@@ -59,6 +71,8 @@ class TrainingProgress:
         """Take over the figures of a checkpoint's summary, as if its clocks had run in this process."""
         self._by_clock.clear()
         self.losses = losses_of(summary)
+        self.clocks_left_out = int(summary.get("clocks_left_out", 0))
+        self.seconds_left_out = float(summary.get("seconds_left_out", 0.0))
         self.clock_seconds = [float(seconds) for seconds in summary.get("seconds_by_clock", [])]
         self.clock_stages = [int(stage) for stage in summary.get("stage_by_clock", [])]
         self.kernel_seconds = float(summary["kernel_seconds"])
@@ -113,9 +127,21 @@ class TrainingProgress:
             self.clock_stages.append(stage)
             self._last_common_s = now_s
 
+    def thin(self, clock: int) -> None:
+        """Thin the clocks up to `clock`, behind which the job never rolls back."""
+        for done in [done for done in self._by_clock if done <= clock]:
+            del self._by_clock[done]
+        while (old := bisect_right(self.losses, clock, key=itemgetter(0))) > MOST_CLOCKS:
+            self.losses[: old // 2] = self.losses[: old // 2 : 2]
+        left_out = len(self.clock_seconds) - self._after(clock) - MOST_CLOCKS
+        if left_out > 0:
+            self.clocks_left_out += left_out
+            self.seconds_left_out += sum(self.clock_seconds[:left_out])
+            del self.clock_seconds[:left_out], self.clock_stages[:left_out]
+
     def roll_back(self, clock: int) -> None:
         """Forget the clocks after `clock`: they are repeated. Their seconds are added to those of the next clock."""
-        later = sum(1 for done, _ in self.losses if done > clock)
+        later = self._after(clock)
         self._forget_failures()
         self._stats.clear()
         self._tiers.clear()
@@ -130,9 +156,13 @@ class TrainingProgress:
             for tier, count in tiers.items():
                 self.done_by_tier[tier] -= count
 
+    def _after(self, clock: int) -> int:
+        """Return the number of common clocks after `clock`."""
+        return len(self.losses) - bisect_right(self.losses, clock, key=itemgetter(0))
+
     def figures(self, clock: int, now_s: float) -> dict[str, Any]:
         """Return the figures of the job at `clock`, the latest common one or one shortly before; JSON-able."""
-        later = sum(1 for done, _ in self.losses if done > clock)
+        later = self._after(clock)
         keep = len(self.losses) - later
         of_later = [self._by_clock[done] for done, _ in self.losses[keep:]]
         seconds = self.seconds(now_s)
@@ -144,6 +174,11 @@ class TrainingProgress:
             "losses": [list(pair) for pair in self.losses[:keep]],
             "seconds_by_clock": self.clock_seconds[: len(self.clock_seconds) - later],
             "stage_by_clock": self.clock_stages[: len(self.clock_stages) - later],
+            **(
+                {"clocks_left_out": self.clocks_left_out, "seconds_left_out": self.seconds_left_out}
+                if self.clocks_left_out
+                else {}
+            ),
             "micro_tasks_done": {
                 tier: count - sum(tiers[tier] for _, tiers in of_later) for tier, count in self.done_by_tier.items()
             },

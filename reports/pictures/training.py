@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from psengine.telemetry.stalls import left_out_of
 from psengine.telemetry.timeline import View, replay
 from reports.pictures.figures import svg
 
@@ -35,14 +36,15 @@ def training_figure(figures: Mapping[str, Any]) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    ends = list(accumulate(figures.get("seconds_by_clock") or []))
+    left_out, began_s = left_out_of(figures)
+    ends = list(accumulate(figures.get("seconds_by_clock") or [], initial=began_s))[1:]
     steps = list(replay(figures.get("timeline") or []))
     end = max([*ends[-1:], *(second for second, _ in steps[-1:]), 1e-3])
     figure = Figure(figsize=_INCHES, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(4, 1, sharex=True, height_ratios=[2, 1.6, 1.4, 2])
     _clock_time(panels[0], figures, ends)
-    _loss(panels[1], figures, ends)
+    _loss(panels[1], figures, ends, left_out)
     _nodes(panels[2], steps, end)
     _shards(panels[3], steps, end)
     for axis in panels:
@@ -65,12 +67,12 @@ def _clock_time(axis: Any, figures: Mapping[str, Any], ends: Sequence[float]) ->
     axis.set_ylabel("ms a clock", fontsize=8)
 
 
-def _loss(axis: Any, figures: Mapping[str, Any], ends: Sequence[float]) -> None:
+def _loss(axis: Any, figures: Mapping[str, Any], ends: Sequence[float], left_out: int) -> None:
     axis.set_label("loss")
     points = [
-        (ends[clock - 1], loss)
+        (ends[clock - 1 - left_out], loss)
         for clock, loss in figures.get("losses") or []
-        if loss is not None and clock <= len(ends)
+        if loss is not None and left_out < clock <= left_out + len(ends)
     ]
     if points:
         axis.plot(*zip(*_thinned(points), strict=True), color=_COLOURS[0], lw=1.2, gid="loss")
@@ -83,7 +85,11 @@ def _loss(axis: Any, figures: Mapping[str, Any], ends: Sequence[float]) -> None:
         return
     other = axis.twinx()
     other.set_label("held out")
-    points = [(ends[clock - 1], metrics.get(name)) for clock, metrics in series if 0 < clock <= len(ends)]
+    points = [
+        (ends[clock - 1 - left_out], metrics.get(name))
+        for clock, metrics in series
+        if left_out < clock <= left_out + len(ends)
+    ]
     present = [(at, value) for at, value in points if value is not None]
     if present:
         other.plot(*zip(*present, strict=True), color=_COLOURS[1], ls=":", marker="o", ms=3, lw=1.0, gid="held out")

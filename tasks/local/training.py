@@ -264,8 +264,9 @@ def figures_of(
 ) -> dict[str, Any]:
     """Return the figures of a job that has ended, JSON-able: values that are not finite are None.
 
-    `seconds_by_clock` and `stage_by_clock` begin with clock 1; `stalls` are described in `psengine.telemetry.stalls`,
-    `bytes_moved` in `psengine.telemetry.byte_counts`, `timeline` in `psengine.telemetry.timeline`.
+    `seconds_by_clock` and `stage_by_clock` begin with clock 1, or after `clocks_left_out`; `stalls` are described in
+    `psengine.telemetry.stalls`, `bytes_moved` in `psengine.telemetry.byte_counts`, `timeline` in
+    `psengine.telemetry.timeline`.
     """
     totals = ("clocks", "seconds", "kernel_seconds", "losses", "metrics", "metrics_by_clock")
     by_clock = ("seconds_by_clock", "stage_by_clock")
@@ -276,6 +277,7 @@ def figures_of(
             "state": "finished" if result.get("stopped") is None else "stopped",
             **({"converged": result["converged"]} if "converged" in result else {}),
             **{name: result.get(name) for name in (*totals, *by_clock)},
+            **{name: result[name] for name in ("clocks_left_out", "seconds_left_out") if name in result},
             "stalls": [stall.record() for stall in stalls_of(result)],
             **{name: result.get(name) for name in ("bytes_moved", "bytes_not_read", "timeline")},
             "nodes": list(nodes),

@@ -100,3 +100,15 @@ def test_clocks_are_of_the_job_and_a_stall_is_no_longer_than_they(
         first, last = stall.clocks
         assert 1 <= first <= last <= len(seconds)
         assert stall.stall_s is None or -1e-9 <= stall.stall_s <= sum(seconds[first - 1 : last]) + 1e-9
+
+
+def test_a_job_that_lists_its_last_clocks_alone_has_the_stalls_of_these() -> None:
+    seconds = [1.0] * 10 + [3.0] + [1.0] * 10
+    changes = [
+        {"event": "loss", "node": "a", "second": 2.5, "until": 3.5},
+        {"event": "loss", "node": "b", "second": 10.5, "until": 12.5},
+    ]
+    (_, whole) = stalls(seconds, [], changes)
+    (part,) = stalls(seconds[5:], [], changes, (5, 5.0))
+    assert part == whole
+    assert (part.nodes, part.clocks, part.stall_s) == (("b",), (11, 11), 2.0)

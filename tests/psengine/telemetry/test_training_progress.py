@@ -21,7 +21,7 @@ from psengine.protocol.events import (
     TaskStats,
 )
 from psengine.protocol.instructions import Dispatch, GatherModel, SaveCheckpoint
-from psengine.telemetry.training_progress import TrainingProgress
+from psengine.telemetry.training_progress import MOST_CLOCKS, TrainingProgress
 from tests.support.controller import done, started
 
 R, T = NodeRecord("r", "tcp://r", "reliable", 2), NodeRecord("t", "tcp://t", "transient", 1)
@@ -85,6 +85,45 @@ def test_what_is_done_again_after_a_checkpoint_in_mid_clock_counts_once(
     assert [clock for clock, _ in after.losses] == list(range(1, clocks + 3))
     assert len(after.clock_seconds) == len(after.clock_stages) == clocks + 2
     assert after.seconds(101.0) == 6.0, "five seconds before it, and one since"
+
+
+def test_a_checkpoint_of_a_long_job_holds_a_bounded_number_of_clocks() -> None:
+    progress = TrainingProgress()
+    progress.begin(0.0)
+    clocks = 0
+    for _ in range(5):  # a checkpoint after each
+        for clock in range(clocks + 1, clocks + MOST_CLOCKS + 1):
+            complete(progress, clock, range(PARTITIONS))
+            progress.close([clock], float(clock), 1)
+        clocks += MOST_CLOCKS
+        progress.thin(clocks - 10)
+    figures = progress.figures(clocks, float(clocks))
+    assert len(figures["losses"]) <= MOST_CLOCKS + 10
+    assert len(figures["seconds_by_clock"]) == len(figures["stage_by_clock"]) == MOST_CLOCKS + 10
+    assert figures["clocks_left_out"] == figures["seconds_left_out"] == 4 * MOST_CLOCKS - 10
+    assert figures["losses"][0][0] < MOST_CLOCKS < figures["losses"][-1][0] == clocks
+    assert figures["micro_tasks_done"] == dict.fromkeys(("reliable", "transient"), clocks * PARTITIONS // 2)
+
+    progress.roll_back(clocks - 10)
+    assert progress.figures(clocks - 10, 0.0)["micro_tasks_done"]["reliable"] == (clocks - 10) * PARTITIONS // 2
+    assert [clock for clock, _ in progress.losses[-2:]] == [clocks - 11, clocks - 10]
+
+    after = TrainingProgress()
+    after.go_on(figures)
+    after.begin(0.0)
+    assert after.figures(clocks, float(clocks)) == figures | {"seconds": 2.0 * clocks}
+
+
+def test_what_a_job_may_roll_back_to_is_never_thinned() -> None:
+    progress = TrainingProgress()
+    progress.begin(0.0)
+    for clock in range(1, 5):
+        complete(progress, clock, range(PARTITIONS))
+        progress.close([clock], float(clock), 1)
+    progress.thin(2)
+    progress.roll_back(2)
+    assert (progress.losses[-1][0], len(progress.clock_seconds)) == (2, 2)
+    assert progress.done_by_tier == {"reliable": PARTITIONS, "transient": PARTITIONS}
 
 
 @pytest.mark.parametrize("staleness", [0, 2])
