@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 from platformdirs import user_data_dir
@@ -79,6 +80,11 @@ class Settings(BaseSettings):
         gt=0,
         le=_MOST_S,
         description="Nothing is bought or fitted on prices that were not reported for this long.",
+    )
+    cpu_kernels: Literal["native", "avx2"] = Field(
+        "native",
+        description="Kernels of NumPy, BLAS and numba on a node: `native`, the fastest of each processor, or `avx2`, "
+        "the same on all, so that a model has the same bits on machines of several types.",
     )
     start_minutes: float = Field(
         15.0,

@@ -104,7 +104,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def set_up() -> None:
-    """Set what libraries read at import, NumPy and `distributed` among them; call it before importing them."""
+    """Set what libraries read at import, NumPy and `distributed` among them; call it before importing them.
+
+    Raises
+    ------
+    InputError
+        If the processor cannot run the kernels that `PROTEUS_CPU_KERNELS` names.
+    """
+    from infra.nodes.cpu_kernels import kernel_environment
+    from infra.settings import load_settings
+
+    os.environ.update(kernel_environment(load_settings().cpu_kernels))
     for name in _ONE_THREAD:
         os.environ[name] = "1"
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -119,9 +129,14 @@ def set_up() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the node or controller until it is closed; return the exit code."""
-    options = parse(arguments)
-    set_up()
     from infra.errors import ProteusError
+
+    options = parse(arguments)
+    try:
+        set_up()
+    except ProteusError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
     from infra.nodes.malloc import retain_freed_memory
     from infra.storage.node_logs import stored_logs
 

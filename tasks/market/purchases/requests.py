@@ -66,6 +66,8 @@ def _environment(order_id: str) -> dict[str, str]:
         "PROTEUS_REGION": settings.region,
         "PROTEUS_ALLOCATION": order_id,
     }
+    if settings.cpu_kernels != "native":
+        environment["PROTEUS_CPU_KERNELS"] = settings.cpu_kernels
     if settings.node_host is not None:
         environment["PROTEUS_NODE_HOST"] = settings.node_host
     return environment

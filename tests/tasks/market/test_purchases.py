@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bidding.market.failures import SETTLES_S
-from bidding.market.model import EndCause, InstanceFact, LaunchRequest, Market
+from bidding.market.model import EndCause, InstanceFact, LaunchRequest, Market, Tier
 from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.rules.behaviour import HONEST
@@ -19,6 +19,7 @@ from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
 from tasks.market.opening import close_job, open_job, reopen_job
 from tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
+from tasks.market.purchases.requests import launch_request
 from tasks.market.purchases.sending import PurchaseBlocked, abandon_orders
 from tasks.market.purchases.waiting import what_purchases_wait_for
 from tasks.market.reaping import orphans
@@ -105,6 +106,15 @@ def test_a_purchase_whose_answer_is_lost_is_repeated_byte_for_byte_and_bought_on
         here.tick(spec())
         assert plain(orphans)() == {}
     assert sum(fact.bid_micros is None for fact in here.market.log()) == 1
+
+
+@pytest.mark.parametrize(("kernels", "exported"), [("native", False), ("avx2", True)])
+def test_machines_are_told_which_kernels_they_take(here: TaskRuntime, kernels: str, exported: bool) -> None:
+    opened(here)
+    settings = here.runtime.settings.model_copy(update={"cpu_kernels": kernels})
+    here.runtime = replace(here.runtime, settings=settings)
+    order = launch_request(spec(), "job-reliable-0", MARKET, 1, Tier.RELIABLE, token="t")
+    assert ("export PROTEUS_CPU_KERNELS=avx2" in order.user_data) is exported
 
 
 def test_a_process_that_dies_between_sending_and_recording_leaves_an_order_that_the_next_one_finds(
