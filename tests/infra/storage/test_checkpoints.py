@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from infra.storage.blobs import MANIFEST, Blobs, DamagedSet
-from infra.storage.checkpoints import find_checkpoint, read_shard, save_checkpoint
+from infra.storage.checkpoints import find_checkpoint, read_shard, read_state, save_checkpoint
 from infra.storage.job_paths import JobPaths
 from psengine.config import JobConfig, JobError
 
@@ -69,3 +69,32 @@ def test_a_checkpoint_of_another_job_is_refused(blobs: Blobs, field: dict[str, o
     with pytest.raises(JobError, match=f"{next(iter(field))} is .*another job id"):
         find_checkpoint(blobs, other)
     assert find_checkpoint(blobs, JobConfig(**(CONFIG.to_dict() | {"clocks": 200}))) is not None
+
+
+def test_states_of_executors_are_in_it_and_those_that_only_the_older_one_has_are_carried_on(blobs: Blobs) -> None:
+    states = {p: {"users": np.full((2, 1), p, np.float32), "users/rows": np.array([[p, p + 2]])} for p in range(3)}
+    first = save_checkpoint(blobs, CONFIG, 5, shards(5), SUMMARY, states)
+    assert first.executors == (0, 1, 2)
+    save_checkpoint(blobs, CONFIG, 6, shards(6), SUMMARY, {1: {"users": np.zeros((1, 1))}}, {2: first.name})
+    found = find_checkpoint(blobs, CONFIG)
+    assert found is not None
+    assert (found.clock, found.executors) == (6, (1, 2))
+    carried = read_state(blobs, found.name, 2)
+    assert {name: array.tobytes() for name, array in carried.items()} == {
+        name: array.tobytes() for name, array in states[2].items()
+    }
+
+
+def test_one_of_an_older_version_is_refused_where_rows_of_own_tables_would_be_missing(blobs: Blobs) -> None:
+    sizes = {"n_users": 4, "n_items": 4, "n_partitions": 2}
+    for app, params, refused in (("mf", sizes, True), ("mlr", {"n_inputs": 2, "n_classes": 2, "n_examples": 4}, False)):
+        config = JobConfig(f"old-{app}", app=app, app_params=params, n_partitions=2, n_shards=2, clocks=9)
+        prefix = f"{JobPaths(config.job_id).checkpoints}/clock-000000005"
+        blobs.write_set(prefix, iter(()), {"clock": 5, "job": config.to_dict(), "summary": SUMMARY})
+        if refused:
+            with pytest.raises(
+                JobError, match=r"clock 5 was written by Proteus 0\.1\.0, .* table 'users' .*another job id"
+            ):
+                find_checkpoint(blobs, config)
+        else:
+            assert find_checkpoint(blobs, config) is not None

@@ -1,9 +1,10 @@
 """Rounds of backups: what is kept where, and when it is of use."""
 
 from psengine.membership.node_record import NodeRecord
+from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import ShardOwner
 from psengine.server.replica_store import ReplicaStore
-from psengine.tiers.replication import ReplicationRounds
+from psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
 
 R, S = (NodeRecord(name, f"tcp://{name}", "reliable", 1) for name in "rs")
 OWNERS = (
@@ -108,3 +109,35 @@ def test_of_rounds_that_come_to_nothing_the_last_alone_is_held_beside_the_whole_
     copies.put(6, 1, {0: state}, is_backup_owner=True)  # type: ignore[dict-item]
     assert set(copies.get([0], 8)) == {0}, "what was long on its way takes nothing away"
     assert set(copies.get([0], 1)) == {0}
+
+
+def test_states_of_executors_are_copied_in_the_same_round_and_are_of_use_while_one_copy_of_each_is_there() -> None:
+    backups, keeper = ReplicationRounds(), BackupOwner("r", R.address)
+    refs = [StateRef(0, 7, 1, "tcp://a"), StateRef(1, 6, 2, "tcp://w"), StateRef(2, 7, 1, R.address)]
+    copies = [*(StateReplica(ref, keeper) for ref in refs), StateReplica(StateRef(3, 5, 0, checkpoint="old"), None)]
+    names = {"tcp://a": "a", "tcp://b": "b", "tcp://w": "w", R.address: "r"}
+    orders = {order.node: order for order in backups.begin(7, OWNERS, KEEPERS, 0.0, copies, names)}
+    assert {node: order.states for node, order in orders.items()} == {
+        "a": ((refs[0], R.address),),
+        "b": (),
+        "w": ((refs[1], R.address),),  # it serves nothing
+        "r": ((refs[2], ""),),  # it is its own keeper
+    }
+    for node, order in orders.items():
+        assert backups.clock is None
+        backups.backed_up(order.address, order.number, order.shards, 1.0, [ref.executor for ref, _ in order.states])
+        assert (backups.clock is None) == (node != list(orders)[-1])
+    assert not backups.lacks({0: "r", 1: "r", 2: "s"}, ["r", "s"])
+    assert backups.lacks({0: "r", 1: "r", 2: "s"}, ["s"]), "a keeper that is to go"
+    backups.saved("new")
+    backups.lose("tcp://w")
+    assert [(ref.address, ref.checkpoint) for ref in backups.states()] == [
+        ("tcp://a", ""),
+        (R.address, ""),
+        (R.address, ""),
+        ("", "new"),
+    ]
+    assert backups.restore([]) is not None
+    backups.lose(R.address)
+    assert backups.restore([]) is None, "of executor 2 nothing is left"
+    assert backups.replica_owners() is None

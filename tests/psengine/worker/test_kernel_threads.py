@@ -138,3 +138,56 @@ def test_what_is_raised_by_what_is_made_of_all_results_is_raised_and_the_next_gr
         assert await lanes.start({"b": lambda: 2}, len).results() == {"b": 2}
 
     on_lanes(body)
+
+
+def test_a_job_that_waits_for_a_read_gives_its_core_to_another() -> None:
+    order: list[str] = []
+
+    async def body(lanes: KernelThreads) -> None:
+        came = asyncio.Event()
+
+        async def read() -> str:
+            await came.wait()
+            return "rows"
+
+        def reader(name: str) -> str:
+            order.append(f"{name} asks")
+            rows = lanes.wait_for(read())
+            order.append(f"{name} goes on")
+            return rows
+
+        def other() -> str:
+            order.append("other")
+            loop.call_soon_threadsafe(came.set)
+            return "done"
+
+        loop = asyncio.get_running_loop()
+        jobs = {"a": lambda: reader("a"), "b": lambda: reader("b"), "z": other}
+        batch = lanes.start(jobs, len)
+        assert await batch.results() == {"a": "rows", "b": "rows", "z": "done"}
+        assert batch.made() == 3
+        assert order[:3] == ["a asks", "b asks", "other"], "on one core"
+
+    on_lanes(body, threads=1)
+
+
+def test_who_waits_for_a_read_when_the_pool_is_closed_waits_no_more() -> None:
+    ended, asks = threading.Event(), threading.Event()
+
+    async def body(lanes: KernelThreads) -> None:
+        async def never() -> None:
+            asks.set()
+            await asyncio.Event().wait()
+
+        def reader() -> None:
+            try:
+                lanes.wait_for(never())
+            finally:
+                ended.set()
+
+        lanes.start({"a": reader}, len)
+        await asyncio.to_thread(asks.wait, 10 * PATIENCE)
+        lanes.close()
+        assert await asyncio.to_thread(ended.wait, 10 * PATIENCE)
+
+    on_lanes(body)
