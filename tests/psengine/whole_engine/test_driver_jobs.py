@@ -1,0 +1,130 @@
+"""A job with a driver and executors with state on the whole engine: the bits of the undisturbed job, whatever is lost."""
+
+import asyncio
+import runpy
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psengine.config import JobConfig
+from tests.psengine.whole_engine.test_wires import ended
+from tests.support.lossy_network import Trouble
+from tests.support.simulated_cluster import WiredCluster
+from tests.support.simulated_storm import WiredStorm
+from tests.support.virtual_time import run_virtual
+
+Lasso = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "examples" / "lasso.py"))["Lasso"]
+
+EXAMPLES, INPUTS, PARTITIONS = 60, 12, 5
+LIMIT_S = 20_000.0
+
+
+def part(partition: int) -> dict[str, Any]:
+    rng = np.random.default_rng([5, partition])
+    x = rng.normal(size=(EXAMPLES // PARTITIONS, INPUTS))
+    return {"x": x, "y": x[:, :3] @ np.array([2.0, -1.0, 0.5]) + 0.1 * rng.normal(size=len(x))}
+
+
+def config() -> JobConfig:
+    params = {"n_inputs": INPUTS, "n_examples": EXAMPLES, "alpha": 0.05, "at_once": 3}
+    return JobConfig(
+        "lasso",
+        "tests.psengine.whole_engine.test_driver_jobs:Lasso",
+        params,
+        n_partitions=PARTITIONS,
+        n_shards=2,
+        clocks=500,
+        n_reliable=1,
+        start_patience_s=3.0,
+        checkpoint_s=2.0,
+        stage_2_above=0.5,
+    )
+
+
+def trained(
+    seed: int, befalls: Callable[[WiredCluster], Awaitable[None]] | None = None, trouble: Trouble = Trouble()
+) -> WiredCluster:
+    cluster = WiredCluster(seed, trouble, part, part(99))
+
+    async def story() -> None:
+        cluster.open()
+        try:
+            for name in ("r1", "r2"):
+                cluster.start(name, "reliable")
+            for name in ("t1", "t2"):
+                cluster.start(name)
+            await cluster.shell.start(config().to_dict())
+            if befalls is not None:
+                await befalls(cluster)
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> WiredCluster:
+    return trained(0)
+
+
+def same(cluster: WiredCluster, undisturbed: WiredCluster) -> bool:
+    """Return whether two jobs came to the same model, in the same groups."""
+    assert cluster.store.model is not None
+    assert undisturbed.store.model is not None
+    assert cluster.store.result is not None
+    assert undisturbed.store.result is not None
+    ours, theirs = cluster.store.model["weights"], undisturbed.store.model["weights"]
+    return ours.tobytes() == theirs.tobytes() and cluster.store.result["losses"] == undisturbed.store.result["losses"]
+
+
+async def reached(cluster: WiredCluster, clock: int) -> None:
+    while (book := cluster.shell.controller.book) is None or book.common < clock:
+        await asyncio.sleep(0.02)
+
+
+def test_it_ends_where_the_driver_says(undisturbed: WiredCluster) -> None:
+    result = undisturbed.store.result
+    assert result is not None
+    assert result["converged"] == "no coordinate changes by more than 1e-07"
+    assert result["clocks"] < 500
+    assert result["metrics"]["squared_error"] < 0.1
+    assert result["lost_micro_tasks"] == 0
+
+
+def test_a_lost_node_takes_executors_with_it_and_nothing_else(undisturbed: WiredCluster) -> None:
+    async def befalls(cluster: WiredCluster) -> None:
+        await reached(cluster, 8)
+        await cluster.kill("t1")
+        cluster.start("t3")
+        await reached(cluster, 20)
+        await cluster.kill("t2")
+
+    cluster = trained(1, befalls)
+    assert same(cluster, undisturbed)
+    assert cluster.shell.controller.rollbacks
+
+
+def test_another_controller_goes_on_from_the_checkpoint_with_the_driver(undisturbed: WiredCluster) -> None:
+    async def befalls(cluster: WiredCluster) -> None:
+        while cluster.store.newest is None or cluster.store.newest.clock < 5:
+            await asyncio.sleep(0.02)
+        assert "driver" in cluster.store.newest.summary
+        await cluster.lose_controller(config())
+
+    cluster = trained(2, befalls)
+    assert same(cluster, undisturbed)
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("seed", range(60))
+def test_storms(seed: int, undisturbed: WiredCluster) -> None:
+    async def befalls(cluster: WiredCluster) -> None:
+        await WiredStorm(cluster).run(8)
+
+    assert same(trained(seed, befalls, Trouble(lost=0.03, doubled=0.03)), undisturbed)
