@@ -62,8 +62,8 @@ class ParameterClient:
         self.routes = Routes()
         #: Number of the batch under way.
         self._batch = 0
-        #: Parent clock, and the rows read under it.
-        self._cache: tuple[int, dict[str, RowBlock]] | None = None
+        #: Whether what was read is one exact state, its parent clock, and the rows read under it.
+        self._cache: tuple[bool, int, dict[str, RowBlock]] | None = None
         self._sequence: dict[str, int] = {}
         #: Bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` is the
         #: state of executors, which was not read since it was on this node.
@@ -116,15 +116,15 @@ class ParameterClient:
         found: dict[str, RowBlock] = {}
         first = True
         if self._cache is not None:
-            tag, before = self._cache
-            if tag == parent_clock or (tag > parent_clock and not exact):
+            is_exact, tag, before = self._cache
+            if is_exact == exact and (tag == parent_clock or (tag > parent_clock and not exact)):
                 parent_clock, found, first = tag, before, False
         missing = {name: rows for name, rows in wanted.items() if name not in found or not found[name].has(rows)}
         if first or missing:
             shards = await self._pull(range(sharding.n_shards), sharding, missing, committed, exact)
             self.routes.check()
             found = found | _blocks(sharding, missing, shards)
-            self._cache = parent_clock, found
+            self._cache = exact, parent_clock, found
         return {name: found[name] for name in wanted}
 
     async def read_ahead(self, sharding: Sharding, wanted: Wanted, clock: int) -> tuple[dict[str, RowBlock], int]:

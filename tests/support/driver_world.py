@@ -7,13 +7,13 @@ twice, or of which it hears after a rollback, shows in the model.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from psengine.config import JobConfig
+from psengine.config import JobConfig, TableSpec
 from psengine.controller.controller import Controller
 from psengine.drivers.interface import Dispatcher, Done, Driver, Read, Task
 from psengine.protocol.checkpoint import Checkpoint
@@ -224,3 +224,38 @@ class DriverWorld(World):
             for task in order.tasks
         )
         self.feed(BatchDone(order.node, order.address, order.clock, stats, self.now_s))
+
+
+class Picked:
+    """The same job as an application: `w` is read by every task, and what "parent" tasks read makes no difference."""
+
+    def __init__(self, groups: int) -> None:
+        self.groups = groups
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        return (TableSpec("w", 1, 1, "float64"),)
+
+    def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+        return np.zeros((rows[1] - rows[0], 1))
+
+    def prepare(self, arrays: Mapping[str, Any]) -> None:
+        return None
+
+    def executor(self, data: None, partition: int, n_partitions: int) -> Adder:
+        return Adder(partition)
+
+    def driver(self) -> Picky:
+        return Picky(self.groups)
+
+    def evaluate(self, params: Mapping[str, Any], heldout: Mapping[str, Any]) -> dict[str, float]:
+        return {"w": params["w"].item()}
+
+
+class Adder:
+    def __init__(self, executor: int) -> None:
+        self.executor = executor
+
+    def run(self, args: int, params: Any, rng: np.random.Generator) -> tuple[int, float, int]:
+        task = Task(self.executor, params.group, args, "group" if params.group % 2 else "parent")
+        params.add("w", np.full((1, 1), added_by(task, params.get("w").item())))
+        return result_of(task), 1.0, 1

@@ -1,4 +1,4 @@
-"""A job with a driver and executors with state on the whole engine: the bits of the undisturbed job, whatever is lost."""
+"""Jobs with a driver and executors with state on the whole engine: the bits of the undisturbed job under any loss."""
 
 import asyncio
 import runpy
@@ -11,6 +11,7 @@ import pytest
 
 from psengine.config import JobConfig
 from tests.psengine.whole_engine.test_wires import ended
+from tests.support.driver_world import Loop, Picky
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_storm import WiredStorm
@@ -20,6 +21,7 @@ Lasso = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "examples" / "la
 
 EXAMPLES, INPUTS, PARTITIONS = 60, 12, 5
 LIMIT_S = 20_000.0
+CALM = Trouble()
 
 
 def part(partition: int) -> dict[str, Any]:
@@ -45,8 +47,12 @@ def config() -> JobConfig:
 
 
 def trained(
-    seed: int, befalls: Callable[[WiredCluster], Awaitable[None]] | None = None, trouble: Trouble = Trouble()
+    seed: int,
+    befalls: Callable[[WiredCluster], Awaitable[None]] | None = None,
+    trouble: Trouble = CALM,
+    job: JobConfig | None = None,
 ) -> WiredCluster:
+    job = job or config()
     cluster = WiredCluster(seed, trouble, part, part(99))
 
     async def story() -> None:
@@ -56,7 +62,7 @@ def trained(
                 cluster.start(name, "reliable")
             for name in ("t1", "t2"):
                 cluster.start(name)
-            await cluster.shell.start(config().to_dict())
+            await cluster.shell.start(job.to_dict())
             if befalls is not None:
                 await befalls(cluster)
             await ended(cluster)
@@ -81,6 +87,14 @@ def same(cluster: WiredCluster, undisturbed: WiredCluster) -> bool:
     assert undisturbed.store.result is not None
     ours, theirs = cluster.store.model["weights"], undisturbed.store.model["weights"]
     return ours.tobytes() == theirs.tobytes() and cluster.store.result["losses"] == undisturbed.store.result["losses"]
+
+
+async def storm(cluster: WiredCluster, blows: int) -> None:
+    wired = WiredStorm(cluster)
+    wired.names = 2  # t1 and t2 are there
+    while cluster.shell.controller.progress.started_s is None:
+        await asyncio.sleep(0.1)
+    await wired.run(blows)
 
 
 async def reached(cluster: WiredCluster, clock: int) -> None:
@@ -125,6 +139,36 @@ def test_another_controller_goes_on_from_the_checkpoint_with_the_driver(undistur
 @pytest.mark.parametrize("seed", range(60))
 def test_storms(seed: int, undisturbed: WiredCluster) -> None:
     async def befalls(cluster: WiredCluster) -> None:
-        await WiredStorm(cluster).run(8)
+        await storm(cluster, 8)
 
     assert same(trained(seed, befalls, Trouble(lost=0.03, doubled=0.03)), undisturbed)
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.storm) for seed in range(4, 60))])
+def test_groups_of_some_executors_that_read_in_two_ways(seed: int) -> None:
+    """A read of what is there must not be taken for one of exactly the group before, nor the other way round."""
+    groups, executors = 20, 6
+    app = "tests.support.driver_world:Picked"
+    job = JobConfig(
+        "picked",
+        app,
+        {"groups": groups},
+        "",
+        executors,
+        2,
+        clocks=groups,
+        seed=seed,
+        stage_2_above=0.5,
+        checkpoint_s=2.0,
+    )
+
+    async def befalls(cluster: WiredCluster) -> None:
+        if seed % 2:
+            await storm(cluster, 4)
+
+    cluster = trained(seed, befalls, Trouble(usual_s=0.05), job)
+    loop = Loop(Picky(groups), executors, seed)
+    assert cluster.store.model is not None
+    assert cluster.store.model["w"].item() == loop.values[-1]
+    assert cluster.store.result is not None
+    assert sum(cluster.store.result["micro_tasks_done"].values()) == sum(map(len, loop.tasks.values()))

@@ -192,6 +192,22 @@ def test_a_batch_that_is_told_twice_runs_once_and_a_batch_of_the_clock_shares_th
     story(body)
 
 
+def test_what_was_read_as_it_is_is_not_taken_for_exactly_the_group_before() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        for number, (clock, task, completions, committed) in enumerate(
+            [(1, (0, 1), 0, 0), (2, (1, 1), 1, 1), (3, (0, 1), 2, 1), (3, (1, 1), 3, 1)], start=1
+        ):
+            here.instruct(
+                dispatch(number, clock, [task], parent_clock=completions, committed=committed, read="parent")
+            )
+            await wires.report(BatchDone)
+        here.instruct(dispatch(5, 3, [(0, 2)], parent_clock=3, committed=2, read="group"))
+        (stats,) = (await wires.report(BatchDone)).results
+        assert stats.loss_sum == 4 * (1.0 + 2.0), "without the updates of group 3"
+
+    story(body)
+
+
 def test_a_node_tells_what_it_has_moved_with_what_it_reports() -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         assert wires.moved[HERE] == {"input": 2 * 8}, "two partitions of one number each"
