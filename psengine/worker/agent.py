@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.apps.base import MakesDriver
 from psengine.apps.executors import as_application, initial_rows, prepare, shared_tables
 from psengine.apps.registry import resolve
 from psengine.config import JobConfig, JobError
@@ -451,7 +452,9 @@ class NodeAgent:
             app = as_application(made, initial_rows(made, config.seed, config.n_shards))
             self._job = (config, app, Sharding(shared_tables(app), config.n_shards))
             self.host.adopt(config, app)
-            self.server.mark_every = config.evaluate_every
+            # A driver may have any group evaluated.
+            self.server.mark_every = 1 if isinstance(made, MakesDriver) else config.evaluate_every
+            self.host.states.mark_every = self.server.mark_every
             self.server.sharding = self._job[2]
         return self._job
 

@@ -65,7 +65,6 @@ class ExecutorHost:
     def adopt(self, config: JobConfig, app: Application) -> None:
         """Begin a job."""
         self._job = config, app
-        self.states.mark_every = config.evaluate_every
 
     async def executor(self, partition: int) -> ResidentExecutor:
         """Return the executor of a partition; it is created anew if the partition was."""

@@ -226,11 +226,20 @@ class DriverWorld(World):
         self.feed(BatchDone(order.node, order.address, order.clock, stats, self.now_s))
 
 
+class Curious(Picky):
+    """It wants one group evaluated."""
+
+    def committed(self, to: Dispatcher, group: int) -> None:
+        if group == 4:
+            to.evaluate(5)
+        super().committed(to, group)
+
+
 class Picked:
     """The same job as an application: `w` is read by every task, and what "parent" tasks read makes no difference."""
 
-    def __init__(self, groups: int) -> None:
-        self.groups = groups
+    def __init__(self, groups: int, curious: bool = False) -> None:
+        self.groups, self.kind = groups, Curious if curious else Picky
 
     def tables(self) -> tuple[TableSpec, ...]:
         return (TableSpec("w", 1, 1, "float64"),)
@@ -245,7 +254,7 @@ class Picked:
         return Adder(partition)
 
     def driver(self) -> Picky:
-        return Picky(self.groups)
+        return self.kind(self.groups)
 
     def evaluate(self, params: Mapping[str, Any], heldout: Mapping[str, Any]) -> dict[str, float]:
         return {"w": params["w"].item()}

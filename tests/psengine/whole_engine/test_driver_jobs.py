@@ -172,3 +172,12 @@ def test_groups_of_some_executors_that_read_in_two_ways(seed: int) -> None:
     assert cluster.store.model["w"].item() == loop.values[-1]
     assert cluster.store.result is not None
     assert sum(cluster.store.result["micro_tasks_done"].values()) == sum(map(len, loop.tasks.values()))
+
+
+def test_a_group_is_evaluated_when_the_driver_asks() -> None:
+    params = {"groups": 10, "curious": True}
+    job = JobConfig("picked", "tests.support.driver_world:Picked", params, "", 6, 2, clocks=10, evaluate_every=4)
+    result = trained(0, job=job).store.result
+    assert result is not None
+    values = Loop(Picky(10), 6, 0).values
+    assert result["metrics_by_clock"] == [[clock, {"w": values[clock]}] for clock in (4, 5, 8, 10)]
