@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
+from types import MappingProxyType
 
 import fsspec
 
@@ -26,7 +27,9 @@ MAX_BYTES = 64 * 2**20
 #: Maximum unpacked size of a wheel, in bytes.
 _MAX_UNPACKED = 4 * MAX_BYTES
 _OURS = ("bidding", "flows", "infra", "psengine", "reports", "tasks")
+#: Methods of an application; one that has executors does without `run`.
 _METHODS = ("tables", "initial", "prepare", "run", "evaluate")
+_INSTEAD = MappingProxyType({"run": "executor"})
 _COMPILED = (".so", ".pyd", ".dylib", ".dll")
 _WHEEL_HINT = "make one by `pip wheel --no-deps .`"
 
@@ -242,7 +245,7 @@ def _check_class(source: bytes, where: str, app: str, wanted: str) -> None:
     app_class = bound[wanted]
     if isinstance(app_class, ast.ClassDef) and not (app_class.bases or app_class.keywords or app_class.decorator_list):
         methods = dict(_bound(app_class.body))
-        if missing := [name for name in _METHODS if name not in methods]:
+        if missing := [name for name in _METHODS if name not in methods and _INSTEAD.get(name) not in methods]:
             raise InputError(f"code {where}: {wanted} has no method {missing[0]}(); an application needs it")
 
 

@@ -142,6 +142,14 @@ def test_what_cannot_be_known_without_running_it_is_let_pass(tmp_path: Path, tex
     assert read_code("mine:App", str(written(tmp_path, text=text))).name == "mine.py"
 
 
+def test_an_application_has_executors_or_run(tmp_path: Path) -> None:
+    with_executors = GOOD.replace("def run(", "def executor(")
+    assert with_executors != GOOD
+    assert read_code("mine:App", str(written(tmp_path, text=with_executors))).name == "mine.py"
+    with pytest.raises(InputError, match=r"App has no method run\(\)"):
+        read_code("mine:App", str(written(tmp_path, text=GOOD.replace("def run(", "def work("))))
+
+
 def test_large_files_do_not_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_files, "MAX_BYTES", 2**20)
     with pytest.raises(InputError, match="has more than 1 MB; code travels to every node, data do not"):
