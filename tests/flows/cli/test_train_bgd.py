@@ -1,0 +1,99 @@
+"""`proteus train bgd` and `predict` on files that a user brings: ten classes, svmlight, a target of numbers."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import dump_svmlight_file, load_digits, make_classification, make_regression
+
+from infra.applications.trained_models import load_model, save_model
+from infra.datasets.prepare import prepare
+from infra.storage.blobs import Blobs
+from infra.storage.job_paths import JobPaths, part_name
+from psengine.apps.bgd import ElasticDescent
+from psengine.apps.registry import resolve
+from psengine.config import JobConfig, JobError
+from tasks.prediction.predict import predict
+from tests.psengine.apps.bgd.job_in_process import JobInProcess
+from tests.support.cli_process import inside, proteus
+
+
+def trained(directory: Path, source: Path, clocks: int, **params: object) -> str:
+    """Train in this process; return the model's directory."""
+    blobs, n_partitions = Blobs((directory / "blobs").as_uri()), 3
+    data = prepare(blobs, "job", str(source), n_partitions, 0, "bgd")
+    config = JobConfig("job", "bgd", dict(data.sizes) | params, data.data_url, n_partitions, clocks=clocks)
+    app = resolve("bgd", config.app_params)
+    assert isinstance(app, ElasticDescent)
+    app.check_sizes()
+    parts = [app.prepare(blobs.read_npz(f"{JobPaths('job').data}/{part_name(part)}")) for part in range(n_partitions)]
+    job = JobInProcess(
+        lambda: app.driver(clocks=clocks),
+        app.tables(),
+        [app.executor(part, number, n_partitions) for number, part in enumerate(parts)],
+    )
+    while job.run_one():
+        pass
+    save_model(blobs, config, job.tables.values, {"clocks": clocks, "losses": []})
+    return str(directory / "blobs" / JobPaths("job").model)
+
+
+def test_ten_classes_of_a_csv_file(tmp_path: Path) -> None:
+    digits = load_digits()
+    source = tmp_path / "digits.csv"
+    with source.open("w", newline="") as file:
+        rows = zip(digits.data[:600].tolist(), digits.target[:600].tolist(), strict=True)
+        csv.writer(file).writerows([*(value / 16 for value in x), f"digit {y}"] for x, y in rows)
+    for params in ({}, {"loss": "hinge", "l2": 1e-3}):
+        found = predict(trained(tmp_path / str(len(params)), source, 60, **params), str(source))
+        assert found.accuracy is not None
+        assert found.accuracy > 0.95
+        assert set(found.values) == {f"digit {y}" for y in range(10)}
+
+
+def test_a_target_of_numbers(tmp_path: Path) -> None:
+    x, y = make_regression(90, 4, noise=0.1, random_state=0)
+    source, out = tmp_path / "prices.csv", tmp_path / "out.csv"
+    np.savetxt(source, np.c_[x, y], delimiter=",", header="a,b,c,d,target", comments="")
+    model = trained(tmp_path, source, 100, l2=1e-9)
+    run = inside("predict", model, "--data", str(source), "--out", str(out), cwd=tmp_path, home=tmp_path / "home")
+    assert run.code == 0, run
+    with out.open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == ["row", "value"]
+    np.testing.assert_allclose([float(value) for _, value in rows[1:]], y, atol=1.0)
+    app, _, _ = load_model(model, "", "", tmp_path)
+    assert app.predicts == "value"
+
+
+def test_a_target_that_does_not_fit_the_loss_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("".join(f"{i},{i % 2}\n" for i in range(20)))
+    options = ("--data", "a.csv", "--param", "loss=squared", "--dir", "state")
+    run = inside("train", "bgd", *options, cwd=tmp_path, home=tmp_path / "home")
+    assert run.code == 2, run
+    assert "loss=squared wants a target of numbers; the labels are classes" in run.err
+    with pytest.raises(JobError, match="solver is 'newton'; want one of lbfgs, gradient"):
+        resolve("bgd", {"n_inputs": 2, "n_examples": 3, "n_partitions": 1, "n_classes": 2, "solver": "newton"})
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_svmlight_under_a_script_of_events(tmp_path: Path) -> None:
+    x, y = make_classification(400, 30, n_informative=10, class_sep=3.0, random_state=0)
+    x[np.abs(x) < 0.5] = 0.0
+    dump_svmlight_file(x, y, str(tmp_path / "a.svm"))
+    (tmp_path / "events.csv").write_text("clock:8,kill,t1\nclock:12,notice,t2,3\nclock:20,join\n")
+    options = ("--data", "a.svm", "--clocks", "40", "--partitions", "4", "--nodes", "r=1,t=3", "--job", "j")
+    run = proteus(
+        "train", "bgd", *options, "--events", "events.csv", "--json", "-", cwd=tmp_path, home=tmp_path / "home"
+    )
+    assert run.code == 0, run
+    figures = json.loads(run.out)
+    assert [event["action"] for event in figures["events"]] == ["kill", "notice", "join"]
+    assert figures["converged"].startswith(("40 rounds; redone rounds: ", "no step decreases"))
+    assert figures["metrics"]["accuracy"] > 0.8
+    found = predict(figures["model"].removesuffix("/model.npz"), str(tmp_path / "a.svm"))
+    assert found.accuracy is not None
+    assert found.accuracy > 0.9

@@ -1,0 +1,84 @@
+"""Elastic descent through the engine: whatever vanishes, a job ends at the minimum of the whole objective."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psengine.apps.bgd import ElasticDescent
+from psengine.config import JobConfig
+from tests.psengine.apps.bgd.test_losses import examples
+from tests.psengine.whole_engine.test_wires import LIMIT_S, WEATHERS, ended
+from tests.support.simulated_cluster import WiredCluster
+from tests.support.simulated_storm import WiredStorm
+from tests.support.virtual_time import run_virtual
+
+PARTITIONS = 6
+X, Y = examples("logistic", 3, n=60)
+PARAMS = {"n_inputs": 5, "n_examples": 60, "n_partitions": PARTITIONS, "n_classes": 3, "l2": 0.05}
+#: Solvers, and the number of clocks: L-BFGS ends at the minimum.
+RULES: dict[str, tuple[dict[str, Any], int]] = {
+    "lbfgs": ({}, 300),
+    "searched": ({"solver": "gradient"}, 12),
+    "constant": ({"solver": "gradient", "step": 1.0}, 12),
+}
+
+
+def load(partition: int) -> dict[str, Any]:
+    return {"x": X[partition::PARTITIONS], "y": Y[partition::PARTITIONS]}
+
+
+@pytest.mark.parametrize("seed", [s if s in (2, 4) else pytest.param(s, marks=pytest.mark.storm) for s in range(60)])
+def test_in_a_storm_it_ends_at_the_minimum(seed: int) -> None:
+    rule = list(RULES)[seed % 3 and seed // 2 % 3]
+    params, clocks = RULES[rule]
+    cluster = WiredCluster(seed, WEATHERS[seed % len(WEATHERS)], load=load, heldout=load(0))
+    storm = WiredStorm(cluster)
+    config = JobConfig(
+        "job",
+        "bgd",
+        PARAMS | params,
+        n_partitions=PARTITIONS,
+        n_shards=3,
+        clocks=clocks,
+        start_patience_s=5.0,
+        n_reliable=2,
+        stage_2_above=[0.5, 1.0, 9.0][seed % 3],
+        checkpoint_s=[None, 2.0][seed % 2],
+    )
+
+    async def story() -> None:
+        cluster.open()
+        try:
+            for name in ("r1", "r2"):
+                cluster.start(name, "reliable")
+            for _ in range(3):
+                await storm.join()
+            await cluster.shell.start(config.to_dict())
+            while cluster.shell.controller.progress.started_s is None:
+                await asyncio.sleep(0.1)
+            await storm.run(10)
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    controller, store = cluster.shell.controller, cluster.store
+    assert cluster.faults == []
+    assert controller.state == "finished", controller.reason
+    assert store.result is not None
+    assert store.model is not None
+    assert store.result["lost_micro_tasks"] == 0
+    weights = store.model["weights"]
+    if rule != "lbfgs":
+        assert store.result["converged"].startswith(f"{clocks} rounds; redone rounds: ")
+        return
+    assert store.result["converged"].startswith("no step decreases the objective; redone rounds: ")
+    app: Any = ElasticDescent(**PARAMS)  # type: ignore[arg-type]
+    whole = app.prepare({"x": X, "y": Y})
+    penalty = np.full((6, 1), 0.05)
+    penalty[-1] = 0.0
+    assert np.abs(whole.gradient(weights)[1] + penalty * weights).max() < 1e-6
