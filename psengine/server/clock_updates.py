@@ -35,12 +35,6 @@ class ClockUpdates:
         self.attempts.update(zip(range(first, end), attempts, strict=True))
         return "accepted"
 
-    def find(self, first: int, attempts: Sequence[int]) -> Delta | None:
-        """Return the update of a block if it was received under exactly these attempts."""
-        end = first + len(attempts)
-        received = [self.attempts.get(partition, 0) for partition in range(first, end)]
-        return self.by_block.get((first, end)) if received == list(attempts) else None
-
     def __len__(self) -> int:
         return sum(high - low for low, high in self.by_block)
 
@@ -50,20 +44,6 @@ class ClockUpdates:
             return 0
         attempts = set(self.attempts.values())
         return attempts.pop() if len(attempts) == 1 else 0
-
-    def same(self, other: ClockUpdates) -> bool:
-        """Return whether both hold the identical update arrays, under the same attempts."""
-        ours, theirs = (
-            {block: {name: id(array) for name, array in update.items()} for block, update in log.by_block.items()}
-            for log in (self, other)
-        )
-        return self.attempts == other.attempts and ours == theirs
-
-    def copy(self) -> ClockUpdates:
-        """Return an independent log with the same updates."""
-        log = ClockUpdates()
-        log.attempts, log.by_block = dict(self.attempts), dict(self.by_block)
-        return log
 
     def growing(
         self, before: NDArray[np.generic], table: str, out: NDArray[np.generic] | None = None

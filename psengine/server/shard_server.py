@@ -25,14 +25,12 @@ from psengine.protocol.shard_state import ShardState
 from psengine.server.deduplication import SequenceWindow
 from psengine.server.shard_store import ShardStore, StaleReadError
 from psengine.tables.contiguous import room
-from psengine.tables.row_sets import Runs, Wanted
+from psengine.tables.row_sets import Wanted
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
 
 #: Maximum seconds that a read-ahead waits before its client has to repeat it.
 AHEAD_WAITS_S = 5.0
-#: Seconds by which other work is delayed so that read-aheads are answered first.
-_SOON_S = 0.01
 
 
 class ShardServer:
@@ -192,7 +190,6 @@ class ShardServer:
         blocks: Sequence[tuple[int, Sequence[int]]],
         updates: Mapping[int, Sequence[Delta]],
         committed: int = 0,
-        announced: bool = False,
     ) -> dict[str, Any]:
         """Apply the updates of a batch to the shards of this server.
 
@@ -207,14 +204,11 @@ class ShardServer:
         updates : mapping of shard to the sum of each block's updates; it may be empty, and still counts as effects.
         committed : int
             A complete clock, known to the sender from the controller: it may be folded.
-        announced : bool
-            Whether `updates` are the parts that the announcement of these blocks (`announce`) left out.
 
         Returns
         -------
         dict
-            `status` "ok", "stale-epoch", "moved" with the present `owners`, or "unannounced" if the announcement is not
-            stored (any more), so that all updates must be sent. Unless "ok", nothing was applied.
+            `status` "ok", "stale-epoch", or "moved" with the present `owners`. Unless "ok", nothing was applied.
         """
         refused = self._elsewhere(epochs) or self._stale(epochs)
         if refused:
@@ -223,11 +217,6 @@ class ShardServer:
         if window.seen(sequence):
             self.dropped["message"] += 1
             return {"status": "ok"}
-        if announced:
-            merged = self._merge_announced(clock, blocks, updates)
-            if merged is None:
-                return {"status": "unannounced"}
-            updates = merged
         window.note(sequence)
         for shard, per_block in updates.items():
             store = self.stores[shard]
@@ -236,54 +225,8 @@ class ShardServer:
                 answer = store.push(clock, first, attempts, update)
                 if answer != "accepted":
                     self.dropped[answer] += 1
-        self._wake_if_known(updates, clock)
-        for shard in updates:
-            store = self.stores[shard]
-            if store.announced_clock == clock and store.attempt(clock):
-                # The unannounced parts are not waited for: read-aheads are answered first.
-                asyncio.get_running_loop().call_later(_SOON_S, store.work_out, clock)
-        return {"status": "ok"}
-
-    def _merge_announced(
-        self, clock: int, blocks: Sequence[tuple[int, Sequence[int]]], rest: Mapping[int, Sequence[Delta]]
-    ) -> dict[int, list[Delta]] | None:
-        """Return the complete updates, announced parts plus `rest`; None if an announcement is missing."""
-        merged: dict[int, list[Delta]] = {shard: [] for shard in rest}
-        for shard, per_block in rest.items():
-            for (first, attempts), more in zip(blocks, per_block, strict=True):
-                announced = self.stores[shard].announced(clock, first, attempts)
-                if announced is None:
-                    return None
-                merged[shard].append({**announced, **more})
-        return merged
-
-    def announce(
-        self,
-        clock: int,
-        epochs: Mapping[int, int],
-        blocks: Sequence[tuple[int, Sequence[int]]],
-        updates: Mapping[int, Sequence[Delta]],
-        committed: int = 0,
-        to_come: Mapping[int, Sequence[Runs]] | None = None,
-    ) -> dict[str, Any]:
-        """Take the parts of a batch's updates that others read, so that read-aheads need not wait for the rest.
-
-        It is no effect yet: the rest is pushed next, with `announced` (see `push` for the parameters and the returned
-        status). Repeated or late, it changes no read.
-
-        `to_come` are, by shard, runs of rows of each block that a following announcement brings: read-aheads of other
-        rows need not wait for these either.
-        """
-        refused = self._elsewhere(epochs) or self._stale(epochs)
-        if refused:
-            return refused
-        for shard, per_block in updates.items():
-            store = self.stores[shard]
-            store.fold(committed)
-            runs = [None] * len(blocks) if to_come is None else to_come[shard]
-            for (first, attempts), update, rows in zip(blocks, per_block, runs, strict=True):
-                store.announce(clock, first, attempts, update, rows)
-        self._wake_if_known(updates, clock)
+        if any(self.stores[shard].attempt(clock) for shard in updates):
+            self._wake()
         return {"status": "ok"}
 
     def pull(
@@ -292,14 +235,12 @@ class ShardServer:
         committed: int,
         exact: bool,
         rows: Mapping[int, Wanted] | None = None,
-        until: Mapping[str, int] | None = None,
         memory: bool = False,
     ) -> dict[str, Any]:
         """Return the rows of the shards named in `epochs`, folded through `committed`.
 
         `rows` are the wanted rows, counted within the shard, by shard and table, None for all of a table; other tables
-        are not returned. Without `rows`, all tables are, and with `memory` that of their update rules, too. `until`:
-        see `ShardStore.read`.
+        are not returned. Without `rows`, all tables are, and with `memory` that of their update rules, too.
 
         `status` is "ok" (with `shards`), "stale-epoch", "stale-read", or "moved" with the present `owners`. A shard
         that was handed over is still read here if that needs no later update.
@@ -318,11 +259,11 @@ class ShardServer:
                 return {
                     "status": "ok",
                     "shards": {
-                        s: self.stores[s].read(committed, exact, None if memory else self.stores[s].readable, until)
+                        s: self.stores[s].read(committed, exact, None if memory else self.stores[s].readable)
                         for s in epochs
                     },
                 }
-            found = {s: self.stores[s].read(committed, exact, rows[s], until) for s in epochs}
+            found = {s: self.stores[s].read(committed, exact, rows[s]) for s in epochs}
             return {"status": "ok", "shards": {s: _some(tables, rows[s]) for s, tables in found.items()}}
         except StaleReadError as error:
             return {"status": "stale-read", "error": str(error)}
@@ -341,13 +282,11 @@ class ShardServer:
         epochs: Mapping[int, int],
         clock: int,
         rows: Mapping[int, Wanted] | None = None,
-        announced: bool = False,
     ) -> dict[str, Any]:
         """Return rows as `pull` does for the committed clock `clock`, before the controller declares it complete.
 
         The request waits until the effects of all partitions have arrived. The client may use the rows only once the
-        controller has confirmed the `attempt` of these effects. With `announced`, announcements are enough: no row is
-        requested that they leave out.
+        controller has confirmed the `attempt` of these effects.
 
         Returns
         -------
@@ -363,7 +302,7 @@ class ShardServer:
                 return refused
             stores = {shard: self.stores[shard] for shard in epochs}
             wanted = dict.fromkeys(epochs) if rows is None else rows
-            attempts = {store.attempt_ahead(clock, wanted[shard], announced) for shard, store in stores.items()}
+            attempts = {store.attempt(clock) for store in stores.values()}
             if len(attempts) == 1 and 0 not in attempts:
                 if rows is None:
                     self._make_room(epochs, clock)
@@ -382,12 +321,6 @@ class ShardServer:
                 await asyncio.wait([woken], timeout=left_s)
             finally:
                 del self._waiting[woken]
-
-    def _wake_if_known(self, shards: Collection[int], clock: int) -> None:
-        """Wake the read-aheads if the effects of all partitions have arrived, or were announced."""
-        # A read-ahead may want none of the rows that are still to come.
-        if any(self.stores[shard].attempt_ahead(clock, {}) or self.stores[shard].attempt(clock) for shard in shards):
-            self._wake()
 
     def _wake(self) -> None:
         """Let the read-aheads check again."""

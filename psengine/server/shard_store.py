@@ -10,16 +10,13 @@ before its clock was committed; rows handed out are never written again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Collection, Sequence
 
 from psengine.config import Add
 from psengine.protocol.shard_state import ShardState
 from psengine.server.clock_updates import Answer, ClockUpdates
-from psengine.server.next_clock import Coming, with_update
-from psengine.tables.row_sets import Runs, Wanted
+from psengine.server.next_clock import NextClock, with_update
+from psengine.tables.row_sets import Wanted
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
 from psengine.tables.update_rules import begin_memory, memory_tables
@@ -81,10 +78,8 @@ class ShardStore:
         self._live: Arrays = {}
         #: Attempt of all effects of `committed_clock`; 0 if unknown, or if they differ.
         self._committed_by = 0
-        #: Last clock with an announcement.
-        self.announced_clock = 0
         #: State of the clock after `committed_clock`.
-        self._coming = Coming(arrays, n_partitions, self._ruled)
+        self._next = NextClock(arrays, n_partitions, self._ruled)
         #: Updates received since `_live` was read, not yet included in it.
         self._late: list[Delta] = []
 
@@ -138,7 +133,7 @@ class ShardStore:
         answer = effects.take(first, attempts, update)
         if answer == "accepted":
             if clock == self.committed_clock + 1:
-                self._coming.show(first, attempts, update)
+                self._next.take(effects, update, replaces=not new)
             if new:
                 self._late.append(update)
             else:  # it replaces an update that `_live` may include
@@ -158,61 +153,25 @@ class ShardStore:
         effects = self.pending.get(clock) if clock == self.committed_clock + 1 else None
         return 0 if effects is None else effects.attempt(self._n_partitions)
 
-    def announce(
-        self, clock: int, first: int, attempts: Sequence[int], update: Delta, to_come: Runs | None = None
-    ) -> None:
-        """Take the parts of a future update that others read; it is no effect yet (see `next_clock`).
-
-        `to_come`, which may be None, are rows that the next announcement will bring. Announcements of any but the next
-        clock are ignored.
-        """
-        if clock == self.committed_clock + 1:
-            self.announced_clock = clock
-            self._coming.show(first, attempts, update, to_come)
-
-    def announced(self, clock: int, first: int, attempts: Sequence[int]) -> Delta | None:
-        """Return the announced part of a block's update under exactly these attempts, if `clock` is the next one."""
-        return self._coming.shown(first, attempts) if clock == self.committed_clock + 1 else None
-
-    def attempt_ahead(self, clock: int, wanted: Wanted | None = None, announced: bool = True) -> int:
-        """Return `attempt` of `clock`; with `announced`, announcements of the next clock count as its effects.
-
-        It is also 0 if some of the `wanted` rows (None: all rows of all tables) are declared as still to come.
-        """
-        if clock != self.committed_clock + 1:
-            return self.attempt(clock)
-        if announced:
-            return self._coming.attempt(wanted)
-        return self.attempt(clock) if self._coming.has(wanted) else 0
-
     def ahead(self, clock: int, wanted: Wanted | None = None) -> Arrays:
         """Return the `wanted` tables as they are once `clock` is committed, unless another attempt at it arrives.
 
-        `attempt_ahead` of these rows must not be 0; with announcements only, the tables must not be partition-local.
-        Only the wanted rows are valid.
+        `attempt` of the clock must not be 0.
 
         Nothing is committed: the controller alone declares a clock complete. Updates of the next clock are added early
         to the named tables.
         """
-        self._coming.read_early(wanted or ())
-        if clock == self.committed_clock:
-            state = self.committed
-        else:
-            state = self._coming.tables() if wanted is None else self._coming.some(wanted)
+        self._next.read_early(wanted or ())
+        state = self.committed if clock == self.committed_clock else self._next.tables(wanted)
         return {name: state[name] for name in self.committed if name in (self.readable if wanted is None else wanted)}
-
-    def work_out(self, clock: int) -> None:
-        """Compute the tables at `clock`, if all its effects have arrived and it is the next clock."""
-        if clock == self.committed_clock + 1 and self.attempt(clock):
-            self._coming.tables()
 
     def changes(self, clock: int) -> set[str]:
         """Return the tables that change at `clock`; empty if it is not the next one, or is computed already."""
-        return self._coming.changes() if clock == self.committed_clock + 1 else set()
+        return self._next.changes() if clock == self.committed_clock + 1 else set()
 
     def write_to(self, room: Arrays) -> None:
         """Have the changing tables of the next clock written to `room`, once."""
-        self._coming.write_to(room)
+        self._next.write_to(room)
 
     def fold(self, through: int) -> None:
         """Add every pending effect of the clocks up to `through` to the committed state."""
@@ -222,12 +181,12 @@ class ShardStore:
             self._committed_by = 0
             if clock in self.pending:
                 effects = self.pending.pop(clock)
-                after = self._coming.commit(effects)
+                after = self._next.tables()
                 self.committed = {name: after[name] for name in self.committed}
                 self.folded += len(effects)
                 self._committed_by = effects.attempt(self._n_partitions)
             self.committed_clock = clock
-            self._coming.go_on(self.committed, self.pending.get(clock + 1))
+            self._next.go_on(self.committed, self.pending.get(clock + 1))
             self.mark(clock)
         self._forget_live()
 
@@ -241,16 +200,11 @@ class ShardStore:
         committed: int,
         exact: bool,
         tables: Collection[str] | None = None,
-        until: Mapping[str, int] | None = None,
     ) -> Arrays:
         """Return the rows of `tables`, or of all and the memory of their rules, folded through `committed`.
 
         With `exact` (BSP) they are at that clock, else with all later updates; a table with an update rule is without
         them, since its rule is applied to the complete sum of a clock only.
-
-        `until` gives, by table, the clock after which updates are not added. Rows of these tables belong to one
-        partition each, and a repeated micro-task must not see the update of its previous attempt, which its own
-        replaces.
 
         Raises
         ------
@@ -267,9 +221,6 @@ class ShardStore:
             return {name: self.committed[name] for name in names}
         complete = {name: self.committed[name] for name in names if name in self._ruled or name not in self.readable}
         names = [name for name in names if name not in complete]
-        until = until or {}
-        early = {name: self._at(until[name], name) for name in names if name in until}
-        names = [name for name in names if name not in early]
         # Each update is added once for all readers: sixty-four readers of as many updates would be thousands of sums.
         for update in self._late if self._live else ():
             self._live = with_update(self._live, update)
@@ -279,12 +230,4 @@ class ShardStore:
             for clock in sorted(self.pending):
                 missing = with_update(missing, self.pending[clock].sum(self._n_partitions, missing))
             self._live |= missing
-        return complete | early | {name: self._live[name] for name in names}
-
-    def _at(self, clock: int, table: str) -> NDArray[np.generic]:
-        """Return the rows of a table including the updates up to `clock`."""
-        state = {table: self.committed[table]}
-        for came in sorted(self.pending):
-            if came <= clock:
-                state = with_update(state, self.pending[came].sum(self._n_partitions, state))
-        return state[table]
+        return complete | {name: self._live[name] for name in names}

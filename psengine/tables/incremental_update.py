@@ -12,7 +12,6 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.tables.row_sets import RowSet
 from psengine.tables.row_updates import RowDelta, add_rows
 
 Array = NDArray[np.generic]
@@ -68,17 +67,6 @@ class Growing:
             self._touched[rows] = True
             add_rows(self._after, update)
         self._fits = True
-
-    @property
-    def fits(self) -> bool:
-        """Whether every update so far had rows of its own alone."""
-        return self._fits
-
-    def so_far(self, rows: RowSet) -> Array:
-        """Return the table with what has been added, if it fits and no more is added to `rows`, which are right."""
-        if not self._touched[rows].all():
-            self._fill()
-        return self._after
 
     def whole(self) -> Array | None:
         """Return the table, to which nothing is added any more; None if an update did not fit."""

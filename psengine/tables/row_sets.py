@@ -18,10 +18,6 @@ from numpy.typing import NDArray
 
 from psengine.config import TableSpec
 
-#: Runs of rows by table, as half-open ranges.
-Runs = Mapping[str, tuple[int, int]]
-
-
 #: Rows of a table: a run (slice with start and stop, no step), or distinct indices in rising order (int64).
 RowSet = slice | NDArray[np.int64]
 

@@ -46,8 +46,6 @@ class Pushed:
     partition: int
     attempt: int
     committed: int
-    #: what others read of it came before
-    announced: bool
 
 
 async def push(server: ShardServer, message: dict[str, Any]) -> dict[str, Any]:
@@ -213,9 +211,8 @@ class ShardMachine(RuleBasedStateMachine):
         partition=st.integers(0, PARTITIONS - 1),
         anew=st.booleans(),
         some=st.sampled_from([(0,), (1,), (0, 1), (0, 1)]),
-        announced=st.booleans(),
     )
-    def work(self, partition: int, anew: bool, some: tuple[int, ...], announced: bool) -> None:
+    def work(self, partition: int, anew: bool, some: tuple[int, ...]) -> None:
         """Send a micro-task's updates to all shards or some; it is done when servers of this generation have all."""
         clock = self.done[partition] + 1
         if clock > self.common() + 1:
@@ -228,12 +225,7 @@ class ShardMachine(RuleBasedStateMachine):
         for shard in some:
             self.sequence += 1
             known = self.map[shard]
-            sent = Pushed(
-                shard, known.node, known.epoch, self.sequence, clock, partition, attempt, self.common(), announced
-            )
-            if announced:
-                self.announce(sent, foretold=attempt % 2 == 1)
-                self.announce(sent)
+            sent = Pushed(shard, known.node, known.epoch, self.sequence, clock, partition, attempt, self.common())
             self.sent.append(sent)
             answers.append(self.push(sent))
         if answers == ["ok"] * SHARDS and self.map_of == self.generation:
@@ -252,11 +244,7 @@ class ShardMachine(RuleBasedStateMachine):
             block = [(sent.partition, [sent.attempt])]
             to = {"clock": sent.clock, "epochs": {sent.shard: epoch}, "blocks": block, "committed": sent.committed}
             named: dict[str, Any] = {"sender": "client", "sequence": sent.sequence, **to}
-            answer = {"status": "unannounced"}
-            if sent.announced:
-                answer = asyncio.run(push(server, {**named, "updates": {sent.shard: [{}]}, "announced": True}))
-            if answer["status"] == "unannounced":
-                answer = asyncio.run(push(server, {**named, "updates": self.updates(sent)}))
+            answer = asyncio.run(push(server, {**named, "updates": self.updates(sent)}))
             if answer["status"] != "moved":
                 return str(answer["status"])
             (after,) = answer["owners"]
@@ -264,25 +252,8 @@ class ShardMachine(RuleBasedStateMachine):
             name, epoch = after.node, after.epoch
         raise AssertionError("it is sent on for ever")
 
-    def announce(self, sent: Pushed, foretold: bool = False) -> None:
-        """Send the announcement of a message to whom the map names, or word of what it will hold; it is not sent on."""
-        server = self.servers.get(sent.server)
-        if server is not None and sent.shard not in server._arriving:
-            block = [(sent.partition, [sent.attempt])]
-            to = sent.clock, {sent.shard: sent.epoch}, block
-            if foretold:
-                server.announce(*to, {sent.shard: [{}]}, sent.committed, {sent.shard: [{"w": (0, 1)}]})
-            else:
-                server.announce(*to, self.updates(sent), sent.committed)
-
     def updates(self, sent: Pushed) -> dict[int, Any]:
         return {sent.shard: [{"w": np.full((1, 1), self.value(sent.clock, sent.partition, sent.attempt))}]}
-
-    @precondition(lambda self: self.sent)
-    @rule(data=st.data(), foretold=st.booleans())
-    def announced_late(self, data: st.DataObject, foretold: bool) -> None:
-        """An announcement comes again, or so late that its message came before."""
-        self.announce(data.draw(st.sampled_from(self.sent)), foretold)
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
@@ -362,7 +333,7 @@ class ShardMachine(RuleBasedStateMachine):
         for _ in range(2):
             for partition in range(PARTITIONS):
                 if self.done[partition] <= last:
-                    self.work(partition, True, (0, 1), partition == 0)
+                    self.work(partition, True, (0, 1))
         assert self.common() >= last
         for shard, owner in self.owners.items():
             found: Any = self.servers[owner.node].gather({shard: owner.epoch}, self.common())

@@ -61,7 +61,7 @@ def test_what_is_read_ahead_is_what_is_committed_and_the_rule_is_applied_once() 
         push(shard, clock, (2, 2))
         replaced = shard.ahead(clock, {"w": slice(0, 2), "plain": None})["plain"].copy()
         push(shard, clock, (3, 3))
-        assert shard.attempt_ahead(clock, {"w": None}) == 3
+        assert shard.attempt(clock) == 3
         ahead = shard.ahead(clock)
         assert set(ahead) == {"w", "plain"}
         assert bits(ahead) == {name: expected(clock, 3)[name] for name in ahead}
@@ -120,14 +120,3 @@ def test_micro_tasks_are_not_sent_the_memory_and_checkpoints_are() -> None:
         assert set(other.stores[0].committed) == MEMORY | {"w", "plain"}
 
     asyncio.run(run())
-
-
-def test_no_row_is_read_while_others_of_the_table_are_to_come() -> None:
-    shard = store()
-    shard.ahead(0, {"w": None})
-    shard.announce(1, 1, [1], update(2.1, 1))
-    shard.announce(1, 0, [1], {}, {"w": (0, 3)})
-    assert shard.attempt_ahead(1, {"w": slice(3, 6)}) == 0, "the rule needs the sum of all"
-    assert shard.attempt_ahead(1, {"plain": None}) == 1
-    push(shard, 1)
-    assert shard.ahead(1, {"w": slice(3, 6)})["w"].tobytes() == expected(1)["w"]

@@ -100,12 +100,6 @@ def stories(draw: st.DrawFn) -> list[tuple[str, object]]:
             again = [(clock, partition, 2, updates(draw)) for partition in draw(st.permutations(range(PARTITIONS)))]
             pushes = pushes[: draw(st.integers(0, PARTITIONS))] + again
         for push in pushes:
-            first = *push[:2], push[2] + draw(st.sampled_from([0, 0, 0, 10])), push[3]
-            if draw(st.booleans()):  # it is told which rows of one table will come
-                steps.append(("foretell", first))
-                steps.append(("ask some", draw(runs)))
-            if draw(st.booleans()):  # its rows of one table come first, or those of an attempt that never comes
-                steps.append(("announce", first))
             if draw(st.booleans()):
                 steps.append(("ask", ("v",)))
             if draw(st.booleans()):
@@ -124,18 +118,11 @@ def test_a_store_that_writes_early_has_the_bits_of_one_that_does_not(story: list
     promised: list[tuple[int, F32]] = []
     promised_rows: list[tuple[int, RowSet, F32]] = []
     for step, of in story:
-        if step == "foretell":
-            clock, partition, attempt, update = of  # type: ignore[misc]
-            if isinstance(run := update.get("v"), RowDelta) and isinstance(run.rows, slice):
-                early.announce(clock, partition, [attempt], {}, {"v": (run.rows.start, run.rows.stop)})
-        elif step == "ask some":
-            if attempt := early.attempt_ahead(early.committed_clock + 1, {"v": of}):  # type: ignore[dict-item]
+        if step == "ask some":
+            if attempt := early.attempt(early.committed_clock + 1):
                 rows = early.ahead(early.committed_clock + 1, {"v": of})["v"][of]  # type: ignore[dict-item, index]
                 promised_rows.append((attempt, of, rows))  # type: ignore[arg-type]
                 handed.append((rows, rows.tobytes()))
-        elif step == "announce":
-            clock, partition, attempt, update = of  # type: ignore[misc]
-            early.announce(clock, partition, [attempt], {"v": update["v"]} if "v" in update else {})
         elif step == "push":
             clock, partition, attempt, update = of  # type: ignore[misc]
             answers = [store.push(clock, partition, [attempt], update) for store in (early, late)]
@@ -143,21 +130,22 @@ def test_a_store_that_writes_early_has_the_bits_of_one_that_does_not(story: list
         elif step == "ask":
             clock = early.committed_clock + 1
             whole = dict.fromkeys(of)  # type: ignore[call-overload]
-            if of == ("v",) and (attempt := early.attempt_ahead(clock, whole)):
+            if of == ("v",) and (attempt := early.attempt(clock)):
                 promised.append((attempt, early.ahead(clock, whole)["v"]))
-            if not early.attempt_ahead(clock, whole, announced=False):
+            if not early.attempt(clock):
                 clock -= 1  # as who reads ahead of the clock that was just folded
             for array in early.ahead(clock, whole).values():
                 handed.append((array, array.tobytes()))  # type: ignore[arg-type]
         else:
-            early.work_out(of)  # type: ignore[arg-type]
             for store in (early, late):
                 store.fold(of)  # type: ignore[arg-type]
             for name in ("v", "w"):
                 assert early.committed[name].tobytes() == late.committed[name].tobytes()
             for attempt, array in promised:
                 if attempt == early.attempt(of):  # type: ignore[arg-type]
-                    assert array.tobytes() == early.committed["v"].tobytes(), "what was announced is what came"
+                    assert array.tobytes() == early.committed["v"].tobytes(), (
+                        "what was read ahead is what was committed"
+                    )
             for attempt, rows_of, rows in promised_rows:
                 if attempt == early.attempt(of):  # type: ignore[arg-type]
                     assert rows.tobytes() == early.committed["v"][rows_of].tobytes(), "others wrote other rows"
@@ -166,136 +154,14 @@ def test_a_store_that_writes_early_has_the_bits_of_one_that_does_not(story: list
         assert array.tobytes() == bits, "what was handed out is never written again"
 
 
-def test_what_was_announced_is_read_ahead_and_is_no_effect() -> None:
-    store = ShardStore(0, 1, {"v": table(1), "w": table(2)}, 2)
-    for partition in range(2):
-        store.announce(1, partition, [1], {"v": run_of(4 * partition, 4 * partition + 4)})
-    assert (store.attempt_ahead(1), store.attempt(1)) == (1, 0)
-    ahead = store.ahead(1, {"v": None})["v"]
-    assert ahead.tobytes() == added(table(1), joined([run_of(0, 4), run_of(4, 8)])).tobytes()
-    assert store.state().later == (), "a shard that moves goes without it"
-    store.fold(1)
-    assert (store.folded, store.committed["v"].tobytes()) == (0, table(1).tobytes()), "only what was pushed counts"
-    assert store.attempt_ahead(2) == 0
-
-
-def test_who_wants_other_rows_does_not_wait_for_those_that_are_to_come() -> None:
-    store = ShardStore(0, 1, {"v": table(1), "w": table(2)}, 2)
-    store.ahead(0, {"v": None})  # somebody has read ahead before
-    store.announce(1, 0, [1], {"w": table(3)}, {"v": (0, 4)})
-    store.announce(1, 1, [1], {"v": run_of(4, 8)})
-    apart_from_it = [{"v": slice(4, 8)}, {"v": np.array([5, 9])}, {"v": slice(8, 12), "w": None}, {"w": None}, {}]
-    touching: list[dict[str, RowSet | None] | None] = [{"v": slice(3, 5)}, {"v": np.array([3, 9])}, {"v": None}, None]
-    assert [store.attempt_ahead(1, wanted) for wanted in apart_from_it] == [1] * 5  # type: ignore[arg-type]
-    assert [store.attempt_ahead(1, wanted) for wanted in touching] == [0] * 4
-    assert store.announced(1, 0, [1]) is None, "a rest alone is not to be taken"
-    ahead = store.ahead(1, {"v": slice(4, 12), "w": None})
-    rows, bits = ahead["v"][4:12], ahead["v"][4:12].tobytes()
-    store.announce(1, 0, [1], {"w": table(3), "v": run_of(0, 4)})
-    assert store.attempt_ahead(1, None) == 1
-    both = added(table(1), joined([run_of(0, 4), run_of(4, 8)]))
-    assert store.ahead(1, {"v": None})["v"].tobytes() == both.tobytes()
-    assert rows.tobytes() == bits == both[4:12].tobytes()
-    assert ahead["w"].tobytes() == added(table(2), table(3)).tobytes()
-
-
-def test_it_is_waited_for_rows_to_come_where_nobody_has_written_the_table_yet() -> None:
-    store = ShardStore(0, 1, {"v": table(1)}, 2)
-    store.announce(1, 0, [1], {}, {"v": (0, 4)})
-    store.announce(1, 1, [1], {"v": run_of(4, 8)})
-    assert store.attempt_ahead(1, {"v": slice(4, 8)}) == 0, "nobody had read ahead before"
-    store.announce(1, 0, [1], {"v": run_of(0, 4)})
-    assert store.attempt_ahead(1, {"v": slice(4, 8)}) == 1
-
-
-def test_rows_are_right_before_the_table_is_whole() -> None:
-    growing = Growing(table(1), np.full((ROWS, 3), np.nan, np.float32))
-    growing.add(run_of(3, 7))
-    want = added(table(1), run_of(3, 7))
-    assert np.isnan(growing.so_far(slice(4, 6))).any(), "what nobody has asked for is not written"
-    for rows in (slice(4, 6), slice(6, 9), np.array([0, 11])):
-        assert growing.so_far(rows)[rows].tobytes() == want[rows].tobytes()
-    growing.add(run_of(8, 12))
-    growing.add(RowDelta(np.array([0, 2]), table(4, 2)))
-    found = growing.whole()
-    assert found is not None
-    assert found.tobytes() == added(want, joined([RowDelta(np.array([0, 2]), table(4, 2)), run_of(8, 12)])).tobytes()
-
-
-def test_rows_that_are_added_up_wait_for_those_that_are_to_come() -> None:
-    store = ShardStore(0, 1, {"v": table(1)}, 3)
-    store.ahead(0, {"v": None})
-    store.announce(1, 0, [1], {}, {"v": (0, 4)})
-    for partition in (1, 2):  # both write the same rows
-        store.announce(1, partition, [1], {"v": run_of(4, 8, partition)})
-    assert store.attempt_ahead(1, {"v": slice(4, 8)}) == 0
-    store.announce(1, 0, [1], {"v": run_of(0, 4)})
-    assert store.attempt_ahead(1, {"v": slice(4, 8)}) == 1
-
-
-def test_what_is_written_early_stays_when_what_was_told_comes() -> None:
-    """Of a block that has no long run in a shard, all that is told comes twice."""
-    store = ShardStore(0, 1, {"v": table(1), "w": table(2)}, 3)
-    store.ahead(0, {"v": None})
-    store.announce(1, 0, [1], {"w": table(3)}, {})
-    store.announce(1, 1, [1], {}, {"v": (0, 4)})
-    store.announce(1, 2, [1], {"v": run_of(4, 8)})
-    growing = store._coming._growing["v"]
-    assert store.announced(1, 0, [1]) is None, "it has not been announced yet"
-    store.announce(1, 0, [1], {"w": table(3)})
-    assert store._coming._growing["v"] is growing
-    assert store.attempt_ahead(1, {"v": slice(4, 8)}) == 1
-    assert store.announced(1, 0, [1]) is not None
-
-
-def test_word_of_what_will_come_is_of_no_use_when_it_is_late_or_another_attempt_came() -> None:
-    store = ShardStore(0, 1, {"v": table(1)}, 1)
-    store.ahead(0, {"v": None})
-    store.announce(1, 0, [2], {"v": run_of(0, 4)})
-    for attempt in (1, 2, 3):
-        store.announce(1, 0, [attempt], {}, {"v": (0, 4)})
-    assert (store.attempt_ahead(1, None), store.announced(1, 0, [2]) is None) == (2, False)
-    store.push(1, 0, [2], {"v": run_of(0, 4)})
-    store.fold(1)
-    store.announce(1, 0, [2], {}, {"v": (0, 4)})
-    store.announce(2, 0, [1], {}, {"v": (0, 4)})
-    store.announce(2, 0, [2], {"v": run_of(0, 4)})
-    assert store.attempt_ahead(2, None) == 2, "it came, by another attempt"
-    assert store.committed["v"].tobytes() == added(table(1), run_of(0, 4)).tobytes()
-
-
-def test_what_was_pushed_counts_whatever_it_was_told_would_come() -> None:
-    store = ShardStore(0, 1, {"v": table(1), "w": table(2)}, 1)
-    store.ahead(0, {"v": None})
-    store.announce(1, 0, [2], {}, {"v": (0, 4)})  # of an attempt that never comes
-    store.push(1, 0, [1], {"v": run_of(4, 9)})
-    asked: list[dict[str, RowSet | None]] = [{"v": None}, {"w": None}]
-    assert [store.attempt_ahead(1, wanted, announced=False) for wanted in asked] == [0, 1]
-    store.work_out(1)
-    store.fold(1)
-    assert store.committed["v"].tobytes() == added(table(1), run_of(4, 9)).tobytes()
-
-
-def test_what_was_pushed_counts_if_it_is_not_what_was_announced() -> None:
-    store = ShardStore(0, 1, {"v": table(1), "w": table(2)}, 1)
-    store.ahead(0, {"v": None})
-    store.announce(1, 0, [1], {"v": run_of(0, 4)})
-    store.ahead(1, {"v": None})
-    store.push(1, 0, [1], {"v": run_of(4, 9), "w": run_of(0, 4)})
-    store.announce(1, 0, [1], {"v": run_of(0, 4)})
-    store.fold(1)
-    assert store.committed["v"].tobytes() == added(table(1), run_of(4, 9)).tobytes()
-    assert store.committed["w"].tobytes() == added(table(2), run_of(0, 4)).tobytes()
-
-
 def test_it_is_begun_as_soon_as_somebody_has_asked() -> None:
     store = ShardStore(0, 1, {"v": table(1), "w": table(2)}, 2)
     store.ahead(0, {"w": None})
     store.push(1, 0, [1], {"v": run_of(0, 4), "w": run_of(0, 4)})
-    assert list(store._coming._growing) == ["w"], "nobody has asked for the other one"
+    assert list(store._next._growing) == ["w"], "nobody has asked for the other one"
     store.push(1, 1, [1], {"v": run_of(4, 8), "w": run_of(4, 8)})
     assert list(store.ahead(1, {"w": None})) == ["w"]
-    assert list(store._coming._next) == ["w"], "the other one is not written before it is wanted"
+    assert list(store._next._next) == ["w"], "the other one is not written before it is wanted"
     store.fold(1)
     assert store.committed["v"].tobytes() == added(table(1), joined([run_of(0, 4), run_of(4, 8)])).tobytes()
 
@@ -305,7 +171,7 @@ def test_it_is_not_begun_again_where_it_was_in_vain() -> None:
     store.ahead(0, {"w": None})
     for clock, low in ((1, 2), (2, 2), (3, 4), (4, 4)):
         store.push(clock, 0, [1], {"w": run_of(0, 4)})
-        assert list(store._coming._growing) == (["w"] if clock in (1, 4) else []), (
+        assert list(store._next._growing) == (["w"] if clock in (1, 4) else []), (
             "again when they were apart the last time"
         )
         store.push(clock, 1, [1], {"w": run_of(low, low + 4)})
