@@ -7,6 +7,7 @@ from math import isfinite, sqrt
 
 #: Sufficient decrease: this share of what the slope at 0 promises (Armijo).
 _DECREASE = 1e-4
+_ROUNDING = 2.0**-53
 #: Most trial steps of a search.
 _TRIALS = 40
 
@@ -42,7 +43,7 @@ class LineSearch:
         self.value, self.slope, self.curvature = value, slope, curvature
         self.trial = first
         self.accepted: float | None = None
-        self.failed = not slope < 0.0
+        self.failed = not slope < 0.0 or self._is_hidden(first)
         self._low = (0.0, value, slope)  # the best step with the sufficient decrease, with value and slope
         self._high: tuple[float, float, float] | None = None  # beyond a step that the conditions allow
         self._trials = 0
@@ -59,11 +60,15 @@ class LineSearch:
         else:
             self.accepted = self.trial
             return
-        if self._trials == _TRIALS or (self._high is not None and self._high[0] <= self._low[0] * (1 + 1e-12)):
+        self.trial = 4.0 * self.trial if self._high is None else _between(self._low, self._high)
+        is_narrow = self._high is not None and self._high[0] <= self._low[0] * (1 + 1e-12)
+        if self._trials == _TRIALS or is_narrow or self._is_hidden(self.trial):
             self.accepted = self._low[0] or None
             self.failed = self.accepted is None
-            return
-        self.trial = 4.0 * self.trial if self._high is None else _between(self._low, self._high)
+
+    def _is_hidden(self, step: float) -> bool:
+        """Return whether rounding hides all that the slope promises up to a step."""
+        return -self.slope * step <= _ROUNDING * abs(self.value)
 
 
 def _between(low: tuple[float, float, float], high: tuple[float, float, float]) -> float:
