@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from psengine.apps.base import App, Application
+from psengine.apps.base import App, Application, MakesDriver
 from psengine.apps.executors import (
     ResidentExecutor,
     as_application,
@@ -17,7 +17,10 @@ from psengine.apps.executors import (
     whole_own_tables,
 )
 from psengine.apps.registry import initial_arrays
-from psengine.config import TableSpec
+from psengine.config import Add, TableSpec
+from psengine.drivers.interface import Done
+from psengine.scheduling.driver_host import DriverHost
+from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.tables.row_sets import Array, RowBlock, RowSet, read_only
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta, Subtree, tree_sum
@@ -90,6 +93,90 @@ def train_alone(
             if after is not None:
                 after(clock, tables_now, loss)
     return tables_now if clocks > done else tables
+
+
+def drive_alone(
+    app: Application, parts: Sequence[Any], tables: Arrays, groups: int, seed: int = 0
+) -> tuple[Arrays, list[float]]:
+    """Return the tables when the driver of `app` has ended the job, at the latest after `groups` groups.
+
+    A job of the engine whose tasks all read "group" ends in the same bits.
+
+    Parameters
+    ----------
+    parts, tables, seed
+        As in `train_alone`; `tables` are those at the beginning.
+
+    Returns
+    -------
+    tables : dict
+    losses : list of float
+        Sum of the losses of each group.
+
+    Raises
+    ------
+    DriverFailed
+        If the driver raises, or does what a driver must not do; the cause is the error.
+    RuntimeError
+        If the driver dispatches nothing more, and has not ended the job.
+    """
+
+    def first(table: TableSpec, rows: RowSet) -> Array:
+        return tables[table.name][rows]
+
+    if not isinstance(app, MakesDriver):
+        raise TypeError(f"{type(app).__name__} has no driver")
+    specs, own = {table.name: table for table in shared_tables(app)}, {table.name for table in own_tables(app)}
+    executors = [ResidentExecutor(partial(app.executor, data, p, len(parts))) for p, data in enumerate(parts)]
+    states: dict[int, Arrays | None] = dict.fromkeys(range(len(parts)))
+    shared = {name: rows for name, rows in tables.items() if name not in own}
+    book = MicroTaskTable(len(parts))
+    driver = DriverHost(app.driver, book, seed)
+    driver.resume(None)
+    pending: dict[int, dict[int, Delta]] = {}
+    losses = [0.0] * groups
+    while book.common < (groups if driver.end is None else min(groups, driver.end[0])):
+        ready = book.ready(groups)
+        if not ready:
+            raise RuntimeError(f"the driver dispatched nothing more after group {book.common}")
+        for task, _ in ready:
+            key, executor = book.start(task.executor, ""), executors[task.executor]
+            seen = _with_pending(specs, shared, pending, len(parts)) if task.read == "parent" else shared
+            read = {name: RowBlock(None, read_only(seen[name])) for name in specs}
+            wanted = checked_reads(executor.reads(task.args, task.group), specs)
+            params = TaskParameters(task.group, specs, wanted, read, _no_fetch)
+            rng = np.random.default_rng([seed, task.group, task.executor])
+            result, loss, examples, state = executor.run(states[task.executor], task.args, params, rng)
+            states[task.executor] = state
+            pending.setdefault(task.group, {})[task.executor] = params.updates()
+            losses[task.group - 1] += loss
+            book.complete(task.executor, task.group, key.attempt)
+            driver.completed([Done(task, result, examples, loss)])
+            while book.commit_next():
+                shared = _after_group(specs, shared, pending.pop(book.common), len(parts))
+                driver.committed(book.common)
+    whole = shared | _own(app, states, first)
+    return {name: whole[name] for name in tables}, losses[: book.common]
+
+
+def _after_group(
+    specs: Mapping[str, TableSpec], shared: Arrays, updates: Mapping[int, Delta], n_partitions: int
+) -> Arrays:
+    return advance(tuple(specs.values()), shared, [updates.get(part, {}) for part in range(n_partitions)])
+
+
+def _with_pending(
+    specs: Mapping[str, TableSpec], shared: Arrays, pending: Mapping[int, Mapping[int, Delta]], n_partitions: int
+) -> Arrays:
+    """Return the tables with the updates of groups that are not committed, but for those that a rule applies once."""
+    added = {name: spec for name, spec in specs.items() if isinstance(spec.rule, Add)}
+    for group in sorted(pending):
+        updates = {
+            part: {name: delta for name, delta in update.items() if name in added}
+            for part, update in pending[group].items()
+        }
+        shared = _after_group(added, shared, updates, n_partitions)
+    return shared
 
 
 def _own(

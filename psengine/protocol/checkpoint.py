@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -24,3 +24,8 @@ class Checkpoint:
     def effects(self, n_partitions: int) -> int:
         """Return the number of tasks of the groups up to `clock`; by default one for each executor and group."""
         return int(self.summary.get("effects", self.clock * n_partitions))
+
+    def for_nodes(self) -> Checkpoint:
+        """Return what nodes need of it: without the figures of the job, which grow, and the state of its driver."""
+        needed = {name: value for name, value in self.summary.items() if name == "effects"}
+        return replace(self, summary=needed)

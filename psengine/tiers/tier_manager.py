@@ -82,7 +82,8 @@ class Tiers:
         owners = tuple(names[shard * len(names) // config.n_shards] for shard in range(config.n_shards))
         self.backups.forget()
         self._adopt(Layout(1, owners, kept_by_others(owners, names)))
-        return [*self.shards.open(config, owners, {node.name: node for node in servers}, checkpoint)]
+        restored = None if checkpoint is None else checkpoint.for_nodes()
+        return [*self.shards.open(config, owners, {node.name: node for node in servers}, restored)]
 
     def adapt(
         self,

@@ -148,7 +148,8 @@ class World:
             assert order.checkpoint is not None, "back to what is still to come"
             self.completed |= {(c, p) for c in range(1, clock + 1) for p in range(self.config.n_partitions)}
         if order.replicas is None:
-            assert order.checkpoint == (None if self.kept is None else self.kept[0]), "the newest checkpoint there is"
+            newest = None if self.kept is None else self.kept[0].for_nodes()
+            assert order.checkpoint == newest, "the newest checkpoint there is"
         self.completed = {key for key in self.completed if key[0] <= clock}
 
     def value(self, clock: int) -> float:

@@ -179,8 +179,8 @@ class DriverWorld(World):
                 states[shard] = found
             elif order.checkpoint is not None:
                 assert self.kept is not None
-                checkpoint, values = self.kept
-                value = np.full((1, 1), values[shard])
+                value, checkpoint = np.full((1, 1), self.kept[1][shard]), order.checkpoint
+                assert "driver" not in checkpoint.summary, "it is the controller's"
                 states[shard] = ShardState({"w": value}, checkpoint.clock, checkpoint.effects(n_partitions))
             else:
                 states[shard] = ShardState({"w": np.zeros((1, 1))}, 0, 0)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from psengine.config import JobConfig
+from psengine.single_process import drive_alone, initial
 from tests.psengine.whole_engine.test_wires import ended
-from tests.support.driver_world import Loop, Picky
+from tests.support.driver_world import Loop, Picked, Picky
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_storm import WiredStorm
@@ -100,6 +101,24 @@ async def storm(cluster: WiredCluster, blows: int) -> None:
 async def reached(cluster: WiredCluster, clock: int) -> None:
     while (book := cluster.shell.controller.book) is None or book.common < clock:
         await asyncio.sleep(0.02)
+
+
+def test_it_has_the_bits_of_one_process(undisturbed: WiredCluster) -> None:
+    app = Lasso(**config().app_params)
+    parts = [app.prepare(part(partition)) for partition in range(PARTITIONS)]
+    tables, losses = drive_alone(app, parts, initial(app, 0, 2), 500)
+    assert undisturbed.store.model is not None
+    assert undisturbed.store.result is not None
+    assert tables["weights"].tobytes() == undisturbed.store.model["weights"].tobytes()
+    assert [loss / EXAMPLES for loss in losses] == [loss for _, loss in undisturbed.store.result["losses"]]
+
+
+def test_one_process_reads_in_two_ways_too() -> None:
+    app = Picked(20)
+    tables, losses = drive_alone(app, [None] * 6, initial(app, 4), 20, seed=4)
+    loop = Loop(Picky(20), 6, 4)
+    assert tables["w"].item() == loop.values[-1]
+    assert losses == [len(loop.tasks[group]) for group in range(1, 21)]
 
 
 def test_it_ends_where_the_driver_says(undisturbed: WiredCluster) -> None:
