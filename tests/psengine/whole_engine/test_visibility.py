@@ -1,0 +1,160 @@
+"""What a task sees: each kind of read is checked by the tasks themselves, under movement and loss.
+
+Every task adds 1 to the row of its executor, so what it reads shows which tasks it sees. The driver passes on what must
+be seen: of a task that reads "group" exactly the groups before its own, of one that reads "parent" at least the tasks
+that the driver knew to be completed. A task that sees anything else raises, and the job fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psengine.config import JobConfig, TableSpec
+from psengine.drivers.interface import Dispatcher, Done, Driver, Read, Task
+from psengine.worker.parameter_client import ParameterClient
+from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, storm
+from tests.psengine.whole_engine.test_wires import ended
+from tests.support.lossy_network import Trouble
+from tests.support.simulated_cluster import WiredCluster
+from tests.support.virtual_time import run_virtual
+
+GROUPS, EXECUTORS = 24, 6
+
+
+class Witnesses:
+    """The application."""
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        return (TableSpec("tasks", EXECUTORS, 1, "int32"),)
+
+    def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+        return np.zeros((rows[1] - rows[0], 1), np.int32)
+
+    def prepare(self, arrays: Mapping[str, Any]) -> None:
+        return None
+
+    def executor(self, data: None, partition: int, n_partitions: int) -> Witness:
+        return Witness(partition)
+
+    def driver(self) -> Ahead:
+        return Ahead()
+
+    def evaluate(self, params: Mapping[str, Any], heldout: Mapping[str, Any]) -> dict[str, float]:
+        return {"tasks": float(params["tasks"].sum())}
+
+
+class Witness:
+    def __init__(self, executor: int) -> None:
+        self.executor = executor
+
+    def run(self, args: tuple[Read, list[int]], params: Any, rng: np.random.Generator) -> tuple[None, float, int]:
+        read, due = args
+        seen = params.get("tasks")[:, 0].tolist()
+        if (seen != due) if read == "group" else any(np.less(seen, due)):
+            raise AssertionError(f"read {read!r} saw {seen}, must see {due}")
+        params.add("tasks", np.ones((1, 1), np.int32), np.array([self.executor]))
+        return None, 0.0, 1
+
+
+class Ahead(Driver):
+    """It is three groups ahead; each is of some executors, and every third reads "group"."""
+
+    def __init__(self) -> None:
+        self.completions, self.dispatched, self.last = [0] * EXECUTORS, [0] * EXECUTORS, 0
+
+    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+        for _ in range(3):
+            self._dispatch(to)
+
+    def completed(self, to: Dispatcher, done: Done) -> None:
+        self.completions[done.task.executor] += 1
+
+    def committed(self, to: Dispatcher, group: int) -> None:
+        self._dispatch(to)
+
+    def snapshot(self) -> Any:
+        return list(self.completions), list(self.dispatched), self.last
+
+    def restore(self, state: Any) -> None:
+        completions, dispatched, self.last = state
+        self.completions, self.dispatched = list(completions), list(dispatched)
+
+    def _dispatch(self, to: Dispatcher) -> None:
+        self.last += 1
+        read: Read = "parent" if self.last % 3 else "group"
+        due = list(self.completions if read == "parent" else self.dispatched)
+        for executor in np.flatnonzero(np.random.default_rng(self.last).random(EXECUTORS) < 0.5).tolist() or [0]:
+            to.dispatch(Task(executor, self.last, (read, due), read))
+            self.dispatched[executor] += 1
+        to.seal(self.last)
+
+
+def trained(seed: int) -> WiredCluster:
+    cluster = WiredCluster(seed, Trouble(lost=0.02, doubled=0.05, usual_s=0.05))
+    job = JobConfig(
+        "witnesses",
+        "tests.psengine.whole_engine.test_visibility:Witnesses",
+        {},
+        n_partitions=EXECUTORS,
+        n_shards=2,
+        clocks=GROUPS,
+        stage_2_above=0.5,
+        checkpoint_s=2.0,
+    )
+
+    async def story() -> None:
+        cluster.open()
+        try:
+            for name, tier in (("r1", "reliable"), ("r2", "reliable"), ("t1", "transient"), ("t2", "transient")):
+                cluster.start(name, tier)  # type: ignore[arg-type]
+            await cluster.shell.start(job.to_dict())
+            await storm(cluster, 4)
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    return cluster
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.storm) for seed in range(4, 100))])
+def test_each_task_sees_what_it_must(seed: int) -> None:
+    cluster = trained(seed)
+    assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
+    assert cluster.store.model is not None
+    groups = [np.flatnonzero(np.random.default_rng(group).random(EXECUTORS) < 0.5) for group in range(1, GROUPS + 1)]
+    members = [group.tolist() or [0] for group in groups]
+    assert cluster.store.model["tasks"][:, 0].tolist() == [
+        sum(e in group for group in members) for e in range(EXECUTORS)
+    ]
+
+
+def sees_too_much(read: Callable[..., Any]) -> Callable[..., Any]:
+    """A read of exactly one group that is one of whatever is there."""
+
+    async def read_rows(self: Any, sharding: Any, wanted: Any, parent: int, committed: int, exact: bool) -> Any:
+        return await read(self, sharding, wanted, parent, committed, False)
+
+    return read_rows
+
+
+def sees_too_little(read: Callable[..., Any]) -> Callable[..., Any]:
+    """A cache that is never too old."""
+
+    async def read_rows(self: Any, sharding: Any, wanted: Any, parent: int, committed: int, exact: bool) -> Any:
+        if self._cache is not None and not exact and not self._cache[0]:
+            parent = min(parent, self._cache[1])
+        return await read(self, sharding, wanted, parent, committed, exact)
+
+    return read_rows
+
+
+@pytest.mark.parametrize(("planted", "kind"), [(sees_too_much, "group"), (sees_too_little, "parent")])
+def test_a_violation_is_seen(planted: Callable[..., Any], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ParameterClient, "read_rows", planted(ParameterClient.read_rows))
+    reasons = [trained(seed).shell.controller.reason for seed in range(3)]
+    assert any(f"AssertionError: read '{kind}' saw" in reason for reason in reasons), reasons
