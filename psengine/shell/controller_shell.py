@@ -47,6 +47,7 @@ from psengine.protocol.events import (
     StopRequested,
     TimerFired,
 )
+from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import (
     Evaluate,
     GatherModel,
@@ -469,8 +470,8 @@ class ControllerShell:
         shards, folded = await from_servers(self._transfers, sharding_of(config), instruction.owners, committed)
         if lost := lost_effects(folded, instruction.effects):
             return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
-        self._count("model", shards, instruction.owners)
         states = await own_states(self._transfers, config, instruction.states)
+        self._count("model", shards, instruction.owners, states, instruction.states)
         arrays = whole_tables(config, shards, states)
         figures = await self._evaluator.evaluate_tables(config, arrays)
         await asyncio.gather(*self._evaluations, return_exceptions=True)  # so that the series is complete
@@ -505,7 +506,7 @@ class ControllerShell:
                 raise RuntimeError(f"{lost} effect(s) are missing from the shards")
             states = await states_at(self._transfers, instruction.states)
             carried = {ref.executor: ref.checkpoint for ref in instruction.states if ref.checkpoint}
-            self._count("checkpoint", shards, instruction.owners)
+            self._count("checkpoint", shards, instruction.owners, states, instruction.states)
             summary = {**instruction.summary, "metrics_by_clock": await self._metrics(committed)}
             saved = await asyncio.to_thread(
                 self._callbacks.save_checkpoint, config, committed, shards, summary, states, carried
@@ -521,12 +522,21 @@ class ControllerShell:
         self._checkpoint_ended.set()
         self._checkpoint_ended = asyncio.Event()
 
-    def _count(self, kind: str, shards: Mapping[int, Arrays], owners: Iterable[ShardOwner]) -> None:
+    def _count(
+        self,
+        kind: str,
+        shards: Mapping[int, Arrays],
+        owners: Iterable[ShardOwner],
+        states: Mapping[int, Arrays],
+        refs: Iterable[StateRef],
+    ) -> None:
         """Count gathered bytes; all come over the network, since the controller serves nothing."""
-        self._moved[kind] += sent_bytes(shards.values())
-        for owner in owners:
-            if owner.shard in shards:
-                self._moved[link(owner.address)] += sent_bytes([shards[owner.shard]])
+        gathered = [(owner.address, shards[owner.shard]) for owner in owners if owner.shard in shards]
+        gathered += [(ref.address, states[ref.executor]) for ref in refs if ref.executor in states]
+        for address, arrays in gathered:
+            n_bytes = sent_bytes([arrays])
+            self._moved[kind] += n_bytes
+            self._moved[link(address)] += n_bytes
         self.controller.handle(BytesMoved(CONTROLLER, dict(self._moved), _now()))
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:

@@ -41,14 +41,14 @@ class Evaluator:
     read_heldout : callable
         Returns the held-out arrays under a data URL; blocks, called on a thread.
     count : callable
-        Called with the shards gathered for an evaluation, and their owners.
+        Called with the shards gathered for an evaluation and their owners, and with the states of executors.
     """
 
     def __init__(
         self,
         transfers: Transfers,
         read_heldout: Callable[[str], Mapping[str, NDArray[np.generic]]],
-        count: Callable[[Mapping[int, Arrays], Sequence[ShardOwner]], None],
+        count: Callable[[Mapping[int, Arrays], Sequence[ShardOwner], Mapping[int, Arrays], Sequence[StateRef]], None],
     ) -> None:
         self._transfers, self._read_heldout, self._count = transfers, read_heldout, count
         self._heldout: tuple[str, Mapping[str, NDArray[np.generic]]] | None = None
@@ -62,7 +62,7 @@ class Evaluator:
         try:
             shards = await self._gather_marked(instruction)
             states = await own_states(self._transfers, instruction.config, instruction.states)
-            self._count(shards, instruction.owners)
+            self._count(shards, instruction.owners, states, instruction.states)
             return await self.evaluate_tables(instruction.config, whole_tables(instruction.config, shards, states))
         except Exception as error:  # noqa: BLE001 - any error of a node, a store or an application
             logger.warning("clock %d was not evaluated: %s", instruction.clock, format_error(error))

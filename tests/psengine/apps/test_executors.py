@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -187,3 +190,19 @@ def test_additions_to_one_table_add_up_whatever_their_form() -> None:
 def test_what_does_not_fit_is_refused_by_name(table: str, delta: Any, rows: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         parameters([]).add(table, delta, rows)
+
+
+def test_the_example_of_the_pages_learns_and_reads_the_inputs_of_its_batch_alone() -> None:
+    made = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "examples" / "minibatch.py"))
+    rng = np.random.default_rng(0)
+    x = (rng.random((300, 40)) < 0.1).astype(np.float32)
+    y = (x @ rng.standard_normal(40) > 0).astype(np.int64)
+    app = made["Minibatches"](40, 300, batch=8, step=2.0)
+    parts = [app.prepare({"x": x[p::N], "y": y[p::N]}) for p in range(N)]
+    tables = train_alone(app, parts, initial(app, 0), 200)
+    assert app.evaluate(tables, {"x": x, "y": y})["accuracy"] > 0.85
+    executor = app.executor(parts[0], 0, N)
+    read: list[Any] = []
+    params = SimpleNamespace(get=lambda table, rows: read.append(rows) or np.zeros((len(rows), 1)), add=lambda *_: None)
+    executor.run(None, params, rng)
+    assert 0 < len(read[0]) < 40
