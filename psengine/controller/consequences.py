@@ -272,6 +272,7 @@ class Consequences(ControllerState):
         ready = self.leaving.may_begin(now_s)
         if driver.absent:
             self._return_executors(ready)
+        self._advance(now_s)  # groups may be complete without executors that are absent
         working = bool(ready) or bool(book.running)
         if limits.ending and not working:  # no node is left to complete the clock under way
             if not book.common and limits.stop_reason is not None:

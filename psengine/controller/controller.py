@@ -67,7 +67,8 @@ class Controller(JobEvents, NodeEvents):
             instructions = [*self._answer(event), *self._plan_for_arrivals(event.now_s)]
         except DriverFailed as error:
             app = "" if self.config is None else self.config.app
-            return self._fail(f"the driver failed: {format_error(error.__cause__ or error, app)}")
+            line = str(error) if error.__cause__ is None else format_error(error.__cause__, app)
+            return self._fail(f"the driver failed: {line}")
         return [*instructions, *self.history.note(event, self)]
 
     def _answer(self, event: events.Event) -> list[Instruction]:

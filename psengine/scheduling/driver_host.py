@@ -243,7 +243,7 @@ class DriverHost:
         if isinstance(driver, Resumes):
             self._run(lambda: driver.resume(self, self._book.n_partitions, self._book.common))
         elif self._book.common:
-            raise DriverFailed("the checkpoint holds no state of a driver: it was written by another application")
+            raise DriverFailed("the checkpoint holds no state of it: another application wrote it; start a new job")
         else:
             self._done = []
             self._run(lambda: driver.start(self, self._book.n_partitions, self._seed))

@@ -40,6 +40,8 @@ class _Group:
 
     members: set[int] = field(default_factory=set)
     open: set[int] = field(default_factory=set)
+    #: Members whose tasks are withdrawn: they count as an empty effect.
+    withdrawn: set[int] = field(default_factory=set)
     #: Number of its tasks that run.
     running: int = 0
     #: Attempts under which its completed tasks were completed.
@@ -131,11 +133,13 @@ class MicroTaskTable:
         if group != self.sealed + 1:
             raise ValueError(f"group {group} was sealed: group {self.sealed + 1} is open")
         dispatched = self._groups.setdefault(group, _Group())
-        left_out = set() if members is None else dispatched.members - set(members)
+        left_out = set() if members is None else dispatched.members - dispatched.withdrawn - set(members)
         if members is not None and not dispatched.members >= set(members):
             raise ValueError(f"group {group} was sealed with executors that have no task in it")
         if completed := left_out - dispatched.open:
             raise ValueError(f"group {group} was sealed without executor {min(completed)}, whose task is completed")
+        if again := dispatched.withdrawn & set(members or ()):
+            raise ValueError(f"group {group} was sealed with executor {min(again)}, whose task is withdrawn")
         dispatched.sealed, self.sealed = True, group
         for executor in sorted(left_out):
             self.withdraw(executor, group)
@@ -158,6 +162,7 @@ class MicroTaskTable:
                 queue.append((task, withdrawn))
             elif withdrawn or self._latest.get(executor, (0, 0))[0] == task.group:
                 queue.append((task, True))
+                self._groups[task.group].withdrawn.add(executor)
             else:
                 self._groups[task.group].members.discard(executor)
                 self._groups[task.group].open.discard(executor)

@@ -1,6 +1,6 @@
 """A job with a driver of its own: its errors, its end, and what it asks for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -8,7 +8,17 @@ import pytest
 from psengine.config import JobConfig
 from psengine.controller.controller import Controller
 from psengine.drivers.interface import Dispatcher, Done, Driver, Task
-from psengine.protocol.events import BatchDone, JobStarted, ModelSaved, NodeJoined, NodeReady, ShardsOpened, TaskStats
+from psengine.protocol.checkpoint import Checkpoint
+from psengine.protocol.events import (
+    BatchDone,
+    JobStarted,
+    ModelSaved,
+    NodeJoined,
+    NodeReady,
+    NodesLost,
+    ShardsOpened,
+    TaskStats,
+)
 from psengine.protocol.instructions import Dispatch, Evaluate, GatherModel, Instruction
 
 CONFIG = JobConfig("driven", app="mine:App", n_partitions=3, n_shards=1, clocks=9)
@@ -138,3 +148,56 @@ def test_one_that_dispatches_nothing_more_does_not_let_the_job_hang() -> None:
     assert controller.reason == (
         "the driver dispatched nothing more, or left group 2 open: a driver ends the job with `finish`"
     )
+
+
+def test_a_checkpoint_of_another_application_is_refused_with_a_line() -> None:
+    controller = Controller(lambda config: Alternating())
+    summary = {"losses": [], "seconds": 1.0, "kernel_seconds": 0.0, "micro_tasks_done": {}, "repeated_micro_tasks": 0}
+    controller.handle(JobStarted(CONFIG, 0.0, Checkpoint(3, "clock-3", summary)))
+    assert controller.state == "failed"
+    assert controller.reason == (
+        "the driver failed: the checkpoint holds no state of it: another application wrote it; start a new job"
+    )
+
+
+class Waiting(Alternating):
+    """It does without executors, and seals the open group when they return."""
+
+    def dispatch(self, to: Dispatcher, group: int) -> None:
+        to.dispatch(Task(0, group, args={"group": group}))
+        if group > 1:
+            to.seal(group)
+
+    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+        to.dispatch(Task(1, 1, args={"group": 1}))
+        super().start(to, executors, seed)
+
+    def vanished(self, to: Dispatcher, executors: Collection[int]) -> bool:
+        return True
+
+    def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
+        to.seal(1, {0})
+
+
+def test_a_group_that_is_complete_without_vanished_executors_is_committed() -> None:
+    controller = Controller(lambda config: Waiting())
+    for name, tier in (("r", "reliable"), ("t", "transient")):
+        controller.handle(NodeJoined(name, f"tcp://{name}", tier, 1, 0.0))  # type: ignore[arg-type]
+    controller.handle(JobStarted(JobConfig("driven", app="mine:App", n_partitions=2, n_shards=1, clocks=9), 0.0))
+    for name in ("r", "t"):
+        controller.handle(NodeReady(name, f"tcp://{name}", 1, (0,) if name == "r" else (1,), 0.0))
+    orders = controller.handle(ShardsOpened("r", "tcp://r", (0,), 1, 0.0))
+    sent = {order.node: order for order in orders if isinstance(order, Dispatch)}
+    assert {node: [task.partition for task in order.tasks] for node, order in sent.items()} == {"r": [0], "t": [1]}
+    answer(controller, [sent["r"]], 1.0)
+    orders = controller.handle(NodesLost({"tcp://t": "killed"}, 2.0))
+    (withdrawn,) = (order for order in orders if isinstance(order, Dispatch))
+    assert [(task.partition, task.attempt, task.withdrawn) for task in withdrawn.tasks] == [(1, 2, True)]
+    assert controller.driver is not None
+    assert controller.driver.absent == {1}, "r has not loaded its input"
+    controller.handle(BatchDone("r", "tcp://r", 1, (TaskStats(1, 2, 0.0, 0, 0.0),), 3.0))
+    assert controller.book is not None
+    assert (controller.state, controller.book.common) == ("waiting", 0)
+    orders = controller.handle(NodeReady("r", "tcp://r", 2, (0, 1), 4.0))
+    assert controller.book.common == 1
+    assert [order.clock for order in orders if isinstance(order, Dispatch)] == [2]
