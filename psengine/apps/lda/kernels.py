@@ -35,8 +35,10 @@ def _read(dtype: Any, ndim: int) -> Any:
 # Parts of the pass below, without a test for division by zero. Functions that every token calls are inlined.
 _part = njit(nogil=True, error_model="numpy")
 _inner = njit(nogil=True, error_model="numpy", forceinline=True)
-# Vectorised sums over a run of topics: only here the compiler chooses the order of summation.
-_run_of_topics = njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+# Vectorised sums over a run of topics: only here the compiler chooses the order of summation. They are inlined, so that
+# there is one copy of each: a process that compiles would call the one compiled alone, whose order is another than that
+# of the copy in the cached pass, and its bits would differ from those of all other processes.
+_run_of_topics = njit(nogil=True, error_model="numpy", forceinline=True, fastmath={"reassoc", "contract", "nsz"})
 
 
 def _fetch_entry(typing_context: Any, array: Any, place: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 import pytest
+from numba.core.caching import NullCache
 
 from psengine.apps import kernel_cache as kernels
 from psengine.apps.csr import Csr
@@ -123,3 +124,17 @@ def test_applications_load_their_kernels_while_they_prepare(monkeypatch: pytest.
     sizes = {"n_users": 1, "n_items": 1, "n_partitions": 1, "rating_mean": 3.0, "rating_sd": 1.5, "rank": 2}
     MatrixFactorization(**sizes).prepare({**ratings, "user_bounds": bounds, "item_bounds": bounds})
     assert loaded == set(COMPILED)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_what_may_be_summed_in_any_order_has_one_copy(name: str) -> None:
+    """The process that compiles calls the copy of a part that was compiled alone, unless it is inlined."""
+    module = kernels.load(name)
+    options = {
+        kernel: found.targetoptions
+        for kernel, found in vars(module).items()
+        if hasattr(found, "targetoptions") and isinstance(found._cache, NullCache)
+    }
+    several = [part for part, chosen in options.items() if chosen.get("fastmath") and not chosen.get("forceinline")]
+    assert not several
+    assert bool(options) is (name == "psengine.apps.lda.kernels"), "parts are found"
