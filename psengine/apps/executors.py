@@ -72,11 +72,18 @@ def rows_name(table: str) -> str:
 
 def own_rows(table: TableSpec, state: Mapping[str, Array]) -> RowBlock | None:
     """Return the rows of an own table in a state; None if it has none."""
-    if table.name not in state or rows_name(table.name) not in state:
-        return None
-    numbers: NDArray[Any] = state[rows_name(table.name)]
-    rows: RowSet = numbers if numbers.ndim == 1 else slice(int(numbers[0, 0]), int(numbers[0, 1]))
-    return RowBlock(rows, state[table.name])
+    rows = claimed_rows(state).get(table.name)
+    return RowBlock(rows, state[table.name]) if rows is not None and table.name in state else None
+
+
+def claimed_rows(state: Mapping[str, Array]) -> dict[str, RowSet]:
+    """Return the rows of own tables in a state, by table."""
+    suffix, found = rows_name(""), dict[str, RowSet]()
+    for name, numbers in state.items():
+        if name.endswith(suffix):
+            rows = numbers.astype(np.int64, copy=False)
+            found[name.removesuffix(suffix)] = slice(int(rows[0, 0]), int(rows[0, 1])) if rows.ndim == 2 else rows
+    return found
 
 
 def whole_own_tables(

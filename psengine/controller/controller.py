@@ -132,7 +132,9 @@ class Controller(JobEvents, NodeEvents):
                 return self._keep(event.now_s)
             case events.CheckpointSaved():
                 unplaced = self.state == "waiting" and not self._begun and not self.shards.opening
-                self._recovery.saved(event.checkpoint, event.now_s, unplaced)
+                if self._recovery.saved(event.checkpoint, event.now_s, unplaced):
+                    reason = f"the checkpoint of clock {event.checkpoint.clock} has replaced the one begun from"
+                    return self._roll_back_to_checkpoint(reason, event.now_s)
                 return []
             case events.CheckpointFailed():
                 self.checkpoints.failed(event.now_s)

@@ -13,6 +13,7 @@ from psengine.protocol.instructions import Instruction
 from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
+from psengine.tables.row_owners import SharedRowError
 
 
 class JobEvents(Consequences):
@@ -85,6 +86,13 @@ class JobEvents(Consequences):
         for stats, _ in done:
             if stats.has_state:
                 book.states.completed(stats.partition, event.clock, stats.attempt, event.address)
+            if stats.own_rows is not None:
+                self.row_claims.note(stats.partition, stats.own_rows)
+        if any(stats.own_rows is not None for stats, _ in done):
+            try:
+                self.row_claims.check()
+            except SharedRowError as error:
+                return self._fail(str(error))
         self.progress.add(node, event.clock, [stats for stats, _ in done])
         ran = [(stats, running.task) for stats, running in done if not running.withdrawn]
         if not node.gone:

@@ -61,6 +61,8 @@ class Recovery:
         self.checkpoints = CheckpointSchedule(None, None)
         self.restored: Checkpoint | None = None
         self.rollbacks: list[tuple[int, str]] = []
+        #: (executor, earlier checkpoint) of the states that the checkpoint under way takes from an earlier one.
+        self._carried: set[tuple[int, str]] = set()
 
     def adopt(self, config: JobConfig, book: MicroTaskTable, driver: DriverHost, checkpoint: Checkpoint | None) -> None:
         """Begin a job, or continue it from `checkpoint`, whose figures are taken over."""
@@ -92,26 +94,33 @@ class Recovery:
             return []
         owners = self._tiers.shards.owners if replicas is None else replicas
         states = book.states.at(clock) if replicas is None else backups.state_replicas()
+        self._carried = {(ref.executor, ref.checkpoint) for ref in states if ref.checkpoint}
         kept, effects = {**figures(clock), **driver.record(clock)}, driver.effects_at(clock)
         return [SaveCheckpoint(config, clock, owners, kept, effects, replicas is not None, states)]
 
-    def saved(self, checkpoint: Checkpoint, now_s: float, unplaced: bool) -> None:
-        """Note that a checkpoint is complete.
+    def saved(self, checkpoint: Checkpoint, now_s: float, unplaced: bool) -> bool:
+        """Note that a checkpoint is complete; return whether the job has to roll back to it.
+
+        That is so if executors are to begin with states of an earlier checkpoint, which is removed now: the job has
+        rolled back while this one was written.
 
         `unplaced`: the job has rolled back, and the shards are not opened yet. If this checkpoint was being written at
         that time and is newer than the restored one, they start from it.
         """
         self.checkpoints.saved(checkpoint, now_s)
+        has_lost_states = False
         if self.checkpoints.newest is checkpoint:  # the earlier ones are removed
-            self._required_job[1].states.saved(checkpoint.name)
-            self._tiers.backups.saved(checkpoint.name)
+            has_lost_states = not self._required_job[1].states.saved(checkpoint.name, self._carried)
+            self._tiers.backups.saved(checkpoint.name, self._carried)
         if unplaced and self.rollbacks and checkpoint.clock > (0 if self.restored is None else self.restored.clock):
             self.restored = checkpoint
             _, reason = self.rollbacks.pop()
             reason = f"{reason}; the checkpoint of clock {checkpoint.clock} was complete by then"
             self._roll_back(checkpoint.clock, states_of(checkpoint), reason, checkpoint)
+            has_lost_states = False
         oldest = self._tiers.backups.oldest_clock
         self._progress.thin(self.checkpoints.clock if oldest is None else min(oldest, self.checkpoints.clock))
+        return has_lost_states
 
     def roll_back_to_replicas(self, reason: str) -> list[Instruction] | None:
         """Roll back to the last complete round; return instructions, or None, unchanged, if a replica is missing."""

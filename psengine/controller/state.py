@@ -19,6 +19,7 @@ from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.scheduling.stopping import StoppingRule
+from psengine.tables.row_owners import RowClaims
 from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.tier_manager import Tiers
@@ -57,6 +58,8 @@ class ControllerState:
         self.book: MicroTaskTable | None = None
         self.driver: DriverHost | None = None
         self.stopping = StoppingRule()
+        #: Rows of own tables that each partition has.
+        self.row_claims = RowClaims()
         self.asked_s: float | None = None
         self.progress = TrainingProgress()
         #: Records of the job; they decide nothing.

@@ -62,10 +62,18 @@ class ExecutorRefs:
                         self._held[ref.address] -= 1
                         self._held[address] += 1
 
-    def saved(self, checkpoint: str) -> None:
-        """Note that a new checkpoint has replaced the earlier ones: it includes the states that only they had."""
-        for refs in self._refs.values():
-            refs[:] = [replace(ref, checkpoint=checkpoint) if ref.checkpoint else ref for ref in refs]
+    def saved(self, checkpoint: str, carried: Collection[tuple[int, str]]) -> bool:
+        """Note that a new checkpoint has replaced the earlier ones; return whether no state was lost by that.
+
+        `carried` are the (executor, earlier checkpoint) whose states it includes.
+        """
+        is_whole = True
+        for executor, refs in self._refs.items():
+            for at, ref in enumerate(refs):
+                if ref.checkpoint and ref.checkpoint != checkpoint:
+                    is_whole &= (executor, ref.checkpoint) in carried
+                    refs[at] = replace(ref, checkpoint=checkpoint)
+        return is_whole
 
     def drop_before(self, common: int) -> None:
         """Forget states that are not needed once all tasks of the groups up to `common` are done."""

@@ -9,6 +9,7 @@ from typing import Any
 from psengine.config import JobConfig, Tier
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.executor_state import StateRef
+from psengine.tables.row_sets import RowSet
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,8 @@ class TaskStats:
     """What a completed micro-task says about itself: the sum of its examples' losses, and their number.
 
     `result` is what the executor returns to the driver: small and picklable.
-    `has_state`: its executor has a state, which the node keeps under this attempt.
+    `has_state`: its executor has a state, which the node keeps under this attempt. `own_rows` are the rows of own
+    tables in it, by table; None if the node has reported the same before.
     """
 
     partition: int
@@ -26,6 +28,7 @@ class TaskStats:
     kernel_s: float
     result: Any = None
     has_state: bool = False
+    own_rows: Mapping[str, RowSet] | None = None
 
 
 class Event:

@@ -276,12 +276,18 @@ class ReplicationRounds:
         replicas = sorted((self._states or {}).items())
         return tuple(r.ref if r.owner is None else replace(r.ref, address=r.owner.address) for _, r in replicas)
 
-    def saved(self, checkpoint: str) -> None:
-        """Note that a new checkpoint has replaced the earlier ones: it includes the states that only they had."""
-        for states in (self._states, None if self._round is None else self._round.states):
-            for executor, replica in (states or {}).items():
-                if replica.ref.checkpoint and states is not None:
-                    states[executor] = replace(replica, ref=replace(replica.ref, checkpoint=checkpoint))
+    def saved(self, checkpoint: str, carried: Collection[tuple[int, str]]) -> None:
+        """Note that a new checkpoint has replaced the earlier ones.
+
+        `carried` are the (executor, earlier checkpoint) whose states it includes; a round with others is of no use.
+        """
+        self._states = _in_checkpoint(self._states, checkpoint, carried)
+        if self._round is not None:
+            states = _in_checkpoint(self._round.states, checkpoint, carried)
+            if states is None:
+                self._round = None
+            else:
+                self._round.states = states
 
     def replica_owners(self) -> tuple[ShardOwner, ...] | None:
         """Return the backup owner of each shard in the last complete round, with the round in place of the epoch.
@@ -294,3 +300,17 @@ class ReplicationRounds:
             ShardOwner(shard, owner.node, owner.address, self._last_complete)
             for shard, owner in sorted(self._at.items())
         )
+
+
+def _in_checkpoint(
+    states: dict[int, StateReplica] | None, checkpoint: str, carried: Collection[tuple[int, str]]
+) -> dict[int, StateReplica] | None:
+    """Return the states with `checkpoint` in place of earlier ones; None if it does not include one of them."""
+    found = dict(states or {})
+    for executor, replica in found.items():
+        ref = replica.ref
+        if ref.checkpoint and ref.checkpoint != checkpoint:
+            if (executor, ref.checkpoint) not in carried:
+                return None
+            found[executor] = replace(replica, ref=replace(ref, checkpoint=checkpoint))
+    return None if states is None else found

@@ -314,7 +314,6 @@ class NodeAgent:
         self.server.forget(elsewhere, instruction.generation)
         self.replicas.forget([owner.shard for owner in elsewhere])
         if self.client.routes.generation != before:
-            self.host.states.forget()  # the job has rolled back, to replicas or to a checkpoint
             if self._running is not None:
                 self._running.cancel()  # it may wait for a lost server
             self._runner.drop_ahead()

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from psengine.apps.base import Application
-from psengine.apps.executors import ResidentExecutor
+from psengine.apps.executors import ResidentExecutor, claimed_rows
 from psengine.config import JobConfig
 from psengine.protocol.events import TaskStats
 from psengine.protocol.executor_state import ExecutorState
 from psengine.protocol.instructions import Dispatch, TaskKey
-from psengine.tables.row_sets import RowBlock, RowSet, Wanted
+from psengine.tables.row_sets import RowBlock, RowSet, Wanted, same
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.worker.executor_states import ExecutorStates
 from psengine.worker.kernel_threads import KernelThreads
@@ -78,6 +78,8 @@ class BatchRunner:
         self._foreseen: tuple[int, frozenset[int], asyncio.Future[dict[int, Wanted]]] | None = None
         #: the batch that was begun ahead of its order
         self._ahead: Ahead | None = None
+        #: {partition: the rows of own tables that were last reported}
+        self._reported_rows: dict[int, dict[str, RowSet]] = {}
 
     def close(self) -> None:
         """Begin nothing more; a kernel that runs is let run out."""
@@ -112,7 +114,7 @@ class BatchRunner:
         named = under(sums, {task.partition: task.attempt for task in order.tasks})
         await self._client.flush(sharding, order.clock, named, order.committed)
         self._client.moved["own"] += sum(finished.kept_bytes for finished in done.values())
-        return tuple(_stats(task, done[task.partition]) for task in order.tasks)
+        return tuple(self._stats(task, done[task.partition]) for task in order.tasks)
 
     async def _kernels_of(self, job: Job, order: Dispatch) -> tuple[dict[int, MicroTaskResult], Sums]:
         """Return what the micro-tasks of `order` come to, begun ahead if that fits, and the sums of their updates."""
@@ -227,6 +229,22 @@ class BatchRunner:
             future.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be that nobody asks
             self._foreseen = clock, frozenset(assigned), future
 
+    def _stats(self, task: TaskKey, done: MicroTaskResult) -> TaskStats:
+        rows: dict[str, RowSet] = {} if done.state is None else claimed_rows(done.state)
+        before = self._reported_rows.get(task.partition, {})
+        is_new = rows.keys() != before.keys() or any(not same(claimed, before[name]) for name, claimed in rows.items())
+        self._reported_rows[task.partition] = rows
+        return TaskStats(
+            task.partition,
+            task.attempt,
+            done.loss_sum,
+            done.examples,
+            done.kernel_s,
+            done.result,
+            done.state is not None,
+            rows if is_new else None,
+        )
+
     async def _on_threads(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._kernel_threads.pool, work, *arguments)
 
@@ -235,8 +253,3 @@ def _wants(job: Job, assigned: Mapping[int, _Assigned], clock: int) -> dict[int,
     _, _, sharding = job
     tables = {table.name: table for table in sharding.tables}
     return {part: checked_reads(task.executor.reads(task.args, clock), tables) for part, task in assigned.items()}
-
-
-def _stats(task: TaskKey, done: MicroTaskResult) -> TaskStats:
-    has_state = done.state is not None
-    return TaskStats(task.partition, task.attempt, done.loss_sum, done.examples, done.kernel_s, done.result, has_state)

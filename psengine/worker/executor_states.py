@@ -65,14 +65,6 @@ class ExecutorStates:
             if key[1] >= committed or key[1] in marked or key[1] == last[key[0]]
         }
 
-    def forget(self, executors: Iterable[int] | None = None) -> None:
-        """Drop the states of executors, or of all, but no replicas."""
-        if executors is None:
-            self._present = {}
-            return
-        gone = set(executors)
-        self._present = {key: state for key, state in self._present.items() if key[0] not in gone}
-
     def __len__(self) -> int:
         """Return the number of states, replicas not counted."""
         return len(self._present)

@@ -39,8 +39,9 @@ def test_after_a_rollback_nothing_later_is_known_and_a_newer_checkpoint_takes_th
     refs.restore([StateRef(0, 2, 0, checkpoint="clock-2"), StateRef(1, 2, 1, "b")])
     assert refs.current(0) == StateRef(0, 2, 0, checkpoint="clock-2")
     assert (refs.held_at("a"), refs.held_at("b"), refs.held_at("")) == (0, 1, 0)
-    refs.saved("clock-5")
+    assert refs.saved("clock-5", {(0, "clock-2")})
     assert [ref.checkpoint for ref in refs.at(9)] == ["clock-5", ""]
+    assert not refs.saved("clock-6", {(0, "clock-2"), (1, "clock-5")}), "the state of executor 0 is in neither"
     refs.taken([StateRef(0, 2, 0, checkpoint="clock-2")], "b")
     assert refs.current(0) == StateRef(0, 2, 0, "b")
     assert refs.held_at("b") == 2

@@ -129,7 +129,7 @@ def test_states_of_executors_are_copied_in_the_same_round_and_are_of_use_while_o
         assert (backups.clock is None) == (node != list(orders)[-1])
     assert not backups.lacks({0: "r", 1: "r", 2: "s"}, ["r", "s"])
     assert backups.lacks({0: "r", 1: "r", 2: "s"}, ["s"]), "a keeper that is to go"
-    backups.saved("new")
+    backups.saved("new", {(3, "old")})
     backups.lose("tcp://w")
     assert [(ref.address, ref.checkpoint) for ref in backups.states()] == [
         ("tcp://a", ""),
@@ -138,6 +138,7 @@ def test_states_of_executors_are_copied_in_the_same_round_and_are_of_use_while_o
         ("", "new"),
     ]
     assert backups.restore([]) is not None
+    backups.saved("newer", {(3, "old")})
+    assert backups.restore([]) is None, "the checkpoint with the state of executor 3 was removed"
     backups.lose(R.address)
-    assert backups.restore([]) is None, "of executor 2 nothing is left"
     assert backups.replica_owners() is None
