@@ -1,7 +1,8 @@
 """Lasso by coordinate descent with priorities: a driver that chooses what is worth computing, and executors with state.
 
-The loss is |y - X w|^2 / 2n + alpha |w|. Every executor has some of the rows of X, and as its state the residuals of
-these rows. In each round (a commit group) the executors sum up what a few coordinates need, and the driver moves them.
+The loss is |y - X w|^2 / 2n + alpha |w|, without an intercept. Every executor has some of the rows of X, and as its
+state the residuals of these rows. In each round (a commit group) the executors sum up what a few coordinates need, and
+the driver moves them.
 
 - Coordinates that changed most by their last update come first.
 - No two coordinates of a round are correlated by more than `correlation`: each would undo what the other does.
@@ -12,7 +13,7 @@ Source: Litz (2017), sections 2.3 and 2.4; STRADS (Kim et al., 2016).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ class Lasso:
         Two coordinates of a round are correlated by at most this.
     tolerance : float
         A coordinate that moves by at most this does not change.
+    standardize, input_mean, input_sd
+        Whether each input is brought to mean 0 and standard deviation 1, and what they are in the training set.
     """
 
     def __init__(
@@ -48,9 +51,13 @@ class Lasso:
         at_once: int = 8,
         correlation: float = 0.2,
         tolerance: float = 1e-7,
+        standardize: bool = False,
+        input_mean: Sequence[float] = (),
+        input_sd: Sequence[float] = (),
     ) -> None:
         self.n_inputs, self.n_examples, self.alpha = n_inputs, n_examples, alpha
         self.at_once, self.correlation, self.tolerance = at_once, correlation, tolerance
+        self.mean, self.sd = (np.array(input_mean), np.array(input_sd)) if standardize else (np.zeros(1), np.ones(1))
 
     def tables(self) -> tuple[TableSpec, ...]:
         """Return the one table: the weights."""
@@ -62,7 +69,11 @@ class Lasso:
 
     def prepare(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats]:
         """Return the rows of a partition by column, and their targets."""
-        return np.asfortranarray(arrays["x"], dtype=np.float64), arrays["y"].astype(np.float64)
+        return np.asfortranarray(self.scaled(arrays["x"])), arrays["y"].astype(np.float64)
+
+    def scaled(self, x: NDArray[Any]) -> Floats:
+        """Return inputs as the model takes them."""
+        return (x - self.mean) / np.where(self.sd > 0, self.sd, 1.0)
 
     def executor(self, data: tuple[Floats, Floats], partition: int, n_partitions: int) -> Rows:
         """Return the executor of a partition."""
@@ -75,7 +86,7 @@ class Lasso:
     def evaluate(self, params: Mapping[str, NDArray[Any]], heldout: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Return the mean squared error, and the number of weights that are not zero."""
         weights = params["weights"][:, 0]
-        error = heldout["x"] @ weights - heldout["y"]
+        error = self.scaled(heldout["x"]) @ weights - heldout["y"]
         return {"squared_error": float(np.mean(error**2)), "weights": float(np.count_nonzero(weights))}
 
 
