@@ -27,7 +27,7 @@ from benchmarks.bgd.runs import (
     partitions_of,
 )
 from benchmarks.bgd.runs import ROUNDS as LAST
-from benchmarks.bgd.splice import N_FEATURES, splice_set
+from benchmarks.bgd.splice import LONGEST, n_features, splice_set
 from benchmarks.figure import Figure, figure
 
 _NAME = "bgd"
@@ -73,12 +73,27 @@ _CLAIMS = (
 )
 
 
+@dataclass(frozen=True)
+class _Setting:
+    """A step rule, and the features: n-grams up to `longest` letters, of `factor` times the examples."""
+
+    name: str
+    rule: Rule
+    longest: int = LONGEST
+    factor: int = 1
+
+
+#: The last has 25 examples for each feature, as the paper has 77: with fewer examples than features, those of the
+#: missing partitions are in directions in which the others and the penalty have next to no curvature.
+SETTINGS = (*(_Setting(rule, rule) for rule in RULES), _Setting("line search, letters alone", "line search", 1, 2))
+
+
 def run(
     scratch: Path,
     picture: Path | None = None,
     examples: int = _EXAMPLES,
     seeds: int = _SEEDS,
-    rules: tuple[Rule, ...] = RULES,
+    settings: tuple[_Setting, ...] = SETTINGS,
 ) -> list[Figure]:
     """Measure on one thread.
 
@@ -88,31 +103,31 @@ def run(
     examples : size of the training set.
     """
     del scratch
-    note = f"{examples} examples of {N_FEATURES} features, {100 * _POSITIVES:g} % positive, {seeds} seeds"
-    first: dict[Rule, Curves] = {}
+    first: dict[str, Curves] = {}
     figures: list[Figure] = []
     with threadpool_limits(1):
-        for rule in rules:
-            found = [_curves(rule, examples, seed) for seed in range(seeds)]
-            first[rule] = found[0]
-            figures += _figures(rule, found, note)
+        for setting in settings:
+            found = [_curves(setting, examples, seed) for seed in range(seeds)]
+            first[setting.name] = found[0]
+            size = f"{setting.factor * examples} examples of {n_features(setting.longest)} features"
+            figures += _figures(setting.name, found, f"{size}, {100 * _POSITIVES:g} % positive, {seeds} seeds")
     if picture is not None:
-        draw_curves(first, f"{note}; the first", picture)
+        draw_curves(first, f"{examples} examples, {100 * _POSITIVES:g} % positive; the first of {seeds} seeds", picture)
     return figures
 
 
-def _curves(rule: Rule, examples: int, seed: int) -> Curves:
-    data = splice_set(examples, _TEST, _POSITIVES, seed)
+def _curves(setting: _Setting, examples: int, seed: int) -> Curves:
+    data = splice_set(setting.factor * examples, _TEST, _POSITIVES, seed, setting.longest)
     parts = partitions_of(data)
     curves = {}
     for case in CASES:
-        curve = curves[case] = descend_under_preemption(case, rule, parts, data)
+        curve = curves[case] = descend_under_preemption(case, setting.rule, parts, data)
         values = ", ".join(f"{curve.at(number):.4g}" for number in (LOST, BACK, LAST))
-        click.echo(f"{rule}, seed {seed}, {case}: objective {values} after {LOST}, {BACK}, {LAST} rounds", err=True)
+        click.echo(f"{setting.name}, seed {seed}, {case}: {values} after {LOST}, {BACK}, {LAST} rounds", err=True)
     return curves
 
 
-def _figures(rule: Rule, found: list[Curves], note: str) -> list[Figure]:
+def _figures(rule: str, found: list[Curves], note: str) -> list[Figure]:
     figures = [_judge(claim, rule, found, note) for claim in _CLAIMS]
     for beside in ("no failure", "ignore", "stall"):
         figures.append(
@@ -140,7 +155,7 @@ def _figures(rule: Rule, found: list[Curves], note: str) -> list[Figure]:
     return figures
 
 
-def _judge(claim: _Claim, rule: Rule, found: list[Curves], note: str) -> Figure:
+def _judge(claim: _Claim, rule: str, found: list[Curves], note: str) -> Figure:
     ours, beside = [claim.ours(curves) for curves in found], [claim.beside(curves) for curves in found]
     holds = median(ours) < claim.factor * median(beside)
     count = sum(a < claim.factor * b for a, b in zip(ours, beside, strict=True))

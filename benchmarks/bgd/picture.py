@@ -8,12 +8,12 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmarks.bgd.runs import BACK, LOST, Case, DescentCurve, Rule
+from benchmarks.bgd.runs import BACK, LOST, Case, DescentCurve
 from benchmarks.pictures import write
 
 
-def draw_curves(curves: Mapping[Rule, Mapping[Case, DescentCurve]], note: str, target: Path) -> None:
-    """Draw the curves of one seed: a row for each step rule."""
+def draw_curves(curves: Mapping[str, Mapping[Case, DescentCurve]], note: str, target: Path) -> None:
+    """Draw the curves of one seed: a row for each setting."""
     canvas = Figure(figsize=(15, 3.4 * len(curves)), layout="constrained")
     FigureCanvasAgg(canvas)
     axes = canvas.subplots(len(curves), 4, squeeze=False)

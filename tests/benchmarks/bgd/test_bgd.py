@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.bgd.bgd import run
+from benchmarks.bgd.bgd import SETTINGS, run
 from benchmarks.bgd.runs import BACK, LOST, ROUNDS, descend_under_preemption, partitions_of
 from benchmarks.bgd.splice import N_FEATURES, POSITIONS, n_grams, splice_set
 
@@ -47,7 +47,7 @@ def test_stall_waits_and_elastic_goes_on() -> None:
 
 
 def test_verdicts_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    figures = run(tmp_path, examples=420, seeds=1, rules=("constant step",))
+    figures = run(tmp_path, examples=420, seeds=1, settings=SETTINGS[1:2])
     printed = capsys.readouterr().out.splitlines()
     claims = [one for one in figures if "hold" in one.note.split(";")[0]]
     assert len(printed) == len(claims) == 4
