@@ -245,7 +245,7 @@ class ElasticDescentDriver:
             value = state.loss + figures.terms[0]
             is_scaled = bool(state.pairs) and not state.steepest
             state.search = self._step.search(value, figures.slope, before=state.step_before, is_scaled=is_scaled)
-            self._ask_trial(to)
+            self._continue_search(to)
 
     def _descend_steepest(self, to: Dispatcher) -> None:
         """Forget the pairs, and try the negative gradient."""
@@ -269,6 +269,11 @@ class ElasticDescentDriver:
         found = [state.results[executor] for executor in sorted(state.results)]
         loss, slope = sum(loss for loss, _ in found), sum(slope for _, slope in found)
         search.receive(loss + constant + linear * at + square * at * at, slope + linear + 2.0 * square * at)
+        self._continue_search(to)
+
+    def _continue_search(self, to: Dispatcher) -> None:
+        state, search = self._state, self._state.search
+        assert search is not None
         if search.accepted is not None:
             self._ask_step(to, search.accepted)
         elif not search.failed:

@@ -284,6 +284,7 @@ class ElasticMaster:
         current.search = self._step.search(
             current.objective, current.slope, before=self._step_before, is_scaled=is_scaled
         )
+        self._continue_search()
 
     def _receive_trial(self, reply: Reply) -> None:
         current = self._round
@@ -294,6 +295,13 @@ class ElasticMaster:
         known = np.sum((current.approximated + self._l2 * point) * current.direction)
         search.receive(reply.loss + self._penalty(point, current.approximated), reply.slope + float(known))
         current.trials += 1
+        self._continue_search()
+
+    def _continue_search(self) -> None:
+        current = self._round
+        assert current is not None
+        search = current.search
+        assert search is not None
         if search.accepted is not None:
             self._accept(search.accepted)
         elif search.failed and self._direction.is_scaled():
