@@ -53,16 +53,11 @@ class ShardServer:
         #: Read-aheads that wait for effects, in order of arrival.
         self._waiting: dict[asyncio.Future[None], None] = {}
 
-    def open(
-        self, app: Model, sharding: Sharding, n_partitions: int, seed: int, shards: Sequence[int], epoch: int
-    ) -> None:
-        """Serve `shards` from their initial values; shards already open under this epoch are not changed."""
-        for shard in shards:
+    def open(self, initial: Mapping[int, Arrays], n_partitions: int, epoch: int) -> None:
+        """Serve shards from their `initial` values; shards already open under this epoch are not changed."""
+        for shard, arrays in initial.items():
             if self._to_open(shard, epoch):
-                rows = {table.name: sharding.rows(shard, table) for table in sharding.tables}
-                self._serve(
-                    ShardStore(shard, epoch, initial_arrays(app, seed, shard, rows), n_partitions, sharding=sharding)
-                )
+                self._serve(ShardStore(shard, epoch, arrays, n_partitions, sharding=self.sharding))
 
     def restore(self, shard: int, epoch: int, arrays: Arrays, n_partitions: int, clock: int, effects: int) -> None:
         """Serve `shard` from a checkpoint of `clock`; a shard already open under this epoch is not changed.
@@ -381,3 +376,9 @@ class ShardServer:
 
 def _some(tables: Arrays, rows: Wanted) -> Arrays:
     return {name: table if (wanted := rows[name]) is None else table[wanted] for name, table in tables.items()}
+
+
+def initial_shards(app: Model, sharding: Sharding, seed: int, shards: Sequence[int]) -> dict[int, Arrays]:
+    """Return the initial values of shards, by shard and table. It runs the user's code: call it on a thread."""
+    rows = {shard: {table.name: sharding.rows(shard, table) for table in sharding.tables} for shard in shards}
+    return {shard: initial_arrays(app, seed, shard, rows[shard]) for shard in shards}

@@ -467,12 +467,13 @@ class ControllerShell:
 
     async def _collect(self, instruction: GatherModel) -> ModelSaved | EffectsMissing:
         config, committed = instruction.config, instruction.committed
-        shards, folded = await from_servers(self._transfers, sharding_of(config), instruction.owners, committed)
+        sharding = await asyncio.to_thread(sharding_of, config)
+        shards, folded = await from_servers(self._transfers, sharding, instruction.owners, committed)
         if lost := lost_effects(folded, instruction.effects):
             return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
         states = await own_states(self._transfers, config, instruction.states)
-        self._count("model", shards, instruction.owners, states, instruction.states)
-        arrays = whole_tables(config, shards, states)
+        await self._count("model", shards, instruction.owners, states, instruction.states)
+        arrays = await asyncio.to_thread(whole_tables, config, shards, states)
         figures = await self._evaluator.evaluate_tables(config, arrays)
         await asyncio.gather(*self._evaluations, return_exceptions=True)  # so that the series is complete
         history = self.controller.history
@@ -501,12 +502,13 @@ class ControllerShell:
         config, committed = instruction.config, instruction.committed
         try:
             collect = from_replicas if instruction.from_replicas else from_servers
-            shards, folded = await collect(self._transfers, sharding_of(config), instruction.owners, committed)
+            sharding = await asyncio.to_thread(sharding_of, config)
+            shards, folded = await collect(self._transfers, sharding, instruction.owners, committed)
             if lost := lost_effects(folded, instruction.effects):
                 raise RuntimeError(f"{lost} effect(s) are missing from the shards")
             states = await states_at(self._transfers, instruction.states)
             carried = {ref.executor: ref.checkpoint for ref in instruction.states if ref.checkpoint}
-            self._count("checkpoint", shards, instruction.owners, states, instruction.states)
+            await self._count("checkpoint", shards, instruction.owners, states, instruction.states)
             summary = {**instruction.summary, "metrics_by_clock": await self._metrics(committed)}
             saved = await asyncio.to_thread(
                 self._callbacks.save_checkpoint, config, committed, shards, summary, states, carried
@@ -522,7 +524,7 @@ class ControllerShell:
         self._checkpoint_ended.set()
         self._checkpoint_ended = asyncio.Event()
 
-    def _count(
+    async def _count(
         self,
         kind: str,
         shards: Mapping[int, Arrays],
@@ -533,8 +535,11 @@ class ControllerShell:
         """Count gathered bytes; all come over the network, since the controller serves nothing."""
         gathered = [(owner.address, shards[owner.shard]) for owner in owners if owner.shard in shards]
         gathered += [(ref.address, states[ref.executor]) for ref in refs if ref.executor in states]
-        for address, arrays in gathered:
-            n_bytes = sent_bytes([arrays])
+
+        def measure() -> list[tuple[str, int]]:
+            return [(address, sent_bytes([arrays])) for address, arrays in gathered]
+
+        for address, n_bytes in await asyncio.to_thread(measure):
             self._moved[kind] += n_bytes
             self._moved[link(address)] += n_bytes
         self.controller.handle(BytesMoved(CONTROLLER, dict(self._moved), _now()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,9 @@ class Evaluator:
         self,
         transfers: Transfers,
         read_heldout: Callable[[str], Mapping[str, NDArray[np.generic]]],
-        count: Callable[[Mapping[int, Arrays], Sequence[ShardOwner], Mapping[int, Arrays], Sequence[StateRef]], None],
+        count: Callable[
+            [Mapping[int, Arrays], Sequence[ShardOwner], Mapping[int, Arrays], Sequence[StateRef]], Awaitable[None]
+        ],
     ) -> None:
         self._transfers, self._read_heldout, self._count = transfers, read_heldout, count
         self._heldout: tuple[str, Mapping[str, NDArray[np.generic]]] | None = None
@@ -62,8 +64,9 @@ class Evaluator:
         try:
             shards = await self._gather_marked(instruction)
             states = await own_states(self._transfers, instruction.config, instruction.states)
-            self._count(shards, instruction.owners, states, instruction.states)
-            return await self.evaluate_tables(instruction.config, whole_tables(instruction.config, shards, states))
+            await self._count(shards, instruction.owners, states, instruction.states)
+            arrays = await asyncio.to_thread(whole_tables, instruction.config, shards, states)
+            return await self.evaluate_tables(instruction.config, arrays)
         except Exception as error:  # noqa: BLE001 - any error of a node, a store or an application
             logger.warning("clock %d was not evaluated: %s", instruction.clock, format_error(error))
             return None
@@ -90,7 +93,7 @@ class Evaluator:
             return await asyncio.to_thread(evaluate)
 
     async def _gather_marked(self, instruction: Evaluate) -> dict[int, Arrays]:
-        sharding = sharding_of(instruction.config)
+        sharding = await asyncio.to_thread(sharding_of, instruction.config)
         answers = await asyncio.gather(
             *(
                 self._transfers.call(
@@ -121,19 +124,26 @@ def by_server(owners: Sequence[ShardOwner]) -> dict[str, dict[int, int]]:
 
 
 def sharding_of(config: JobConfig) -> Sharding:
-    """Return the sharding of a job's tables on the servers."""
+    """Return the sharding of a job's tables on the servers. It runs the user's code: call it on a thread."""
     return Sharding(shared_tables(resolve(config.app, config.app_params)), config.n_shards)
 
 
 async def own_states(transfers: Transfers, config: JobConfig, states: Sequence[StateRef]) -> dict[int, Arrays]:
     """Return the states of executors that rows of own tables are in; none if the job has no such table."""
-    if not own_tables(resolve(config.app, config.app_params)):
+
+    def has_own_tables() -> bool:
+        return bool(own_tables(resolve(config.app, config.app_params)))
+
+    if not await asyncio.to_thread(has_own_tables):
         return {}
     return await states_at(transfers, states)
 
 
 def whole_tables(config: JobConfig, shards: Mapping[int, Arrays], states: Mapping[int, Arrays]) -> Arrays:
-    """Return whole tables of a job, from all shards and from the states of its executors."""
+    """Return whole tables of a job, from all shards and from the states of its executors.
+
+    It runs the user's code, and copies the model: call it on a thread.
+    """
     app = resolve(config.app, config.app_params)
     arrays = sharding_of(config).join([shards[shard] for shard in range(config.n_shards)])
     arrays |= whole_own_tables(app, states, initial_rows(app, config.seed, config.n_shards))

@@ -50,7 +50,7 @@ from psengine.rpc.cancellation import cancel_all
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.server.read_admission import ReadAdmission, max_concurrent_readers
 from psengine.server.replica_store import ReplicaStore
-from psengine.server.shard_server import ShardServer
+from psengine.server.shard_server import ShardServer, initial_shards
 from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Sharding
 from psengine.telemetry.byte_counts import ReportedBytes, arrays_bytes, link, state_bytes
@@ -139,6 +139,7 @@ class NodeAgent:
         #: {partition: the data that the application prepared}.
         self.data: dict[int, Any] = {}
         self._job: Job | None = None
+        self._adopting = asyncio.Lock()
         self._loading: dict[int, asyncio.Task[Any]] = {}
         #: Number of the newest batch received; they arrive in instruction, later ones with this number are duplicates.
         self._last_batch = 0
@@ -202,7 +203,7 @@ class NodeAgent:
     # -- instructions ---------------------------------------------------------------------------------------------
 
     async def _open(self, instruction: OpenShards) -> None:
-        config, app, sharding = self._adopt(instruction.config)
+        config, app, sharding = await self._adopt(instruction.config)
         if instruction.replicas is not None:
             try:
                 states = await self._find_replicas(sharding, instruction.shards, instruction.replicas)
@@ -212,7 +213,9 @@ class NodeAgent:
                 return
             self.server.restore_replicas(states, instruction.epoch, config.n_partitions)
         elif instruction.checkpoint is None:
-            self.server.open(app, sharding, config.n_partitions, config.seed, instruction.shards, instruction.epoch)
+            made_of = app, sharding, config.seed, instruction.shards
+            initial = await self._blocking.do("open", initial_shards, *made_of)
+            self.server.open(initial, config.n_partitions, instruction.epoch)
         else:
             saved = instruction.checkpoint
             for shard in instruction.shards:
@@ -319,7 +322,7 @@ class NodeAgent:
             self._runner.drop_ahead()
 
     async def _take(self, instruction: TakeShards) -> None:
-        config, _, sharding = self._adopt(instruction.config)
+        config, _, sharding = await self._adopt(instruction.config)
         epochs = dict(zip(instruction.shards, instruction.served_under, strict=True))
         to: dict[str, Any] = {"to_node": self.node, "to_address": self.address, "epoch": instruction.epoch}
         to["committed"] = instruction.committed
@@ -347,7 +350,7 @@ class NodeAgent:
 
     async def _load(self, instruction: LoadPartitions) -> None:
         try:
-            self._adopt(instruction.config)
+            await self._adopt(instruction.config)
             for partition in instruction.partitions:
                 if instruction.request != self._request:
                     return  # a later request has replaced this one
@@ -445,16 +448,14 @@ class NodeAgent:
 
     # -- utilities ------------------------------------------------------------------------------------------------
 
-    def _adopt(self, config: JobConfig) -> Job:
-        if self._job is None:
-            made = resolve(config.app, config.app_params)
-            app = as_application(made, initial_rows(made, config.seed, config.n_shards))
-            self._job = (config, app, Sharding(shared_tables(app), config.n_shards))
-            self.host.adopt(config, app)
-            # A driver may have any group evaluated.
-            self.server.mark_every = 1 if isinstance(made, MakesDriver) else config.evaluate_every
-            self.host.states.mark_every = self.server.mark_every
-            self.server.sharding = self._job[2]
+    async def _adopt(self, config: JobConfig) -> Job:
+        async with self._adopting:
+            if self._job is None:
+                job, mark_every = await self._blocking.do("open", _make_job, config)
+                self.host.adopt(config, job[1])
+                self.server.mark_every = self.host.states.mark_every = mark_every
+                self.server.sharding = job[2]
+                self._job = job
         return self._job
 
     def _line(self, error: BaseException) -> str:
@@ -516,3 +517,11 @@ class NodeAgent:
             logger.warning("report not delivered: %s", error)
         finally:
             self._on_failed(line)
+
+
+def _make_job(config: JobConfig) -> tuple[Job, int | None]:
+    """Return the job, and the number of clocks between two marked states; it runs the user's code."""
+    made = resolve(config.app, config.app_params)
+    app = as_application(made, initial_rows(made, config.seed, config.n_shards))
+    mark_every = 1 if isinstance(made, MakesDriver) else config.evaluate_every  # a driver may have any group evaluated
+    return (config, app, Sharding(shared_tables(app), config.n_shards)), mark_every

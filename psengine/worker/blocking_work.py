@@ -1,4 +1,6 @@
-"""Blocking work of a node beside its micro-tasks: reads from storage, restores, and the application's `prepare`.
+"""Blocking work of a node beside its micro-tasks: reads from storage, restores, and code of the application.
+
+The application is created, and gives its initial values, under `open`, and prepares its data under `prepare`.
 
 Each kind has threads of its own, so that none waits for another. A read that does not return is given up at its
 deadline: its thread is left behind, as a thread cannot be ended, and does not keep the process from ending.
@@ -15,12 +17,12 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
-Kind = Literal["read", "restore", "prepare"]
+Kind = Literal["read", "restore", "prepare", "open"]
 
 #: Seconds that one attempt at a read may take.
 READ_S = 600.0
 #: Maximum number of threads at work by kind: the second reader serves a batch that lacks a partition.
-_THREADS: Mapping[Kind, int] = MappingProxyType({"read": 2, "restore": 1, "prepare": 1})
+_THREADS: Mapping[Kind, int] = MappingProxyType({"read": 2, "restore": 1, "prepare": 1, "open": 1})
 
 
 class ReadTimeoutError(OSError):
@@ -74,7 +76,7 @@ class BlockingWork:
         """
         async with self._free[kind]:
             result = self._run(partial(work, *arguments))
-            if kind == "prepare":  # how long an application takes is unknown
+            if kind in ("prepare", "open"):  # how long an application takes is unknown
                 return await result
             reading = asyncio.ensure_future(result)
             try:

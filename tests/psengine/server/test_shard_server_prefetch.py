@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 import psengine.server.shard_server
-from psengine.server.shard_server import ShardServer
+from psengine.server.shard_server import ShardServer, initial_shards
 from psengine.server.shard_store import ShardStore
+from psengine.tables.sharding import Sharding
 from tests.psengine.server.test_shard_store import Zeros
 from tests.support.timeouts import PATIENCE
 
 
 def serving(n_partitions: int = 2) -> ShardServer:
-    from psengine.tables.sharding import Sharding
-
-    made = ShardServer()
-    made.open(Zeros(), Sharding(Zeros().tables(), 2), n_partitions, 7, [0, 1], 1)  # type: ignore[arg-type]
+    made, sharding = ShardServer(), Sharding(Zeros().tables(), 2)
+    made.open(initial_shards(Zeros(), sharding, 7, [0, 1]), n_partitions, 1)  # type: ignore[arg-type]
     return made
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from psengine.apps.registry import initial_arrays
 from psengine.config import TableSpec
-from psengine.server.shard_server import ShardServer
+from psengine.server.shard_server import ShardServer, initial_shards
 from psengine.server.shard_store import ShardStore, StaleReadError
 from psengine.tables.sharding import Sharding
 from psengine.tables.tree_sum import largest_subtrees, tree_sum
@@ -109,7 +109,7 @@ class Zeros:
 def server() -> tuple[ShardServer, Sharding]:
     app, serving = Zeros(), ShardServer()
     sharding = Sharding(app.tables(), 2)
-    serving.open(app, sharding, 1, 7, [0, 1], 1)  # type: ignore[arg-type]
+    serving.open(initial_shards(app, sharding, 7, [0, 1]), 1, 1)  # type: ignore[arg-type]
     return serving, sharding
 
 

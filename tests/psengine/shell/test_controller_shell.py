@@ -25,7 +25,7 @@ from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import BatchDone, Event, NodeReady, NodesLost, ShardsOpened, TaskStats, TimerFired
 from psengine.protocol.instructions import Dispatch, Instruction, LoadPartitions, OpenShards
 from psengine.rpc.transport import Unreachable
-from psengine.server.shard_server import ShardServer
+from psengine.server.shard_server import ShardServer, initial_shards
 from psengine.shell.controller_shell import ControllerCallbacks, ControllerShell
 from psengine.tables.sharding import Sharding
 from psengine.telemetry.training_progress import losses_of
@@ -135,7 +135,8 @@ class Nodes:
             case OpenShards():
                 app = resolve(order.config.app, order.config.app_params)
                 sharding = Sharding(app.tables(), order.config.n_shards)
-                self.server.open(app, sharding, order.config.n_partitions, 0, order.shards, order.epoch)
+                initial = initial_shards(app, sharding, 0, order.shards)
+                self.server.open(initial, order.config.n_partitions, order.epoch)
                 self.opened_at = None if order.checkpoint is None else order.checkpoint.name
                 await self.shell.event(ShardsOpened(node, address, order.shards, order.epoch, 0.0))
             case LoadPartitions():

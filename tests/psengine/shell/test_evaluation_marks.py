@@ -32,6 +32,10 @@ def value(answer: dict[str, Any]) -> float:
     return float(answer["shards"][0]["w"][0, 0])
 
 
+async def _count_nothing(*gathered: Any) -> None:
+    """Count no bytes."""
+
+
 def test_a_marked_clock_is_told_when_the_server_is_further_and_before_it_is_read() -> None:
     there = server()
     for clock in (1, 2, 3):
@@ -165,7 +169,7 @@ def test_a_server_that_is_gone_is_no_reason_to_wait() -> None:
 
     async def run() -> None:
         nodes = Nodes()
-        evaluator = Evaluator(Transfers(nodes), lambda url: {}, lambda *gathered: None)
+        evaluator = Evaluator(Transfers(nodes), lambda url: {}, _count_nothing)
         order = Evaluate(job(evaluate_every=1), 1, (ShardOwner(0, "r", NODE, 1),), 1)
         assert await evaluator.evaluate(order) is None, "it serves no such shard"
 

@@ -598,7 +598,7 @@ def test_an_application_that_prepares_for_long_holds_up_no_read() -> None:
     async def body(wires: Wires, agent: NodeAgent) -> None:
         read: list[int] = []
         agent._loader = lambda url, partition: read.append(partition) or {"x": np.float64(partition)}
-        job, _, sharding = agent._adopt(config())
+        job, _, sharding = await agent._adopt(config())
         agent._job = job, Slow(), sharding
         first, second = (asyncio.ensure_future(agent._partition(number)) for number in (0, 1))
         async with asyncio.timeout(5 * PATIENCE):
