@@ -186,6 +186,9 @@ class MicroTaskTable:
 
         `limit`: no group after it is begun; None: any.
         """
+        if not self._waiting:
+            self._waiting = set()  # a set that was large is slow to iterate even when it is empty
+            return []
         heads = (self._queues[executor][0] for executor in sorted(self._waiting))
         return [
             (task, withdrawn)

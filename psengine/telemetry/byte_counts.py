@@ -19,6 +19,7 @@ these, in turn.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -37,7 +38,7 @@ CONTROLLER = ""
 #: Begins the keys of `link`.
 _LINK = "@"
 #: Maximum number of links in one report.
-LINKS_A_REPORT = 64
+LINKS_A_REPORT = 32
 
 
 def link(address: str) -> str:
@@ -52,8 +53,11 @@ class Traffic:
         #: Totals by kind, and what was moved by processes that are remembered no more, by pair of nodes.
         self._totals: Counter[str] = Counter()
         self._links_before: Counter[tuple[str, str]] = Counter()
-        #: {address: what its process has reported}
-        self._told: dict[str, dict[str, int]] = {}
+        #: {address: what its process has reported, by kind}
+        self._kinds: dict[str, dict[str, int]] = {}
+        #: {address: what its process has reported of each link}, by the numbers of links: there are nodes x servers.
+        self._links: dict[str, array[int]] = {}
+        self._numbers: dict[str, int] = {}
         self._forgotten: set[str] = set()
         #: Name of the node of each process.
         self.names: dict[str, str] = {CONTROLLER: CONTROLLER}
@@ -62,13 +66,22 @@ class Traffic:
         """Note what a process has moved since it began; a report that comes late changes nothing."""
         if process in self._forgotten:
             return
-        told = self._told.setdefault(process, {})
-        for kind, count in moved.items():  # with every report of every node: no new counter is made
-            grown = count - told.get(kind, 0)
-            if grown > 0:
-                told[kind] = count
-                if not kind.startswith(_LINK):
-                    self._totals[kind] += grown
+        kinds = self._kinds.setdefault(process, {})
+        links = self._links.setdefault(process, array("q"))
+        numbers = self._numbers
+        for key, count in moved.items():  # with every report of every node
+            if not key.startswith(_LINK):
+                self._totals[key] += max(0, count - kinds.get(key, 0))
+                kinds[key] = max(count, kinds.get(key, 0))
+                continue
+            number = numbers.get(key)
+            if number is None:
+                number = numbers[key] = len(numbers)
+            try:
+                links[number] = max(count, links[number])
+            except IndexError:
+                links.extend([0] * (len(numbers) - len(links)))
+                links[number] = count
 
     def joined(self, process: str, node: str) -> None:
         """Note the node of a process that may report from now on."""
@@ -78,7 +91,8 @@ class Traffic:
     def forget(self, process: str) -> None:
         """Add what a process has moved to the totals, and ignore its later reports: it is gone for long."""
         self._links_before.update(self._links_of([process]))
-        self._told.pop(process, None)
+        self._kinds.pop(process, None)
+        self._links.pop(process, None)
         self._forgotten.add(process)
 
     def go_on(self, summary: Mapping[str, Any]) -> None:
@@ -93,17 +107,18 @@ class Traffic:
 
     def links(self) -> list[list[Any]]:
         """Return what pairs of nodes have exchanged, as [node, node, bytes]; "" is the controller. JSON-able."""
-        total = self._links_before + self._links_of(self._told)
+        total = self._links_before + self._links_of(self._links)
         return [[one, other, count] for (one, other), count in sorted(total.items()) if one != other]
 
     def _links_of(self, processes: Iterable[str]) -> Counter[tuple[str, str]]:
         total: Counter[tuple[str, str]] = Counter()
+        addresses = [key.removeprefix(_LINK) for key in self._numbers]
+        ends = [self.names.get(address, address) for address in addresses]
         for process in processes:
-            for key, count in self._told.get(process, {}).items():
-                if key.startswith(_LINK):
-                    address = key.removeprefix(_LINK)
-                    one, other = sorted((self.names.get(process, process), self.names.get(address, address)))
-                    total[one, other] += count
+            node = self.names.get(process, process)
+            for end, count in zip(ends, self._links.get(process, ()), strict=False):
+                if count:
+                    total[(node, end) if node < end else (end, node)] += count
         return total
 
 
