@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import App, Predicts, Work
+from psengine.apps.base import App, MakesDriver, Predicts, Work
 from psengine.apps.executors import check_updates, wants
 from psengine.apps.registry import initial_arrays
 from psengine.config import TableSpec
-from psengine.single_process import advance
+from psengine.single_process import advance, drive_alone, train_alone
 from psengine.tables.row_sets import RowBlock, RowSet, first_shared, read_only
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.sharding import Arrays, Sharding
@@ -90,7 +90,11 @@ class _Check:
         data = [found[0] for found in prepared if found is not None]
         if state is None or len(data) < len(parts):
             return
-        for clock in range(1, CLOCKS + 1):
+        if hasattr(self._app, "executor"):
+            state = self._guarded("run", partial(self._executors, data, state))
+            if state is None:
+                return
+        for clock in range(1, 1 if hasattr(self._app, "executor") else CLOCKS + 1):
             after = self._clock(clock, data, state)
             if after is None:
                 return
@@ -163,6 +167,30 @@ class _Check:
         if digest(data) != digest(again):
             raise _FaultError("other data the second time; seed what is random from the arrays")
         return (data,)
+
+    # -- executors --------------------------------------------------------------------------------------------------
+
+    def _executors(self, data: Sequence[Any], state: Arrays) -> Arrays:
+        """Return the tables after the first groups, of new executors and a new driver each time."""
+        before = [digest(each) for each in data]
+
+        def train() -> tuple[Arrays, list[float]]:
+            if isinstance(self._app, MakesDriver):
+                return drive_alone(self._app, data, state, CLOCKS, self._seed)  # type: ignore[arg-type]
+            losses: list[float] = []
+            after = partial(_note_loss, losses)
+            return train_alone(self._app, data, state, CLOCKS, after, seed=self._seed), losses
+
+        tables, losses = self._repeated("run", train)
+        for partition, each in enumerate(data):
+            if digest(each) != before[partition]:
+                self._fault(f"run, partition {partition}", "writes to `data`; copy what changes")
+        for name, array in tables.items():
+            _require_finite(f"table {name!r}", array)
+        if not np.isfinite(losses).all():
+            raise _FaultError(f"the losses of the groups are {losses}; want finite numbers")
+        trained: Arrays = tables
+        return trained
 
     # -- micro-tasks ------------------------------------------------------------------------------------------------
 
@@ -283,6 +311,11 @@ class _Check:
         if (digest(params), digest(heldout)) != before:
             raise _FaultError("writes to its arguments; copy them first")
         return found
+
+
+def _note_loss(losses: list[float], clock: int, tables: Arrays, loss: float) -> None:
+    del clock, tables
+    losses.append(loss)
 
 
 def _require_finite(what: str, array: NDArray[Any]) -> None:

@@ -191,3 +191,40 @@ def test_digests_see_every_bit_and_end_on_cycles() -> None:
     assert digest(np.array([["a"]], object)) != digest(np.array([["b"]], object))
     assert digest(np.arange(6).reshape(2, 3).T) == digest(np.arange(6).reshape(2, 3).T.copy())
     assert digest(SimpleNamespace(a=1)) != digest(SimpleNamespace(a=2))
+
+
+class Averages(Planted):
+    """Executors with state in place of `run`."""
+
+    def executor(self, data: Any, partition: int, n_partitions: int) -> Any:
+        application = self
+
+        class Average:
+            def run(self, args: Any, params: Any, rng: np.random.Generator) -> tuple[Any, float, int]:
+                application.calls += application.fault == "kept"
+                data.x[0] += application.fault == "data"
+                value = np.nan if application.fault == "nan" else rng.standard_normal() + application.calls
+                params.add("weights", np.full((5, 2), value + params.get("weights").mean() + data.x.mean(), np.float32))
+                return None, float("inf") if application.fault == "infinite" else 0.5, len(data.x)
+
+        return Average()
+
+    def tables(self) -> tuple[Any, ...]:
+        return (TableSpec("weights", 5, 2),)
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("", ""),
+        ("kept", f"run: {OTHER_BITS}"),
+        ("data", "run, partition 0: writes to `data`; copy what changes"),
+        ("nan", "run: table 'weights' holds nan at [0, 0]; want finite numbers"),
+        ("infinite", "run: the losses of the groups are [inf, inf]; want finite numbers"),
+    ],
+)
+def test_executors_are_run_twice(fault: str, line: str) -> None:
+    copies = [{name: array.copy() for name, array in part.items()} for part in PARTS]
+    report = check_application(Averages(fault), copies, HELD_OUT, seed=3)
+    assert line in report.faults if fault else report.faults == ()
+    assert "run" in report.digests
