@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from psengine.apps.base import App, Work
+    from psengine.apps.base import App, Application, Executor, Parameters, Work
     from psengine.config import Adam, Add, JobConfig, JobError, Momentum, Replace, Sgd, TableSpec
     from psengine.drivers.interface import Dispatcher, Done, Driver, Task
     from psengine.drivers.ssp import Ssp
@@ -36,12 +36,15 @@ __all__ = [
     "Adam",
     "Add",
     "App",
+    "Application",
     "Dispatcher",
     "Done",
     "Driver",
+    "Executor",
     "JobConfig",
     "JobError",
     "Momentum",
+    "Parameters",
     "Replace",
     "Sgd",
     "Ssp",
@@ -57,12 +60,15 @@ _MODULES = MappingProxyType(
         "Adam": "psengine.config",
         "Add": "psengine.config",
         "App": "psengine.apps.base",
+        "Application": "psengine.apps.base",
         "Dispatcher": "psengine.drivers.interface",
         "Done": "psengine.drivers.interface",
         "Driver": "psengine.drivers.interface",
+        "Executor": "psengine.apps.base",
         "JobConfig": "psengine.config",
         "JobError": "psengine.config",
         "Momentum": "psengine.config",
+        "Parameters": "psengine.apps.base",
         "Replace": "psengine.config",
         "Sgd": "psengine.config",
         "Ssp": "psengine.drivers.ssp",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine import TableSpec
+from psengine import Parameters, TableSpec
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -51,7 +51,7 @@ class Reader:
         self.x, self.y, self.batch, self.step = x, y, batch, step
         self.order, self.at = np.arange(len(x)), len(x)
 
-    def run(self, args: Any, params: Any, rng: np.random.Generator) -> tuple[None, float, int]:
+    def run(self, args: Any, params: Parameters, rng: np.random.Generator) -> tuple[None, float, int]:
         """Take a step on the next batch; only weights of inputs that it has are read and changed."""
         if self.at + self.batch > len(self.order):
             self.order, self.at = rng.permutation(len(self.x)), 0
