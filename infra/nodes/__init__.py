@@ -6,5 +6,6 @@ cpu_kernels        which compiled kernels NumPy, BLAS and numba take: PROTEUS_CP
 lease_guard        the guard of a machine: ends it when its lease has ended, or nothing trains on it any more
 main               the process of a node or of the controller: `python -m infra.nodes.main`
 malloc             glibc settings that make a process reuse freed memory
+open_files         the number of files, and so of connections, that a process may open
 trial_main         the process of a trial's machine: `python -m infra.nodes.trial_main`
 """

@@ -138,9 +138,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     from infra.nodes.malloc import retain_freed_memory
+    from infra.nodes.open_files import raise_file_limit
     from infra.storage.node_logs import stored_logs
 
     retain_freed_memory()
+    raise_file_limit()
     role = "controller" if options.controller else "node"
     with stored_logs(options.job, options.name, role, lambda: _open(options.blob)):
         try:
@@ -288,6 +290,7 @@ def _callbacks(blobs: Blobs, code: JobCode, job_id: str) -> ControllerCallbacks:
 async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop: asyncio.Event, code: JobCode) -> int:
     from distributed import Worker
 
+    from infra.nodes.open_files import raise_file_limit
     from infra.storage.blobs import BlobError, DamagedSet
     from infra.version import program_version
     from psengine.shell.dask_plugins import AgentPlugin, hello
@@ -319,6 +322,7 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
                 host=options.host,
                 memory_limit=0,
                 death_timeout=_CALL_S,
+                connection_limit=raise_file_limit() // 2,
                 local_directory=scratch,
                 plugins=(plugin,),
                 startup_information=hello(
