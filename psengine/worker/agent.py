@@ -319,6 +319,7 @@ class NodeAgent:
         if self.client.routes.generation != before:
             if self._running is not None:
                 self._running.cancel()  # it may wait for a lost server
+            self._runner.cancel_reads()
             self._runner.drop_ahead()
 
     async def _take(self, instruction: TakeShards) -> None:

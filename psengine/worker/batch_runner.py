@@ -78,6 +78,8 @@ class BatchRunner:
         self._foreseen: tuple[int, frozenset[int], asyncio.Future[dict[int, Wanted]]] | None = None
         #: the batch that was begun ahead of its order
         self._ahead: Ahead | None = None
+        #: Reads that running tasks wait for.
+        self._task_reads: set[asyncio.Task[Any]] = set()
         #: {partition: the rows of own tables that were last reported}
         self._reported_rows: dict[int, dict[str, RowSet]] = {}
 
@@ -91,6 +93,11 @@ class BatchRunner:
         """Do without what was begun ahead."""
         if self._ahead is not None:
             self._ahead.drop()
+
+    def cancel_reads(self) -> None:
+        """Have running tasks wait for no read any more: the job has rolled back."""
+        for task in list(self._task_reads):
+            task.cancel()
 
     async def run(self, job: Job, order: Dispatch) -> tuple[TaskStats, ...]:
         """Do the micro-tasks of `order` and return when every server has their updates.
@@ -185,8 +192,22 @@ class BatchRunner:
         config, _, sharding = job
         tables = {table.name: table for table in sharding.tables}
 
+        generation = self._client.routes.generation
+
+        async def fetched(wanted: Wanted) -> Mapping[str, RowBlock]:
+            # A kernel may outlive its batch: by the map of a later generation it would read what is not there yet.
+            if self._client.routes.generation != generation:
+                raise SupersededError(f"a task of generation {generation} still runs")
+            task = asyncio.current_task()
+            assert task is not None
+            self._task_reads.add(task)
+            try:
+                return await read(wanted)
+            finally:
+                self._task_reads.discard(task)
+
         def fetch(table: str, rows: RowSet | None) -> RowBlock:
-            return self._kernel_threads.wait_for(read({table: rows}))[table]
+            return self._kernel_threads.wait_for(fetched({table: rows}))[table]
 
         def kernel(part: int) -> MicroTaskResult:
             task = assigned[part]
