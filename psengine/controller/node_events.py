@@ -134,8 +134,16 @@ class NodeEvents(Consequences):
         return maps + self._adapt(event.now_s) + self._dispatch(event.now_s)
 
     def _on_states_taken(self, event: events.StatesTaken) -> list[Instruction]:
-        if self.book is not None and self.members.process(event.node, event.address) is not None:
-            self.book.states.taken(event.states, event.address)
+        book, node = self.book, self.members.process(event.node, event.address)
+        if book is not None and node is not None and not node.gone:
+            # A late report may be of states that the node has dropped since: those of the present attempts count.
+            running = {state: book.running.get(state.executor) for state in event.states}
+            present = [
+                state
+                for state, attempt in zip(event.states, event.attempts, strict=True)
+                if (task := running[state]) is not None and (task.node, task.attempt) == (event.node, attempt)
+            ]
+            book.states.taken(present, event.address)
             self.members.settle(self._busy)
         return []
 

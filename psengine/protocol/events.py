@@ -145,9 +145,10 @@ class ShardsNotTaken(NodeEvent):
 
 @dataclass(frozen=True)
 class StatesTaken(NodeEvent):
-    """The node has received these states of executors from other nodes."""
+    """The node has received these states of executors from other nodes, each for an attempt at a task (`attempts`)."""
 
     states: tuple[StateRef, ...]
+    attempts: tuple[int, ...]
     now_s: float
 
 

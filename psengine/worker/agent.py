@@ -398,8 +398,8 @@ class NodeAgent:
         what = f"executor {executor} of {checkpoint}"
         return await self._read("restore", what, self._state_loader, checkpoint, executor)
 
-    def _report_taken(self, states: tuple[StateRef, ...]) -> None:
-        self._spawn(self._report(StatesTaken(self.node, self.address, states, 0.0)))
+    def _report_taken(self, states: tuple[StateRef, ...], attempts: tuple[int, ...]) -> None:
+        self._spawn(self._report(StatesTaken(self.node, self.address, states, attempts, 0.0)))
 
     async def _read(self, kind: Kind, what: str, read: Callable[..., Arrays], *arguments: Any) -> Arrays:
         for again_s in (*self._read_again_s, None):

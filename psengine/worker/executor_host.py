@@ -42,7 +42,7 @@ class ExecutorHost:
     read_state : callable
         Reads a state of a checkpoint.
     on_taken : callable
-        Called with the states that other nodes have sent.
+        Called with the states that other nodes have sent, and the attempts that they are for.
     moved : Counter
         Bytes moved by kind; it is added to.
     """
@@ -53,7 +53,7 @@ class ExecutorHost:
         transfers: Transfers,
         partition: Callable[[int], Awaitable[Any]],
         read_state: ReadState,
-        on_taken: Callable[[tuple[StateRef, ...]], None],
+        on_taken: Callable[[tuple[StateRef, ...], tuple[int, ...]], None],
         moved: Counter[str],
     ) -> None:
         self._address, self._transfers = address, transfers
@@ -114,9 +114,10 @@ class ExecutorHost:
             for state in await self._fetch(address, refs):
                 self.states.put(state)
                 found[state.executor] = state.arrays
-        taken = tuple(ref for refs in elsewhere.values() for ref in refs)
-        if taken:
-            self._on_taken(taken)
+        if elsewhere:
+            attempts = {task.partition: task.attempt for task in tasks}
+            taken = tuple(ref for refs in elsewhere.values() for ref in refs)
+            self._on_taken(taken, tuple(attempts[ref.executor] for ref in taken))
         return found
 
     async def _fetch(self, address: str, refs: Sequence[StateRef]) -> list[ExecutorState]:
