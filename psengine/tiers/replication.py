@@ -247,6 +247,9 @@ class ReplicationRounds:
             self._states = present if len(present) == len(left) else None
         if self._round is not None and self._round.takes_part(address):
             self._round = None
+        elif self._round is not None:  # a process that has copied its states already is not where they are any more
+            states = {executor: replica.without(address) for executor, replica in self._round.states.items()}
+            self._round.states = {executor: replica for executor, replica in states.items() if replica is not None}
 
     def forget(self) -> None:
         """Discard all replicas: they are too old, or incomplete."""

@@ -142,3 +142,16 @@ def test_states_of_executors_are_copied_in_the_same_round_and_are_of_use_while_o
     assert backups.restore([]) is None, "the checkpoint with the state of executor 3 was removed"
     backups.lose(R.address)
     assert backups.replica_owners() is None
+
+
+def test_a_process_that_is_lost_after_it_has_copied_its_states_has_none_of_them_when_the_round_is_whole() -> None:
+    backups, ref = ReplicationRounds(), StateRef(0, 7, 1, "tcp://w")
+    names = {"tcp://a": "a", "tcp://b": "b", "tcp://w": "w"}
+    copies = [StateReplica(ref, BackupOwner("r", R.address))]
+    *others, worker = backups.begin(7, OWNERS, KEEPERS, 0.0, copies, names)
+    backups.backed_up(worker.address, worker.number, (), 1.0, [0])
+    backups.lose("tcp://w")
+    for order in others:
+        backups.backed_up(order.address, order.number, order.shards, 1.0)
+    assert backups.clock == 7
+    assert [state.address for state in backups.states()] == [R.address]
