@@ -32,6 +32,7 @@ from bidding.engine.events import (
     NoticeSeen,
 )
 from bidding.tuning.events import (
+    SamplerFailed,
     SweepClosed,
     SweepOpened,
     SweepReopened,
@@ -44,7 +45,7 @@ from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrde
 from bidding.tuning.provisioning.offers import MachineChoice
 from bidding.tuning.provisioning.purchases import TickPurchases
 from bidding.tuning.record import SweepError, SweepRecord
-from bidding.tuning.stopping.base import Verdict, VerdictKind
+from bidding.tuning.stopping.base import Verdict, VerdictKind, never_proposed
 from bidding.tuning.trials import Deployment, SweepState, TrialRecord, TrialState
 
 
@@ -74,6 +75,8 @@ class SweepEngine(SweepRecord):
                 self._handle_unlisted(event)
             case TrialsProposed():
                 self._handle_proposed(event)
+            case SamplerFailed():
+                self._handle_sampler_failed(event.why)
             case SweepOpened():
                 self._handle_opened(event)
             case SweepStopRequested():
@@ -92,7 +95,7 @@ class SweepEngine(SweepRecord):
         """Number of settings that the sampler should propose now."""
         plan = self.plan
         missing = plan.trials - len(self._trials)
-        if self._stop_why or self._closed or missing <= 0:
+        if self._stop_why or self._closed or self._sampler_failure or missing <= 0:
             return 0
         if not plan.adaptive:
             return missing
@@ -144,6 +147,8 @@ class SweepEngine(SweepRecord):
             return
         self._judge_due = False
         views = [trial.view() for _, trial in sorted(self._trials.items())]
+        if self._sampler_failure:  # rules wait for all trials of the plan: those that never come have failed
+            views += [never_proposed(number) for number in range(len(views), self.plan.trials)]
         for number, verdict in self._rule_of_sweep().decide(views, self.plan).items():
             trial = self._trials[number]
             if not trial.has_ended and trial.closing is None:
@@ -288,7 +293,8 @@ class SweepEngine(SweepRecord):
 
     def _finish(self) -> Iterator[Finish]:
         if self._outcome is None:
-            is_done = len(self._trials) == self.plan.trials and all(t.has_ended for t in self._trials.values())
+            has_all = self._sampler_failure or len(self._trials) == self.plan.trials
+            is_done = bool(has_all) and all(trial.has_ended for trial in self._trials.values())
             strays = any(position.standing is not AllocationState.GONE for position in self._strays.values())
             if self._open or self._living or strays or not (is_done or self._stop_why):
                 return
@@ -299,8 +305,9 @@ class SweepEngine(SweepRecord):
         if self._stop_why and not is_done:
             return Finish(SweepState.STOPPED, self._stop_why)
         if any(trial.value is not None for trial in self._trials.values()):
-            return Finish(SweepState.FINISHED, "")
-        reasons = dict.fromkeys(trial.why for trial in self._trials.values() if trial.why)
+            return Finish(SweepState.FINISHED, self._sampler_failure)
+        whys = [self._sampler_failure, *(trial.why for trial in self._trials.values())]
+        reasons = dict.fromkeys(why for why in whys if why)
         return Finish(SweepState.FAILED, "no trial has a value" + "".join(f"; {why}" for why in [*reasons][:3]))
 
     def validate(self) -> None:

@@ -68,6 +68,13 @@ class TrialsProposed(BidEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class SamplerFailed(BidEvent):
+    """The sampler can propose no further settings; the sweep goes on with the trials that it has."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrialReported(BidEvent):
     """What a deployment reported of its trial.
 

@@ -23,6 +23,7 @@ from bidding.market.model import Market
 from bidding.tuning.engine import SweepEngine
 from bidding.tuning.events import (
     Offer,
+    SamplerFailed,
     Setting,
     SweepClosed,
     SweepOpened,
@@ -41,6 +42,7 @@ __all__ = ["catch_up", "from_record", "replay", "to_record"]
 _EVENTS = (
     SweepOpened,
     TrialsProposed,
+    SamplerFailed,
     TrialReported,
     SweepTick,
     SweepStopRequested,

@@ -61,6 +61,8 @@ class SweepRecord:
         #: Whether something changed that the stopping rule has not seen.
         self._judge_due = False
         self._stop_why = ""
+        #: Why the sampler proposes no further settings; empty while it does.
+        self._sampler_failure = ""
         self._outcome: Finish | None = None
         self._closed = False
         #: Whether the deadline has had no slack at a tick.
@@ -133,6 +135,11 @@ class SweepRecord:
         return self._stop_why
 
     @property
+    def sampler_failure(self) -> str:
+        """Why the sweep has fewer trials than planned; empty while the sampler proposes settings."""
+        return self._sampler_failure
+
+    @property
     def outcome(self) -> Finish | None:
         """How the sweep ended; None while it runs."""
         return self._outcome
@@ -180,6 +187,12 @@ class SweepRecord:
             if setting.number not in self._trials:
                 self._trials[setting.number] = TrialRecord(setting.number, setting.params, target)
                 self._judge_due = True
+
+    def _handle_sampler_failed(self, why: str) -> None:
+        if self._sampler_failure or len(self._trials) == self.plan.trials:
+            return
+        self._sampler_failure = f"only {len(self._trials)} of {self.plan.trials} trials were proposed: {why}"
+        self._judge_due = True
 
     def _handle_granted(self, event: AllocationGranted) -> None:
         if event.allocation.market.instance_type not in self.types:
@@ -377,7 +390,7 @@ class SweepRecord:
 
     def _handle_reopened(self) -> None:
         has_failed = self._outcome is not None and self._outcome.state is SweepState.FAILED
-        self._closed, self._stop_why, self._outcome = False, "", None
+        self._closed, self._stop_why, self._outcome, self._sampler_failure = False, "", None, ""
         self._judge_due = True
         for trial in self._trials.values():
             if trial.state is TrialState.FAILED and has_failed:

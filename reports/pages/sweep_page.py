@@ -70,7 +70,7 @@ def sweep_page(view: SweepView, drawn: Mapping[str, bytes]) -> BacktestPage:
         title=view.sweep_id,
         period=f"{state_text(view)}; recorded {utc(view.begun_s)} UTC (market time), "
         f"{'ended' if view.ended_s is not None else 'last record'} after {elapsed(view.market_s)}",
-        warnings=(view.why,) if view.state == "failed" else (),
+        warnings=(view.why,) if view.why and view.state != "stopped" else (),
         notes=tuple(notes),
         figures=sweep_figures(view),
         pictures=tuple(Picture(key, *_PICTURES[key], svg) for key, svg in drawn.items()),

@@ -5,6 +5,7 @@ For a sampler of Optuna a study is made in memory from these trials and thrown a
 only record.
 """
 
+import logging
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from bidding.tuning.events import SamplerFailed, Setting, TrialsProposed
 from bidding.tuning.record import SweepRecord
 from bidding.tuning.space import Parameter, ParameterKind, Params, draw
 from bidding.tuning.trials import TrialState
@@ -21,6 +23,8 @@ from tasks.sweeps.spec import GRID, RANDOM, SweepSpec
 
 if TYPE_CHECKING:
     import optuna
+
+_log = logging.getLogger(__name__)
 
 #: Samplers that keep their state in the study: it is replayed trial by trial. For the others the trials are enough.
 _STATEFUL = frozenset({"CmaEsSampler", "NSGAIISampler", "NSGAIIISampler", "QMCSampler"})
@@ -94,6 +98,21 @@ def propose(spec: SweepSpec, trials: Sequence[SampledTrial], count: int) -> tupl
     if spec.sampler == RANDOM:
         return tuple((number, draw(spec.parameters, spec.seed, number)) for number in numbers)
     return _ask_optuna(spec, trials, numbers)
+
+
+def proposal(spec: SweepSpec, engine: SweepRecord, count: int, at_s: int) -> TrialsProposed | SamplerFailed:
+    """Return the settings of the next trials as an event, or that the sampler has failed; see `propose`.
+
+    A sampler is the code of a library: whatever it raises in mid-sweep, the trials that the sweep has must go on.
+    """
+    try:
+        settings = propose(spec, sampled_trials(engine), count)
+    except Exception as error:  # noqa: BLE001 - a library may raise anything
+        why = str(error) if isinstance(error, InputError) else f"sampler {spec.sampler}: {error!r}"
+        why = " ".join(why.split())
+        _log.error("sweep %s: goes on with its %d trials: %s", spec.job_id, len(engine.trials), why)
+        return SamplerFailed(at_s, why)
+    return TrialsProposed(at_s, tuple(Setting(number, params) for number, params in settings))
 
 
 def check_sampler(spec: SweepSpec) -> None:

@@ -98,10 +98,12 @@ def read_on(engine: SweepEngine, sweep_id: str, entries: Sequence[JournalEntry])
 
 
 def why_ended(job: Job) -> str:
-    """Return `budget` or `stop` for a sweep that is stopped, why one failed, and nothing otherwise."""
+    """Return `budget` or `stop` for a stopped sweep, why one failed, or finished with fewer trials; else nothing."""
     if job.state is JobState.FAILED:
         return job.failure or ""
-    if job.stop_why is None or job.state is JobState.FINISHED:
+    if job.state is JobState.FINISHED:
+        return str((job.result or {}).get("why") or "")
+    if job.stop_why is None:
         return ""
     return _BUDGET if job.stop_why == _BUDGET else "stop"
 

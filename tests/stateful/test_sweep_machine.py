@@ -24,6 +24,7 @@ from bidding.market.model import HOUR_S, Allocation, EndCause, Market
 from bidding.tuning.engine import SweepEngine
 from bidding.tuning.events import (
     Offer,
+    SamplerFailed,
     SweepClosed,
     SweepReopened,
     SweepStopRequested,
@@ -362,6 +363,12 @@ class SweepMachine(RuleBasedStateMachine):
         for setting in wanted:
             self.trials.setdefault(setting.number, Seen())
 
+    @precondition(lambda self: self.plan.adaptive and len(self.records) > 8)
+    @rule()
+    def fail_sampling(self) -> None:
+        self.tell(SamplerFailed(self.now_s, "no more"))
+        event("its sampler fails")
+
     @rule()
     def list_nothing(self) -> None:
         self.tell(MachinesUnlisted(self.now_s, 2))
@@ -416,7 +423,7 @@ class SweepMachine(RuleBasedStateMachine):
         assert self.finish is not None, "it does not finish"
         result = result_view(self.engine)
         if result.state is SweepState.FINISHED:
-            assert len(result.trials) == self.plan.trials
+            assert len(result.trials) == self.plan.trials or self.engine.sampler_failure
             ends = (TrialState.FINISHED, TrialState.STOPPED_EARLY, TrialState.FAILED)
             assert all(trial.state in ends for trial in result.trials)
         event(f"ends {result.state}")

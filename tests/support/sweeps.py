@@ -51,6 +51,8 @@ class SweepWorld:
     plan: SweepPlan
     metric: Metric = lambda trial, step: 1.0 / step + trial
     steps_a_tick: int = 1
+    #: Number of trials that are proposed; None: all of them.
+    proposes: int | None = None
     engine: SweepEngine = field(default_factory=SweepEngine)
     now_s: int = START_S
     orders: list[SweepOrder] = field(default_factory=list)
@@ -60,7 +62,7 @@ class SweepWorld:
 
     def __post_init__(self) -> None:
         self.tell(opened_sweep(self.plan))
-        self.tell(TrialsProposed(START_S, settings_of(self.plan.trials)))
+        self.tell(TrialsProposed(START_S, settings_of(self.plan.trials if self.proposes is None else self.proposes)))
 
     def tell(self, event: BidEvent) -> tuple[SweepOrder, ...]:
         """Pass an event to the engine, and check it."""

@@ -121,6 +121,11 @@ class TrialStoppingRule(Protocol):
         ...
 
 
+def never_proposed(number: int) -> TrialView:
+    """Return the view of a trial that its sampler could not propose: it has failed before its first step."""
+    return TrialView(number, np.zeros(0, np.int64), np.zeros(0), 0, "failed")
+
+
 def share_of_steps(share: float, max_trial_steps: int) -> int:
     """Return the step that ends a share of the steps: ceil(share * max_trial_steps), at least 1."""
     # 0.7 * 10 is 7.000000000000001 or less by the last bit: a step more would be none that the user asked for.

@@ -16,7 +16,7 @@ from typing import Any
 from bidding.engine.events import AllocationGone, AllocationGranted, BidEvent
 from bidding.market.model import Allocation, EndCause, InstanceType, Market
 from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import Offer, Setting, SweepOpened, SweepTick, TrialReported, TrialsProposed
+from bidding.tuning.events import Offer, SweepOpened, SweepTick, TrialReported
 from bidding.tuning.journal import catch_up, to_record
 from bidding.tuning.orders import Deploy, PauseTrial, Release
 from bidding.tuning.plan import Direction, SweepPlan
@@ -38,7 +38,7 @@ from infra.trials.supervisor import TrialJob, TrialSupervisor
 from infra.urls import file_url, local_path
 from tasks.sweeps.best import save_best
 from tasks.sweeps.checks import check_files, check_trial
-from tasks.sweeps.samplers import is_adaptive, propose, sampled_trials
+from tasks.sweeps.samplers import is_adaptive, proposal
 from tasks.sweeps.spec import SweepSpec
 
 #: The one market of a sweep without a market.
@@ -204,9 +204,7 @@ class LocalSweep:
         released = False
         at_s = self._now_s()
         if (wanted := self._engine.wants_trials) > 0:
-            settings = propose(self._spec, sampled_trials(self._engine), wanted)
-            if settings:
-                self._apply(TrialsProposed(at_s, tuple(Setting(number, params) for number, params in settings)))
+            self._apply(proposal(self._spec, self._engine, wanted, at_s))
         for order in self._apply(SweepTick(at_s, {_HERE: _OFFER})):
             match order:
                 case Deploy():

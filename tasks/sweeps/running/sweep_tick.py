@@ -13,7 +13,7 @@ from bidding.engine.allocations import AllocationState
 from bidding.engine.events import BidEvent
 from bidding.market.model import InstanceFact, Market
 from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import Offer, Setting, SweepStopRequested, SweepTick, TrialsProposed
+from bidding.tuning.events import Offer, SweepStopRequested, SweepTick
 from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
 from bidding.tuning.trials import SweepState
 from infra.errors import JobFailed
@@ -44,7 +44,7 @@ from tasks.sweeps.running.deploying import deploy, pause
 from tasks.sweeps.running.offers import offers_at, predictor_of, recent_prices
 from tasks.sweeps.running.opening import close_sweep, sweep_spec
 from tasks.sweeps.running.reports import new_reports, read_reports
-from tasks.sweeps.samplers import propose, sampled_trials
+from tasks.sweeps.samplers import proposal
 from tasks.sweeps.spec import SweepSpec
 
 _log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ def decide_sweep(
         if job.stop_at_s is not None and not engine.stopping and not engine.closed:
             events.append(SweepStopRequested(now_s, BUDGET if job.stop_why == BUDGET else "stop"))
         elif (count := engine.wants_trials) > 0:
-            events.append(TrialsProposed(now_s, _settings(spec, engine, count)))
+            events.append(proposal(spec, engine, count, now_s))
         number = engine.decisions
         offers: Mapping[Market, Offer] = {}
         if predictor is not None:
@@ -172,10 +172,6 @@ def _not_opened(spec: SweepSpec, journal: SweepJournal) -> str:
     if not is_open(spec.job_id):
         settle_job(spec.job_id)
     return "it was not opened yet"
-
-
-def _settings(spec: SweepSpec, engine: SweepEngine, count: int) -> tuple[Setting, ...]:
-    return tuple(Setting(number, params) for number, params in propose(spec, sampled_trials(engine), count))
 
 
 def _time_left(spec: SweepSpec) -> TimeLeft | None:

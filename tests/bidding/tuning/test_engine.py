@@ -21,6 +21,7 @@ from bidding.engine.events import (
 from bidding.market.model import HOUR_S, Allocation, EndCause
 from bidding.tuning.engine import SweepEngine
 from bidding.tuning.events import (
+    SamplerFailed,
     SweepClosed,
     SweepReopened,
     SweepStopRequested,
@@ -480,6 +481,25 @@ def test_a_state_that_does_not_fit_the_notice_is_uploaded_periodically_and_that_
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", ["earlycurve", "asha", "median", "none"])
+def test_a_sweep_whose_sampler_fails_ends_with_the_trials_that_it_has(stop: str) -> None:
+    world = SweepWorld(plan_of(trials=27, max_trial_steps=27, adaptive=True, stop=stop, mcnt=1), proposes=4)
+    world.tick()
+    world.tell(SamplerFailed(world.now_s, "it is out of ideas"))
+    assert world.engine.wants_trials == 0
+    why = "only 4 of 27 trials were proposed: it is out of ideas"
+    assert world.run() == Finish(SweepState.FINISHED, why)
+    result = result_view(world.engine)
+    assert (len(result.trials), result.best, result.trials[0].steps) == (4, 0, 27)
+
+
+def test_a_sweep_whose_sampler_fails_before_the_first_trial_has_failed() -> None:
+    world = SweepWorld(plan_of(adaptive=True), proposes=0)
+    world.tell(SamplerFailed(world.now_s, "it needs a package"))
+    why = "no trial has a value; only 0 of 4 trials were proposed: it needs a package"
+    assert world.run() == Finish(SweepState.FAILED, why)
 
 
 def test_a_stop_pauses_all_trials_and_keeps_the_best_so_far() -> None:

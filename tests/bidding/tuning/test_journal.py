@@ -11,6 +11,7 @@ from bidding.engine.journal import JournalError
 from bidding.engine.reconcile import reconcile
 from bidding.market.model import ORDER_TAG, Allocation, EndCause, InstanceFact, InstanceState, Tier
 from bidding.tuning.events import (
+    SamplerFailed,
     SweepClosed,
     SweepReopened,
     SweepStopRequested,
@@ -29,6 +30,7 @@ from tests.support.sweeps import OFFERS, SweepWorld, opened_sweep, plan_of, sett
 ITEMS: tuple[BidEvent | SweepOrder, ...] = (
     opened_sweep(plan_of(direction=Direction.MAXIMIZE, bound=0.99, adaptive=True), {"c4.large": 1.5}),
     TrialsProposed(1, settings_of(3)),
+    SamplerFailed(1, "because"),
     TrialReported(1, 2, "s-t2-0", ((1, 0.5), (2, None)), 2, 1.25, "paused", "why", 1000, 2.5),
     TrialReported(1, 2, "s-t2-0"),
     SweepTick(1, OFFERS, False, {LARGE: "stale"}, Spending(1, 2, 3), TimeLeft(4, 5, 6.0, 7.0)),

@@ -62,7 +62,7 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
     if json_target != "-":
         click.echo(_summary(figures, spec.metric.name, best))
     if best is None and figures["state"] == "failed":
-        raise JobFailed(f"sweep {spec.job_id}: no trial has a value; the first: {figures['trials'][0]['why']}")
+        raise JobFailed(f"sweep {spec.job_id}: {figures['why']}")
 
 
 def _line(progress: "LocalProgress", metric: str) -> str:
@@ -76,4 +76,5 @@ def _summary(figures: dict[str, Any], metric: str, saved: Path | None) -> str:
         return f"{figures['sweep_id']} {figures['state']}: no trial has a value"
     setting = ", ".join(f"{name} {value}" for name, value in best["params"].items())
     value = f"best {metric} {best['value']:.6g} at step {best['steps']} ({setting})"
-    return f"{figures['sweep_id']} {figures['state']}: {value}{'' if saved is None else f'; its state is in {saved}'}"
+    notes = [value, *([] if saved is None else [f"its state is in {saved}"]), *filter(None, [figures["why"]])]
+    return f"{figures['sweep_id']} {figures['state']}: {'; '.join(notes)}"

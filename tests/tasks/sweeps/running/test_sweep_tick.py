@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import optuna
 import pytest
 
 from bidding.engine.events import BidEvent
@@ -141,6 +143,25 @@ def test_a_late_report_of_a_machine_that_is_gone_changes_nothing(make: Make) -> 
     figures = world.to_the_end()
     assert [trial["state"] for trial in figures["trials"]] == ["finished"]
     assert figures["trials"][0]["steps"] == 20
+
+
+def test_a_sampler_that_fails_in_mid_sweep_leaves_it_the_trials_that_it_has(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(optuna.samplers.RandomSampler):
+        def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+            if trial.number >= 2:
+                raise RuntimeError("no\nluck")
+            return super().sample_independent(study, trial, param_name, param_distribution)
+
+    world = make()
+    monkeypatch.setattr(optuna.samplers, "TPESampler", lambda seed, constant_liar: Broken(seed))
+    world.begin_sweep(sweep_spec(sampler="TPESampler", trials=4, parallel=2, stop="earlycurve", mcnt=1))
+    figures = world.to_the_end()
+    why = "only 2 of 4 trials were proposed: sampler TPESampler: RuntimeError('no\\nluck')"
+    assert (figures["state"], figures["why"], world.job.state) == ("finished", why, JobState.FINISHED)
+    assert sorted(trial["state"] for trial in figures["trials"]) == ["finished", "stopped_early"]
+    assert caplog.text.count("goes on with its 2 trials") == 1
 
 
 def test_what_is_no_report_is_left_out(make: Make, caplog: pytest.LogCaptureFixture) -> None:
