@@ -30,9 +30,12 @@ def leases_of(
     now_s, lease_s : market time, and the seconds to which a lease of an open job is extended from then on.
     paid_until_s : of an ended job, the end of the paid time by allocation; None for an open job.
     latest_s : time by which the leases of an allocation of an open job end at the latest; None: there is none.
-    webhook : URL for alarms; the first living machine of the reliable tier gets it, so that one of them posts.
+    webhook : URL for alarms; the first living machine of the reliable tier gets it, so that one of them posts. Where
+        that tier has none, as in a sweep, it is the first that lives.
     """
     leases, reason = {}, f"a tick last extended it at {utc(now_s)}"
+    living = [record for record in records if record.living_ids]
+    posting = next((record for record in living if record.allocation.tier is Tier.RELIABLE), next(iter(living), None))
     for record in records:
         for name in record.living_ids:
             if paid_until_s is not None:
@@ -43,7 +46,7 @@ def leases_of(
             is_cut = latest_s is not None and latest_s(record) < until_s
             if latest_s is not None and is_cut:
                 until_s = float(latest_s(record))
-            posts = record.allocation.tier is Tier.RELIABLE
+            posts = record is posting
             why = f"the job's budget lasts no longer; {reason}" if is_cut else reason
             leases[name] = Lease(until_s, record.order_id, why, is_cut=is_cut, webhook=webhook if posts else None)
             webhook = None if posts else webhook

@@ -18,6 +18,7 @@ Differs: decisions fall at ticks; a move after the first hour must be worth its 
 """
 
 from collections.abc import Iterator
+from math import ceil
 
 from bidding.engine.allocations import AllocationState
 from bidding.engine.events import (
@@ -47,6 +48,9 @@ from bidding.tuning.provisioning.purchases import TickPurchases
 from bidding.tuning.record import SweepError, SweepRecord
 from bidding.tuning.stopping.base import Verdict, VerdictKind, never_proposed
 from bidding.tuning.trials import Deployment, SweepState, TrialRecord, TrialState
+
+#: Longest time of a step that a move waits for, in mean step times.
+STEP_MARGIN = 2.0
 
 
 class SweepEngine(SweepRecord):
@@ -193,7 +197,7 @@ class SweepEngine(SweepRecord):
             elif self._stop_why and not deployment.pause_why.startswith("the sweep"):
                 deployment.pause_why = self._stop_text()
             return
-        why = ""
+        why, patience_s = "", plan.pause_patience_s
         if self._stop_why or self._closed:
             why = self._stop_text()
         elif trial.closing is not None:
@@ -209,8 +213,11 @@ class SweepEngine(SweepRecord):
         elif self._hour_is_over(deployment, at_s) and not self._is_on_demand:
             steps_left = trial.until_step - trial.steps
             why = tick.offers.gain_of_move(trial.number, deployment.market, steps_left)
+            # A trial pauses after its present step, which a move is not to lose.
+            step_s = self.step_times.seconds(trial.number, deployment.market.instance_type)
+            patience_s += ceil(STEP_MARGIN * step_s + trial.upload_s)
         if why:
-            deployment.pause_why, deployment.paused_at_s = why, at_s
+            deployment.pause_why, deployment.paused_at_s, deployment.patience_s = why, at_s, patience_s
 
     def _is_given_up(self, deployment: Deployment, at_s: int) -> bool:
         """Return whether a trial has not paused as ordered, or has never reported, for too long."""
@@ -219,7 +226,7 @@ class SweepEngine(SweepRecord):
         if deployment.paused_at_s is None:
             return not deployment.has_reported and at_s - deployment.granted_at_s >= self.plan.silence_s
         # What a stop by the budget waits for is counted as spent: one tick, and no more.
-        patience_s = 0 if self._stop_why == "budget" else self.plan.pause_patience_s
+        patience_s = 0 if self._stop_why == "budget" else deployment.patience_s
         return at_s > deployment.paused_at_s and at_s - deployment.paused_at_s >= patience_s
 
     def _stop_text(self) -> str:
@@ -229,6 +236,8 @@ class SweepEngine(SweepRecord):
         after_s = self.plan.redeploy_after_s
         if after_s is None or not deployment.works or deployment.pause_why:
             return False
+        if deployment.reached_step == deployment.from_step:
+            return False  # a machine that is left before its first step has brought nothing
         position = self.positions[deployment.order_id]
         is_spot = position.allocation.bid_micros is not None
         return (

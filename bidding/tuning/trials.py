@@ -151,6 +151,8 @@ class Deployment:
         Whether its machine ended while the trial was on it, and neither the market nor an order of ours ended it.
     pause_why, paused_at_s
         Why, and since when, it was ordered to pause; empty and None while it was not.
+    patience_s : int
+        Seconds after that in which it has to pause.
     release_why : str
         Why its machine is to be ended; empty while it is not.
     """
@@ -171,6 +173,7 @@ class Deployment:
     is_lost: bool = False
     pause_why: str = ""
     paused_at_s: int | None = None
+    patience_s: int = 0
     release_why: str = ""
 
     @property

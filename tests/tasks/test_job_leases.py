@@ -84,7 +84,7 @@ def test_one_machine_alone_gets_the_webhook(held: TaskRuntime, monkeypatch: pyte
     }
 
 
-def test_of_several_reliable_machines_the_first_that_lives_gets_the_webhook() -> None:
+def test_the_first_reliable_machine_that_lives_gets_the_webhook_and_without_such_the_first_of_all() -> None:
     def record(name: str, tier: Tier, *ends: str) -> AllocationRecord:
         allocation = Allocation(name, MARKET, 2, BEGIN_S, tier, None if tier is Tier.RELIABLE else 1000)
         names = (f"{name}-0", f"{name}-1")
@@ -94,6 +94,9 @@ def test_of_several_reliable_machines_the_first_that_lives_gets_the_webhook() ->
     found = leases_of(records, BEGIN_S, 3600, None, HOOK)
     assert [name for name, lease in found.items() if lease.webhook] == ["r-1"]
     assert sorted(found) == ["r-1", "s-0", "s-1", "spot-0", "spot-1"]
+    spots = [record("gone", Tier.TRANSIENT, "gone-0", "gone-1"), records[0], record("other", Tier.TRANSIENT)]
+    of_sweep = leases_of(spots, BEGIN_S, 3600, None, HOOK)
+    assert [name for name, lease in of_sweep.items() if lease.webhook] == ["spot-0"]
     assert not [
         lease
         for lease in leases_of(records, BEGIN_S, 3600, {"spot": 1, "r": 1, "s": 1}, HOOK).values()

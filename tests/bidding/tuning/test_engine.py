@@ -262,6 +262,24 @@ def test_a_trial_moves_after_an_hour_where_a_refund_can_be_won(billing: str, p_e
     assert world.engine.trials[0].evictions == 0
 
 
+def test_a_move_waits_for_the_step_that_is_under_way() -> None:
+    world = SweepWorld(plan_of(trials=1, max_trial_steps=200))
+    offers = {XLARGE: offer_of("0.05", 0.5), XLARGE_B: offer_of("0.06", 0.5)}
+    world.tick(offers)
+    begin_s, step_s = world.now_s, 1800
+
+    def tick_at(at_s: int) -> tuple[object, ...]:
+        return world.tell(SweepTick(begin_s + at_s, offers))
+
+    world.tell(TrialReported(begin_s + 60, 0, "s-t0-0"))
+    assert tick_at(HOUR_S + 60) == (), "it has not done a step yet"
+    world.tell(TrialReported(begin_s + HOUR_S, 0, "s-t0-0", ((1, 1.0),), 1, float(step_s), upload_s=100.0))
+    assert kinds(tick_at(HOUR_S + 120)) == ["PauseTrial"]
+    patience_s = 300 + 2 * step_s + 100
+    assert kinds(tick_at(HOUR_S + 120 + patience_s - 1)) == ["PauseTrial"], "the step is still under way"
+    assert kinds(tick_at(HOUR_S + 120 + patience_s)) == ["Release", "Deploy"]
+
+
 def test_a_trial_does_not_move_for_its_last_steps() -> None:
     world = SweepWorld(plan_of(trials=1, max_trial_steps=31, restart_s=600))
     for _ in range(31):

@@ -20,9 +20,12 @@ from infra.runtime import forget_runtime
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.held_instances import ACCOUNT
 from infra.simulated_ec2.market import SimSpotMarket
+from infra.simulated_ec2.rules.bill import by_second
 from infra.simulated_ec2.server import Endpoint
 from infra.state.identity import Identity, write_owner_file
+from tasks.job_ends import request_stop
 from tests.support.market_servers import KEY, OTHER_ACCOUNT, T0, TRACES, A, ManualClock, credentials, served, sold
+from tests.support.sweep_world import SweepWorld, sweep_spec
 
 OURS, THEIRS = "db-ours", "db-their*s"
 
@@ -193,3 +196,30 @@ def test_a_machine_that_ec2_protects_does_not_hold_up_the_others(monkeypatch: py
         stub.add_response("terminate_instances", {}, {"InstanceIds": ["i-2"]})
         stub.add_client_error("terminate_instances", "InvalidInstanceID.NotFound", "i-3")
         assert list(machines.terminate(["i-1", "i-2", "i-3"])) == ["i-1"]
+
+
+def test_a_sweep_whose_machines_panic_has_ended_goes_on_or_is_closed_as_the_book_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials(monkeypatch)
+    monkeypatch.setattr(tasks.panic, "_LOOK_S", 0.01)
+    world = SweepWorld(tmp_path, monkeypatch)
+    world.begin_sweep(sweep_spec(max_trial_steps=60))
+    world.tick_job("sweep")
+    world.advance(600)
+    with served(world.market, world.clock, tmp_path / "machines") as endpoint:
+        monkeypatch.setenv("PROTEUS_EC2_ENDPOINT_URL", endpoint.url)
+        forget_runtime()
+        done = call("--owner", world.runtime.owner)
+    forget_runtime()
+    assert done.exception is None, done.output
+    assert done.output.count("job sweep") == 4
+    assert not [fact for fact in world.sweep_facts() if fact.alive]
+    request_stop("sweep", "panic")
+    figures = world.to_the_end()
+    assert (figures["state"], figures["why"], len(world.sweep_facts())) == ("stopped", "stop", 4), (
+        "none was bought again"
+    )
+    assert {trial["state"] for trial in figures["trials"]} == {"paused"}
+    assert world.store.spent("sweep") == sum(world.market.bill(by_second, by_second).values()) > 0
+    world.close()
