@@ -57,6 +57,8 @@ PURE = (
         for name in ("controller", "drivers", "membership", "protocol", "scheduling", "tables", "telemetry", "tiers")
     ),
 )
+#: They take tenths of a second of every process that imports them: the command, each flow, each node.
+SLOW_TO_IMPORT = frozenset(["scipy", "sklearn", "pandas"])
 MUTABLE_CALLS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Counter", "bytearray"}
 
 Rule = Callable[[ast.Module], Iterator[tuple[int, str]]]
@@ -158,6 +160,17 @@ def impure_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"calls {node.func.id}"
 
 
+def slow_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Libraries that take long to import, before they are needed."""
+    for node in tree.body:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        for name in names:
+            if name.partition(".")[0] in SLOW_TO_IMPORT:
+                yield node.lineno, f"imports {name} where the module is imported, not where it is used"
+
+
 def missing_docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Public modules, classes and functions that say nothing of themselves."""
     if not ast.get_docstring(tree) and tree.body:
@@ -178,6 +191,7 @@ RULES: dict[Rule, tuple[tuple[str, ...], str, str]] = {
     iterated_sets: (CORES, "for x in set(names): print(x)", "for x in sorted(set(names)): print(x)"),
     clock_reads: (PACKAGES, "now_s = time.monotonic()", "now_s = clock.now_s()"),
     impure_imports: (PURE, "from pathlib import Path", "from dataclasses import dataclass"),
+    slow_imports: (PACKAGES, "from scipy.optimize import root", "def f():\n    from scipy.optimize import root"),
     missing_docstrings: (PACKAGES, "def f(): ...", '"""M."""\ndef f():\n    """F."""'),
 }
 #: The one module that reads the machine's clock for the rest, and the shells that measure how long something took.
@@ -219,6 +233,7 @@ def test_there_are_sources_to_look_at() -> None:
 # -- packages -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.storm  # `make lint`, of which `make test` is a part, runs the same
 def test_import_contracts_hold() -> None:
     done = subprocess.run(
         [str(Path(sys.executable).with_name("lint-imports"))], cwd=ROOT, capture_output=True, text=True, check=False

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 #: A longer curve is reduced to the means of this many bins.
 BINS = 40
@@ -108,6 +107,8 @@ def _binned(
 def _fitted(
     u: NDArray[np.float64], y: NDArray[np.float64], roots: NDArray[np.float64], floor: float
 ) -> NDArray[np.float64] | None:
+    from scipy.optimize import least_squares  # most processes that import this module fit no curve
+
     lower = np.array([0.0, 0.0, _LEAST_A2, floor])
     start = np.maximum(_start(u, y, roots**2, floor), lower)
 
