@@ -14,7 +14,7 @@ endif
 # Storms of many seeds in one process each; the others start processes of their own.
 MANY_SEEDS := tests/storms/test_engine_storms.py tests/storms/test_crash_points.py tests/storms/test_fault_scripts.py
 
-.PHONY: help lock run test storms lint bench clean
+.PHONY: help lock run test storms lint compiled bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +47,12 @@ lint: $(STAMP) ## style, types and the import rule
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint ## lint, then every test but the long storms
+# Pytest compiles tests anew, with its assertions, unless a cache has them: once, beside mypy, not in each of its processes.
+compiled: $(STAMP)
+	-@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -q --collect-only >$(VENV)/collected.txt 2>&1
+
+test: ## lint, then every test but the long storms
+	@$(MAKE) --no-print-directory -j 2 lint compiled
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
 
 storms: $(STAMP) ## the long storms of faults (up to two hours)
