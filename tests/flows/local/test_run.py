@@ -48,9 +48,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 #: When a run over these files begins: half of the file's four days have passed (2016-03-03T00:00:00Z).
 BEGIN_S = 1456963200
-FAST = ("--scale", "100", "--max-vcpus", "8")
+FAST = ("--scale", "100", "--max-vcpus", "4")
 #: Of a run whose every tick counts, also on a computer that has other things to do.
-STEADY = ("--scale", "50", "--max-vcpus", "8")
+STEADY = ("--scale", "50", "--max-vcpus", "4")
 #: Ticks that are kept also where other tests run beside this one.
 CALM = {"PROTEUS_TICK_S": "400", "PROTEUS_RENEWAL_LEAD_S": "480"}
 #: A job of which only its life matters; its kernels leave the processors to other tests.
@@ -174,7 +174,7 @@ def eventful(tmp_path_factory: pytest.TempPathFactory, home: Path) -> tuple[Path
 def eventful_command(here: Path, prices: Path) -> list[str]:
     command = ["run", "--prices", str(prices), "--hours", "1.85", "--job", "eventful", "--dir", str(here / "run")]
     command += ["--policy", "proteus"]  # it bids above the small rise
-    command += ["--app", "slow_apps:PacedMlr", "--code", PACED[-1]]
+    command += ["--app", "slow_apps:SlowMlr", "--code", PACED[-1]]
     return [*command, "--param", "features=1024", "--param", "gamma=0.1", "--param", "step=4.0", *STEADY]
 
 
@@ -244,7 +244,7 @@ def test_the_next_commands_can_be_pasted(
     at = lines.index("next:")
     assert lines[at - 2 : at] == [f"report: {figures['report']}", f"model: {figures['model']}"]
     assert all(Path(figures[name]).exists() for name in ("report", "model", "directory"))
-    assert (figures["app"], figures["policy"]) == ("slow_apps:PacedMlr", "proteus")
+    assert (figures["app"], figures["policy"]) == ("slow_apps:SlowMlr", "proteus")
     predicts, costs, logs = (shlex.split(line) for line in lines[at + 1 :])
     assert [words[:2] for words in (predicts, costs, logs)] == [
         ["proteus", verb] for verb in ("predict", "cost", "logs")
