@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
@@ -202,6 +203,8 @@ def _refuse_hidden(code: str, tops: list[str], distribution: str) -> None:
             raise InputError(f"code {code}: {top} is the name of a package of Proteus; call the module otherwise")
         if top in sys.stdlib_module_names:
             raise InputError(f"code {code}: {top} is a module of Python itself; call the module otherwise")
+    if not any(find_spec(top) for top in tops):
+        return  # nothing of these names is installed; who installed what takes long to read
     owners = installed.packages_distributions()
     needed = _needed()
     for top in tops:

@@ -78,16 +78,20 @@ class LocalPrefect:
         """
         clock = SystemClock()
         deadline_s = clock.now_s() + timeout_s
-        while True:
+        with httpx.Client(base_url=self.api_url, timeout=2.0) as api:  # one: each reads the machine's certificates
             self._child.check()
-            try:
-                if httpx.get(f"{self.api_url}/health", timeout=2.0).is_success:
-                    return
-            except httpx.HTTPError:
-                pass  # it is still starting; the deadline below bounds the wait
-            if clock.now_s() > deadline_s:
-                raise ProteusError(f"the Prefect server did not answer within {timeout_s:.0f} s: {self._child.tail()}")
-            clock.wait_until(clock.now_s() + 0.1)
+            while not self._answers(api):
+                if clock.now_s() > deadline_s:
+                    late = f"the Prefect server did not answer within {timeout_s:.0f} s"
+                    raise ProteusError(f"{late}: {self._child.tail()}")
+                clock.wait_until(clock.now_s() + 0.1)
+                self._child.check()
+
+    def _answers(self, api: httpx.Client) -> bool:
+        try:
+            return api.get("/health").is_success
+        except httpx.HTTPError:
+            return False
 
     def mark_unfinished_crashed(self) -> None:
         """Mark unfinished flow runs of an earlier server as crashed; their processes have ended."""

@@ -48,6 +48,16 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+def test_the_digits_are_those_of_sklearn() -> None:
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    table = read_data("digits")
+    np.testing.assert_array_equal(table.x, (x / 16).astype(np.float32))
+    np.testing.assert_array_equal(table.y, y)
+    assert (table.x.dtype, table.y.dtype) == (np.float32, y.dtype)
+
+
 @pytest.mark.parametrize("packed", PACKED)
 @pytest.mark.parametrize(
     ("name", "text"),
