@@ -1,4 +1,4 @@
-"""The deployment sweep/sweep on a real Prefect server at scale 1: started, retried, copied, scheduled, cancelled.
+"""The deployment sweep/sweep on a Prefect server at scale 1: started, retried, copied, cancelled, killed, scheduled.
 
 The tests share one server and stand in the order of a story.
 """
@@ -145,6 +145,25 @@ def test_a_retry_after_the_cancellation_goes_on_from_what_was_saved(story: Story
     wait_until(lambda: not story.deployed.store.job(story.sweep_of("copy")).state.terminal, "its new life", 120)
     story.to_the_end("copy")
     assert story.deployed.store.job(story.sweep_of("copy")).state is JobState.FINISHED
+
+
+def test_a_killed_run_is_retried_and_goes_on_with_its_sweep(story: Story) -> None:
+    story.hurry.unlink()
+    run = story.runs["killed"] = story.deployed.start("sweep/sweep", {"spec": story.spec})
+    sweep_id = story.sweep_of("killed")
+    story.until(sweep_id, "TrialReported")
+    story.deployed.flow_process(run).kill()
+    story.deployed.await_state(run, "CRASHED", 60)  # its worker reports it
+    assert not story.deployed.store.job(sweep_id).state.terminal
+    story.tick()  # goes on without a flow that follows
+    story.deployed.retry(run)
+    wait_until(lambda: story.deployed.run(run)["state_type"] == "RUNNING", "its second run", 120)
+    story.hurry.touch()
+    story.to_the_end("killed")
+    story.deployed.await_state(run, "COMPLETED", 120)
+    assert story.deployed.store.job(sweep_id).state is JobState.FINISHED
+    bought = [record.order_id for record in story.deployed.store.allocations(sweep_id)]
+    assert sorted(bought) == [f"{sweep_id}-t0-0", f"{sweep_id}-t1-0"], "no machine was bought again"
 
 
 def test_a_scheduled_run_is_a_new_sweep(story: Story) -> None:

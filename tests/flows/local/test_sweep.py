@@ -171,13 +171,15 @@ def test_a_sweep_survives_evictions_and_its_ledger_is_the_bill(tmp_path: Path) -
 
 
 @pytest.mark.storm  # some minutes
-def test_a_sweep_survives_evictions_and_an_interruption(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_sweep_survives_evictions_and_an_interruption(tmp_path: Path, number: signal.Signals) -> None:
     begun = Begun(tmp_path, RATES)
     with running(begun.run, *begun.options(parallel=4), verb="sweep run") as run:
         begun.evict(run, 4)
-        assert run.signal(signal.SIGINT, 30) == 130
+        assert run.signal(number, 30) == (130 if number is signal.SIGINT else -signal.SIGKILL)
     said = run.text().splitlines()[-1]
-    assert "sweep eventful is paused, each trial at its newest uploaded state" in said
+    is_told = "sweep eventful is paused, each trial at its newest uploaded state" in said
+    assert is_told is (number is signal.SIGINT)
     begun.hurry.touch()
     with running(begun.run, *begun.options(parallel=4), verb="sweep run") as run:
         assert run.process.wait(200 * PATIENCE) == 0, run.text()
