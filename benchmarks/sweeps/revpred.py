@@ -142,7 +142,7 @@ def _costs(field: SweepField, models: Mapping[str, PredictorModel], starts: int)
     starts_s, markets = field.starts(starts), field.prices.markets
     probabilities = {
         "none": NoEvictions(),
-        **{name: PredictorProbabilities(model.predictors, field.traces, markets) for name, model in models.items()},
+        **{name: PredictorProbabilities(model, field.traces, markets) for name, model in models.items()},
         "clairvoyant": Clairvoyant(field.traces, markets),
     }
     measured, rates = {}, {}

@@ -15,11 +15,16 @@ import numpy as np
 
 from benchmarks.figure import Figure, figure
 from benchmarks.market.backtest_field import CATALOG
-from benchmarks.sweeps.sweep_field import SEED, SweepField, applications, sweep_field, wholly_divided
+from benchmarks.sweeps.sampling import PARALLEL as SAMPLED_PARALLEL
+from benchmarks.sweeps.sampling import run_sampled
+from benchmarks.sweeps.sweep_field import SEED, SweepField, applications, roughness, sweep_field, wholly_divided
 from benchmarks.sweeps.sweep_pictures import draw_approaches, draw_thetas
 from benchmarks.sweeps.sweep_runs import MCNT, PARALLEL, SweepFigures, run_singles, run_sweeps
 from bidding.billing import HourlyRefund
+from bidding.evictions.fit_survival import fit_survival
 from bidding.evictions.neural.revpred import RevPred
+from bidding.evictions.predictors.model import PredictorModel
+from bidding.market.time_window import TimeWindow
 from bidding.tuning.plan import SweepPlan
 from bidding.tuning.simulation.evictions import EvictionsByCapacity
 from bidding.tuning.simulation.offers import Clairvoyant, PredictorProbabilities, Probabilities, TableProbabilities
@@ -33,8 +38,10 @@ _THETAS = tuple(round(0.1 * tenth, 1) for tenth in range(1, 11))
 #: Sweeps of 16 trials that one core should simulate in a minute.
 _ASKED_A_MINUTE = 1000
 _PAPER = "the paper's, on its market"
-#: Sweeps that are timed, in so many rounds.
-_TIMED, _ROUNDS = 40, 4
+#: Starts from which sweeps of every application are timed, in so many rounds.
+_TIMED, _ROUNDS = 8, 4
+#: A deadline as a share of the time that sweeps take without one.
+_DEADLINE = 0.9
 #: The paper's figures against the cheapest and the fastest single machine: the percentage that theta 1 saves and its
 #: rate, and those of theta 0.7.
 _SINGLE = MappingProxyType(
@@ -65,6 +72,8 @@ def run(scratch: Path, picture: Path | None = None, starts: int = _STARTS) -> li
         *six.accuracy(),
         *six.free(),
         *(six.against(stop) for stop in ("asha", "median")),
+        *six.samplers(),
+        *six.deadline(),
         *rough.savings(),
         *rough.free(),
         *linear.brief(),
@@ -189,17 +198,47 @@ class _Pool:
         ours, beside = usual.usd.mean(axis=1).tolist(), rule.usd.mean(axis=1).tolist()
         return self._figure("a sweep under earlycurve, theta 0.7", "$", ours, beside, f"rule {stop}", said)
 
+    def samplers(self) -> list[Figure]:
+        """Return how often Optuna's TPESampler finds the best of all settings, and what that costs, beside random."""
+        inputs = self._field, self._records, self._starts_s
+        tpe, random = (run_sampled(*inputs, name) for name in ("TPESampler", "random"))
+        said = f"as many trials as the grid has, {SAMPLED_PARALLEL} at a time; a setting may come twice; theta 0.7"
+        found = [(100 * one.found.mean(axis=1)).tolist() for one in (tpe, random)]
+        usd = [one.usd.mean(axis=1).tolist() for one in (tpe, random)]
+        return [
+            self._figure("sweeps by TPESampler that find the best setting", "%", *found, "random", said),
+            self._figure("a sweep by TPESampler", "$", *usd, "random", said),
+        ]
+
+    def deadline(self) -> list[Figure]:
+        """Return how many sweeps end in nine tenths of the time of those without a deadline, and what they cost."""
+        usual = self.usual
+        limits_h = _DEADLINE * np.median(usual.hours, axis=1)
+        pressed = self.sweeps("deadline", theta=0.7, deadlines_s=(limits_h * 3600).astype(int).tolist())
+        in_time = [(100 * (one.hours <= limits_h[:, None]).mean(axis=1)).tolist() for one in (pressed, usual)]
+        usd = [one.usd.mean(axis=1).tolist() for one in (pressed, usual)]
+        said = f"the deadline is {_DEADLINE:g} of the median time of an application's sweeps without one; theta 0.7"
+        return [
+            self._figure("sweeps that end by their deadline", "%", *in_time, "the same without it", said),
+            self._figure("a sweep with a deadline", "$", *usd, "the same without it", said),
+        ]
+
     def rates(self) -> list[Figure]:
         """Measure sweeps a minute on one core with the predictors `table` and `revpred`, each curve fitted before."""
         field, prices = self._field, self._field.prices
-        record = self._records[0]
-        by_table = self._rate(TableProbabilities(field.table, prices.markets), _TIMED)
-        # The time of an answer does not depend on the weights, so the networks are not trained for it.
-        networks = PredictorProbabilities(
-            {market: RevPred() for market in prices.markets}, prices.traces, prices.markets
+        by_table = self._rate(TableProbabilities(field.table, prices.markets))
+        # The time of an answer does not depend on the weights, so the networks are not trained for it. They answer
+        # each market's share of evicted bids, since the number of moves, and so of answers, depends on that.
+        shares = {market: min(max(roughness(field.table, market), 0.001), 0.999) for market in prices.markets}
+        model = PredictorModel(
+            "revpred",
+            {market: RevPred(positives=share) for market, share in shares.items()},
+            fit_survival(field.traces, TimeWindow(field.fit_from_s, prices.from_s)),
+            {},
         )
-        by_network = self._rate(networks, _ROUNDS)
-        said = f"{record.trials} trials of {record.steps} steps"
+        by_network = self._rate(PredictorProbabilities(model, prices.traces, prices.markets))
+        steps = ", ".join(f"{record.trials} x {record.steps}" for record in self._records)
+        said = f"trials x steps: {steps}"
         what = "simulated sweeps, one core, predictor"
         return [
             self._figure(
@@ -210,15 +249,17 @@ class _Pool:
             ),
         ]
 
-    def _rate(self, probabilities: Probabilities, count: int) -> list[float]:
+    def _rate(self, probabilities: Probabilities) -> list[float]:
         plan = SweepPlan(1, 1, theta=0.7, mcnt=MCNT, parallel=PARALLEL)
-        simulator = SweepSimulator(self._records[0], plan, self._field.prices, probabilities)
-        starts_s = self._field.starts(count)
-        simulator.run(starts_s[0])
+        simulators = [SweepSimulator(record, plan, self._field.prices, probabilities) for record in self._records]
+        starts_s = self._field.starts(_TIMED)
+        for simulator in simulators:  # fits the curves
+            simulator.run(self._field.prices.from_s)
         rates = []
         for part in range(_ROUNDS):
             began_s = process_time()
-            outcomes = [simulator.run(at_s, seed) for seed, at_s in enumerate(starts_s[part::_ROUNDS])]
+            seeded = list(enumerate(starts_s))[part::_ROUNDS]
+            outcomes = [simulator.run(at_s, seed) for seed, at_s in seeded for simulator in simulators]
             rates.append(60 * len(outcomes) / (process_time() - began_s))
         return rates
 

@@ -62,8 +62,13 @@ def run_sweeps(
     billing_name: str = "per-second-first-hour-free",
     evictions: Evictions | None = None,
     probabilities: Probabilities | None = None,
+    deadlines_s: Sequence[int | None] | None = None,
 ) -> SweepFigures:
     """Return the sweeps of each application from each start; the seed of a sweep is the number of its start.
+
+    Parameters
+    ----------
+    deadlines_s : by application, seconds after a start; None: no deadline.
 
     Raises
     ------
@@ -73,8 +78,10 @@ def run_sweeps(
     chances = probabilities or TableProbabilities(field.table, field.prices.markets)
     plan = SweepPlan(1, 1, stop=stop, theta=theta, mcnt=MCNT, parallel=PARALLEL, billing=billing_name)
     rows: list[list[SweepOutcome]] = []
-    for record in records:
-        simulator = SweepSimulator(record, plan, field.prices, chances, billing=billing, evictions=evictions)
+    for record, deadline_s in zip(records, deadlines_s or [None] * len(records), strict=True):
+        simulator = SweepSimulator(
+            record, plan, field.prices, chances, billing=billing, evictions=evictions, deadline_s=deadline_s
+        )
         rows.append([simulator.run(start_s, seed) for seed, start_s in enumerate(starts)])
         unfinished = [outcome for outcome in rows[-1] if outcome.state is not SweepState.FINISHED]
         if unfinished:

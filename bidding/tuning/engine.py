@@ -210,6 +210,8 @@ class SweepEngine(SweepRecord):
             self._machines.cool(deployment.market, at_s)
             self._fail(trial, deployment.from_step, deployment.release_why)
             return
+        elif self._is_spot(deployment) and (late := tick.late_on(trial.number, deployment.market.instance_type)):
+            why = late
         elif self._hour_is_over(deployment, at_s) and not self._is_on_demand:
             steps_left = trial.until_step - trial.steps
             why = tick.offers.gain_of_move(trial.number, deployment.market, steps_left)
@@ -239,12 +241,14 @@ class SweepEngine(SweepRecord):
         if deployment.reached_step == deployment.from_step:
             return False  # a machine that is left before its first step has brought nothing
         position = self.positions[deployment.order_id]
-        is_spot = position.allocation.bid_micros is not None
         return (
-            is_spot
+            self._is_spot(deployment)
             and position.standing is AllocationState.HELD
             and at_s - position.allocation.launched_at_s >= after_s
         )
+
+    def _is_spot(self, deployment: Deployment) -> bool:
+        return self.positions[deployment.order_id].allocation.bid_micros is not None
 
     # -- deployments ------------------------------------------------------------------------------------------
 

@@ -6,6 +6,9 @@ from math import isfinite
 from bidding.market.model import HOUR_S, InstanceType
 from bidding.market.money import Micros
 
+#: Share of a step that a deadline takes for not divided by vCPUs, on types that were not measured.
+SERIAL_SHARE = 0.25
+
 
 def expected_hour_micros(p_evicted: float, average_micros: Micros, refunded: bool) -> float:
     """Return the expected cost of the next hour of a machine, in micro-dollars: formula 1.
@@ -59,6 +62,7 @@ class StepTimes:
     def __init__(self, types: Mapping[str, InstanceType], earlier_s: Mapping[str, float]) -> None:
         usable_s = {name: step_s for name, step_s in earlier_s.items() if name in types and is_step_time(step_s)}
         scale = sum(step_s * types[name].vcpu for name, step_s in usable_s.items()) / len(usable_s) if usable_s else 1.0
+        self._types = types
         self._earlier_s = {name: step_s for name, step_s in earlier_s.items() if is_step_time(step_s)}
         self._bases = {name: usable_s.get(name, scale / kind.vcpu) for name, kind in types.items()}
         #: Trial -> type -> the latest measurement.
@@ -88,6 +92,20 @@ class StepTimes:
         if row is not None and instance_type in row:
             return row[instance_type]
         return self._bases[instance_type] * self._factor(trial)
+
+    def cautious_seconds(self, trial: int, instance_type: str) -> float:
+        """Return the seconds per step that a deadline reckons with: more vCPUs that were not measured help less.
+
+        Of an entry that was measured neither by the trial nor by earlier sweeps, `SERIAL_SHARE` of the trial's shortest
+        measured step is not divided by vCPUs.
+        """
+        found = self.seconds(trial, instance_type)
+        row = self._measured.get(trial)
+        if row is None or instance_type in row or instance_type in self._earlier_s:
+            return found
+        step_s, vcpus = min((step_s, self._types[name].vcpu) for name, step_s in row.items())
+        parallel = (1 - SERIAL_SHARE) * vcpus / self._types[instance_type].vcpu
+        return max(found, step_s * (SERIAL_SHARE + parallel))
 
     def by_type(self) -> dict[str, float]:
         """Return the mean seconds per step by type, for the next sweep of the same code; earlier ones are kept."""

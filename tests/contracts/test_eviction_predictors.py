@@ -1,7 +1,7 @@
 """The contract of every `EvictionPredictor`, and of the `PredictorModel` that holds them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from bidding.synthetic.renewal_market import LIVELY, generate
 from infra.errors import InputError
 from infra.market_data.eviction_model_files import read_model, write_model
 from tests.bidding.evictions.naive import trace
+from tests.support.predictors import chance
 
 MARKET, YOUNG, UNKNOWN = (Market("c4.large", f"us-east-1{zone}") for zone in "abc")
 FIT, LATER = TimeWindow(0, 5 * DAY_S), TimeWindow(5 * DAY_S, 7 * DAY_S)
@@ -73,8 +74,21 @@ def test_a_probability_is_one_and_that_of_one_bid_is_the_same(fitted: Fitted) ->
     assert found.shape == bids(fitted)[0].shape
     assert ((found >= 0) & (found <= 1)).all()
     at_s, limits = bids(fitted)
-    one = fitted.model.probability(fitted.traces, MARKET, int(at_s[3]), int(limits[3]))
+    one = chance(fitted.model, fitted.traces, MARKET, int(at_s[3]), int(limits[3]))
     assert one == pytest.approx(found[3], abs=1e-5)
+
+
+def test_many_markets_are_answered_for_at_once_as_one_by_one(fitted: Fitted) -> None:
+    predictors = {**fitted.model.predictors, YOUNG: predictor_class(fitted.name)()}
+    model = replace(fitted.model, predictors=predictors)
+    asked = ((MARKET, 20_000), (YOUNG, 10_000), (MARKET, 150_000), (YOUNG, -1))
+    for at_s in (LATER.from_s, LATER.from_s + 12_345):
+        limits = np.array([int(fitted.traces[market].price_at(at_s) or 0) + above for market, above in asked])
+        found = model.of_markets(fitted.traces, [market for market, _ in asked], at_s, limits)
+        for (market, _), limit, answer in zip(asked, limits, found, strict=True):
+            alone = model.predict_proba(fitted.traces, market, np.array([at_s]), np.array([limit]))
+            assert answer == pytest.approx(alone[0], abs=1e-5)
+        assert found[-1] == 1, "below the price"
 
 
 def test_it_foretells_later_days_better_than_the_share_of_evictions_does(fitted: Fitted) -> None:
@@ -93,7 +107,7 @@ def test_later_prices_are_not_seen(fitted: Fitted) -> None:
         seen = fitted.trace.times_s <= at_s
         ended = TraceSet({MARKET: Trace(fitted.trace.times_s[seen], fitted.trace.prices_micros[seen])})
         limit = int(ended[MARKET].prices_micros[-1]) + 20_000
-        known, unknown = (fitted.model.probability(each, MARKET, at_s, limit) for each in (fitted.traces, ended))
+        known, unknown = (chance(fitted.model, each, MARKET, at_s, limit) for each in (fitted.traces, ended))
         assert known == unknown
 
 
@@ -133,10 +147,10 @@ def test_a_limit_below_the_price_is_passed_and_a_market_without_prices_is_refuse
     at_s, _ = bids(fitted)
     price = fitted.trace.price_at(int(at_s[0]))
     assert price is not None
-    assert fitted.model.probability(fitted.traces, MARKET, int(at_s[0]), price - 1) == 1
+    assert chance(fitted.model, fitted.traces, MARKET, int(at_s[0]), price - 1) == 1
     for market, moment in ((UNKNOWN, int(at_s[0])), (YOUNG, 0)):
         with pytest.raises(ValueError, match="has no price"):
-            fitted.model.probability(fitted.traces, market, moment, 10**6)
+            chance(fitted.model, fitted.traces, market, moment, 10**6)
 
 
 def test_a_market_that_cannot_be_fitted_uses_the_table_and_says_why(fitted: Fitted) -> None:

@@ -4,7 +4,7 @@ Training runs them under JAX, prediction under NumPy: a flow that asks for one p
 functions take the array module (`xp`) where an operator does not suffice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -55,9 +55,18 @@ def initial_weights(shapes: Shapes, rng: np.random.Generator) -> dict[str, Float
     return weights
 
 
-def lstm_start(xp: Any, n: int) -> tuple[Any, ...]:
-    """Return the state of an LSTM before the first record: (h, c) of each layer, each of shape (n, WIDTH)."""
-    zeros = xp.zeros((n, WIDTH), dtype=xp.float32)
+def stacked(networks: Sequence[Mapping[str, Float32s]]) -> dict[str, Float32s]:
+    """Return the weights of several networks for one pass, whose arrays have an axis of networks before their own."""
+    found = {}
+    for name in networks[0]:
+        weights = np.stack([network[name] for network in networks])
+        found[name] = weights[:, None, :] if weights.ndim == 2 else weights  # biases hold for all examples
+    return found
+
+
+def lstm_start(xp: Any, examples: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return the state of an LSTM before the first record: (h, c) of each layer, each of shape (*examples, WIDTH)."""
+    zeros = xp.zeros((*examples, WIDTH), dtype=xp.float32)
     return (zeros,) * (2 * LSTM_LAYERS)
 
 
@@ -69,8 +78,8 @@ def lstm_step(xp: Any, weights: Mapping[str, Any], state: tuple[Any, ...], recor
         hidden, cell = state[2 * layer : 2 * layer + 2]
         gates = inputs @ weights[f"lstm{layer}_x"] + hidden @ weights[f"lstm{layer}_h"] + weights[f"lstm{layer}_b"]
         opened = _sigmoid(xp, gates)
-        entering, kept, leaving = (opened[:, WIDTH * gate : WIDTH * (gate + 1)] for gate in (0, 1, 3))
-        cell = kept * cell + entering * xp.tanh(gates[:, 2 * WIDTH : 3 * WIDTH])
+        entering, kept, leaving = (opened[..., WIDTH * gate : WIDTH * (gate + 1)] for gate in (0, 1, 3))
+        cell = kept * cell + entering * xp.tanh(gates[..., 2 * WIDTH : 3 * WIDTH])
         inputs = leaving * xp.tanh(cell)
         after += [inputs, cell]
     return tuple(after)
@@ -85,14 +94,14 @@ def dense(xp: Any, weights: Mapping[str, Any], name: str, inputs: Any, layers: i
 
 def out(weights: Mapping[str, Any], inputs: Any) -> Any:
     """Return the logit of each example, shape (n,), by the last layer `out0`."""
-    return (inputs @ weights["out0_w"] + weights["out0_b"])[:, 0]
+    return (inputs @ weights["out0_w"] + weights["out0_b"])[..., 0]
 
 
 def embed(weights: Mapping[str, Float32s], records: Float32s) -> Float32s:
-    """Return the LSTM's last output by NumPy, shape (n, WIDTH), of records of shape (n, records, inputs)."""
-    state = lstm_start(np, len(records))
-    for step in range(records.shape[1]):
-        state = lstm_step(np, weights, state, records[:, step])
+    """Return the LSTM's last output by NumPy, shape (…, WIDTH), of records of shape (…, records, inputs)."""
+    state = lstm_start(np, records.shape[:-2])
+    for step in range(records.shape[-2]):
+        state = lstm_step(np, weights, state, records[..., step, :])
     found: Float32s = state[2 * LSTM_LAYERS - 2]
     return found
 

@@ -7,7 +7,8 @@ Source: SpotTune (2020), section III-B. Differs: widths and the training's lengt
 the limit enters as its distance from the price (`bidding.evictions.predictors.scaling`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ from bidding.evictions.neural.networks import (
     initial_weights,
     lstm_shapes,
     out,
+    stacked,
 )
 from bidding.evictions.predictors.base import Weights, require_both, require_shapes, training_moments
 from bidding.evictions.predictors.features import Float32s, past_minutes, price_records
@@ -106,6 +108,25 @@ class RevPred:
         logits = _joined(np, self._network, past[row], inputs).astype(np.float64)
         return corrected(0.5 * (1 + np.tanh(logits / 2)), self._positives)
 
+    @classmethod
+    def histories(cls, predictors: Sequence[Self], traces: Sequence[Trace], at_s: int) -> tuple[Float32s, Float64s]:
+        """Return the LSTM's last output and the present record of each market; see `NetworkPredictor`."""
+        minutes = past_minutes(np.array([at_s], dtype=np.int64))
+        records = [price_records(trace, minutes) for trace in traces]
+        past = [one._scaling.features(rows[:, :-1]) for one, rows in zip(predictors, records, strict=True)]
+        return embed(_weights(tuple(predictors)), np.stack(past)), np.stack([rows[:, -1] for rows in records])
+
+    @classmethod
+    def of_histories(
+        cls, predictors: Sequence[Self], histories: tuple[Float32s, Float64s], limit_micros: Int64s
+    ) -> Float64s:
+        """Return the probability of one bid in each market by formula (3); see `NetworkPredictor`."""
+        past, present = histories
+        each = zip(predictors, present, limit_micros[:, None] / 1e6, strict=True)
+        inputs = np.stack([one._scaling.with_limits(rows, limit) for one, rows, limit in each])
+        logits = _joined(np, _weights(tuple(predictors)), past, inputs)[:, 0].astype(np.float64)
+        return corrected(0.5 * (1 + np.tanh(logits / 2)), np.array([one._positives for one in predictors]))
+
     def save(self) -> Weights:
         """Return the network's weights, the scaling, and the share of positives."""
         return {**self._network, **self._scaling.save(), "positives": np.array([self._positives])}
@@ -119,7 +140,12 @@ class RevPred:
         return cls(Scaling.load(weights), require_shapes(weights, SHAPES), float(positives[0]))
 
 
-def corrected(outputs: Float64s, positives: float) -> Float64s:
+@lru_cache(maxsize=4)
+def _weights(predictors: tuple[RevPred, ...]) -> dict[str, Float32s]:
+    return stacked([one._network for one in predictors])
+
+
+def corrected(outputs: Float64s, positives: float | Float64s) -> Float64s:
     """Return p = f+ q / (f+ q + f- (1 - q)) of the network's outputs q: formula (3).
 
     Class weights make the network's output that of equally frequent classes; this undoes it.
@@ -137,4 +163,4 @@ def _logits(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
 
 
 def _joined(xp: Any, weights: Mapping[str, Any], past: Any, present: Any) -> Any:
-    return out(weights, xp.concatenate([past, dense(xp, weights, "dense", present, DENSE_LAYERS)], axis=1))
+    return out(weights, xp.concatenate([past, dense(xp, weights, "dense", present, DENSE_LAYERS)], axis=-1))

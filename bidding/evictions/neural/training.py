@@ -37,7 +37,7 @@ def scan(weights: Mapping[str, Any], records: Any) -> Any:
     def step(state: Any, record: Any) -> Any:
         return lstm_step(jnp, weights, state, record), None
 
-    state, _ = jax.lax.scan(step, lstm_start(jnp, records.shape[0]), jnp.swapaxes(records, 0, 1))
+    state, _ = jax.lax.scan(step, lstm_start(jnp, records.shape[:1]), jnp.swapaxes(records, 0, 1))
     return state[2 * LSTM_LAYERS - 2]
 
 

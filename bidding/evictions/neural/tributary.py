@@ -4,7 +4,8 @@ Source: SpotTune (2020), section IV-D, which had to rebuild it too: random limit
 correction of the output.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from bidding.evictions.neural.networks import (
     initial_weights,
     lstm_shapes,
     out,
+    stacked,
 )
 from bidding.evictions.predictors.base import Weights, require_both, require_shapes, training_moments
 from bidding.evictions.predictors.features import Float32s, past_minutes, price_records
@@ -79,6 +81,21 @@ class Tributary:
             logits[some] = out(self._network, embed(self._network, inputs))
         return 0.5 * (1 + np.tanh(logits / 2))
 
+    @classmethod
+    def histories(cls, predictors: Sequence[Self], traces: Sequence[Trace], at_s: int) -> Float64s:
+        """Return the records of each market; see `NetworkPredictor`. The limit enters with each of them."""
+        minutes = past_minutes(np.array([at_s], dtype=np.int64))
+        return np.stack([price_records(trace, minutes) for trace in traces])
+
+    @classmethod
+    def of_histories(cls, predictors: Sequence[Self], histories: Float64s, limit_micros: Int64s) -> Float64s:
+        """Return the probability of one bid in each market; see `NetworkPredictor`."""
+        each = zip(predictors, histories, limit_micros[:, None, None] / 1e6, strict=True)
+        inputs = np.stack([one._scaling.with_limits(records, limit) for one, records, limit in each])
+        weights = _weights(tuple(predictors))
+        logits: Float64s = out(weights, embed(weights, inputs))[:, 0].astype(np.float64)
+        return 0.5 * (1 + np.tanh(logits / 2))
+
     def save(self) -> Weights:
         """Return the network's weights and the scaling."""
         return {**self._network, **self._scaling.save()}
@@ -87,6 +104,11 @@ class Tributary:
     def load(cls, weights: Weights) -> Self:
         """Return the predictor of `save`; `ValueError` for other arrays."""
         return cls(Scaling.load(weights), require_shapes(weights, SHAPES))
+
+
+@lru_cache(maxsize=4)
+def _weights(predictors: tuple[Tributary, ...]) -> dict[str, Float32s]:
+    return stacked([one._network for one in predictors])
 
 
 def _logits(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 """The `EvictionPredictor` Protocol: the estimator of one market."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,24 @@ class EvictionPredictor(Protocol):
     @classmethod
     def load(cls, weights: Weights) -> Self:
         """Return the predictor of `save`; `ValueError` for arrays of another shape."""
+
+
+@runtime_checkable
+class NetworkPredictor(EvictionPredictor, Protocol):
+    """An estimator that answers for many markets at once in less time than for one after another."""
+
+    @classmethod
+    def histories(cls, predictors: Sequence[Any], traces: Sequence[Trace], at_s: int) -> Any:
+        """Return what the networks make of the prices up to a moment, the same for every bid.
+
+        Parameters
+        ----------
+        predictors, traces : of this class; one of each market.
+        """
+
+    @classmethod
+    def of_histories(cls, predictors: Sequence[Any], histories: Any, limit_micros: Int64s) -> Float64s:
+        """Return the probability of one bid in each market by its history, both of shape (markets,)."""
 
 
 def training_moments(trace: Trace, window: TimeWindow, most: int, rng: np.random.Generator) -> Int64s:

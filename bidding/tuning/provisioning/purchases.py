@@ -1,6 +1,6 @@
 """The purchases of one tick: machines by step cost, within the budget, and on demand once a deadline has no slack."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from bidding.economics.budget import Purse, purchase_micros
@@ -119,10 +119,7 @@ class TickPurchases:
         steps_left, markets = self._steps_left(), self.offers.on_demand_markets()
         if not markets:
             return None
-        needed_s = {
-            name: seconds_needed(self._times, name, steps_left, self._plan.parallel) * (1 + self._plan.deadline_margin)
-            for name in markets
-        }
+        needed_s = self._needed_s(markets, steps_left)
         remaining_s = left.deadline_s - self.at_s - left.overhead_s
         fastest = min(markets, key=lambda name: (needed_s[name], name))
         if needed_s[fastest] < remaining_s and not self.is_on_demand:
@@ -131,6 +128,36 @@ class TickPurchases:
         name = min(in_time, key=lambda name: (self._cost(name, steps_left), name), default=fastest)
         why = f"the deadline is in {left.deadline_s - self.at_s} s, and the rest takes {needed_s[name]:.0f} s"
         return markets[name], why
+
+    def late_on(self, trial: int, instance_type: str) -> str:
+        """Return why a trial should leave a spot machine of a type for one on demand; empty where it should stay.
+
+        It should once the deadline has no slack, the machine would end after it, and the fastest type ends earlier,
+        with the time of the move. Where the budget leaves no such machine, the trial stays.
+        """
+        left, plan = self.event.time_left, self._plan
+        if left is None or not self._times.is_measured:
+            return ""
+        steps_left, seconds = self._steps_left(), self._times.cautious_seconds
+        steps = steps_left.get(trial, 0)
+        needed_s = self._needed_s(self._types, steps_left)
+        fastest = min(needed_s, key=lambda name: (needed_s[name], name))
+        remaining_s = left.deadline_s - self.at_s - left.overhead_s
+        own_s, moved_s = seconds(trial, instance_type) * steps, seconds(trial, fastest) * steps + plan.restart_s
+        has_slack = needed_s[fastest] + plan.restart_s < remaining_s and not self.is_on_demand
+        if has_slack or own_s * (1 + plan.deadline_margin) <= remaining_s or moved_s >= own_s:
+            return ""
+        if self.event.spending is not None:
+            price = self._types[fastest].on_demand_micros
+            until_s = self.event.spending.ends_by_s - self.at_s
+            if not Purse(self.event.spending).take(purchase_micros(plan.pays_whole_hours, price, until_s)):
+                return ""
+        return f"the deadline is in {left.deadline_s - self.at_s} s, and the rest takes {own_s:.0f} s here"
+
+    def _needed_s(self, names: Iterable[str], steps_left: Mapping[int, int]) -> dict[str, float]:
+        """Return how long the rest of the sweep takes on machines of each type, with the margin."""
+        margin = 1 + self._plan.deadline_margin
+        return {name: margin * seconds_needed(self._times, name, steps_left, self._plan.parallel) for name in names}
 
     def _cost(self, instance_type: str, steps_left: Mapping[int, int]) -> float:
         seconds = sum(self._times.seconds(trial, instance_type) * steps for trial, steps in steps_left.items())
@@ -153,5 +180,5 @@ def seconds_needed(times: StepTimes, instance_type: str, steps_left: Mapping[int
     steps_left : number of steps by trial.
     parallel : machines at a time.
     """
-    seconds = [times.seconds(trial, instance_type) * steps for trial, steps in steps_left.items()]
+    seconds = [times.cautious_seconds(trial, instance_type) * steps for trial, steps in steps_left.items()]
     return max(max(seconds), sum(seconds) / parallel) if seconds else 0.0

@@ -1,12 +1,13 @@
 """The offers of a tick: prices, the bids that are drawn, and the probability of an eviction under each."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.evictions.predictors.base import EvictionPredictor
+from bidding.evictions.predictors.model import PredictorModel
+from bidding.evictions.states import changes
 from bidding.evictions.table import EvictionTable
 from bidding.market.model import HOUR_S, Market
 from bidding.market.money import Micros
@@ -70,30 +71,25 @@ class Clairvoyant:
 
 
 class PredictorProbabilities:
-    """Predictors of `bidding.evictions.predictors`, one fitted for each market.
+    """The predictors that a live sweep asks; a market without one is judged by the survival curves of its prices.
 
     Parameters
     ----------
-    predictors : by market; a market without one is taken never.
     markets : in the order of `SweepPrices.markets`.
     """
 
-    def __init__(
-        self, predictors: Mapping[Market, EvictionPredictor], traces: TraceSet, markets: Sequence[Market]
-    ) -> None:
-        self._columns = [
-            (column, predictors[market], traces[market])
-            for column, market in enumerate(markets)
-            if market in predictors
-        ]
+    def __init__(self, model: PredictorModel, traces: TraceSet, markets: Sequence[Market]) -> None:
+        self._model, self._markets = model, markets
+        self._traces = {market: changes(traces[market]) for market in markets}
+        #: Sweeps of several applications begin at the same ticks.
+        self._histories: dict[int, Any] = {}
 
     def of_bids(self, at_s: int, prices_micros: Int64s, bids_micros: Int64s) -> NDArray[np.float64]:
-        """Return each predictor's probability; 0 where no price is known."""
+        """Return each market's probability; 0 where no price is known."""
         found = np.zeros(len(bids_micros))
-        moment = np.array([at_s], dtype=np.int64)
-        for column, predictor, trace in self._columns:
-            if prices_micros[column] != UNKNOWN:
-                found[column] = predictor.predict_proba(trace, moment, bids_micros[column : column + 1])[0]
+        columns = np.flatnonzero(prices_micros != UNKNOWN)
+        markets = [self._markets[column] for column in columns.tolist()]
+        found[columns] = self._model.of_markets(self._traces, markets, at_s, bids_micros[columns], self._histories)
         return found
 
 

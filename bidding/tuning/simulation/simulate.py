@@ -9,18 +9,21 @@ visits them all the same, for rules that stop trials in the middle of a run.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil, inf, isnan
+from typing import Protocol
 
 import numpy as np
 
 from bidding.billing import BillingModel, PerSecondFirstHourFree
 from bidding.economics.budget import Spending
+from bidding.economics.deadline import TimeLeft
 from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, BidEvent, NoticeSeen
-from bidding.market.model import Allocation, Tier
+from bidding.market.model import Allocation, Market, Tier
 from bidding.market.money import Micros
 from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import Setting, SweepClosed, SweepOpened, SweepTick, TrialReported, TrialsProposed
+from bidding.tuning.events import Offer, Setting, SweepClosed, SweepOpened, SweepTick, TrialReported, TrialsProposed
 from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
 from bidding.tuning.plan import SweepPlan
+from bidding.tuning.record import SweepRecord
 from bidding.tuning.simulation.bills import MachineBill, bill_of, on_demand_billing
 from bidding.tuning.simulation.evictions import Evictions, EvictionsByPrice
 from bidding.tuning.simulation.offers import OfferSource, OfferTable, Probabilities
@@ -35,6 +38,24 @@ from bidding.tuning.views import best_trial
 
 #: The market's code of a refusal.
 _REFUSED = "InsufficientInstanceCapacity"
+#: Seconds that the end of a sweep takes, as a live tick counts it.
+_END_S = 240.0
+
+
+class SettingSource(Protocol):
+    """A sampler whose settings are those of recorded trials."""
+
+    def propose(self, sweep: SweepRecord, count: int) -> Sequence[int]:
+        """Return the rows of the record that the next trials train, at most `count`; a row may come again."""
+        ...
+
+
+class InOrder:
+    """The settings as they were recorded, each once."""
+
+    def propose(self, sweep: SweepRecord, count: int) -> Sequence[int]:
+        """Return the next rows."""
+        return range(len(sweep.trials), len(sweep.trials) + count)
 
 
 class SweepSimulator:
@@ -43,7 +64,8 @@ class SweepSimulator:
     Parameters
     ----------
     record : the application.
-    plan : of the sweep; its trials, steps and direction are those of the record, its notice that of `times`.
+    plan : of the sweep; its steps and direction are those of the record, its notice that of `times`. Without a `source`
+        its trials are those of the record.
     prices : the markets.
     probabilities : the predictor.
     billing : of spot machines; None: per second, the first hour free if evicted.
@@ -54,6 +76,8 @@ class SweepSimulator:
     every_tick : whether ticks are visited at which nothing can change.
     refused_share : share of the requests that the market refuses for want of capacity, drawn from the sweep's seed.
     budget_micros : what a sweep may spend; None: no limit. Every tick is visited where there is one.
+    deadline_s : seconds after its start by which a sweep should end; None: no deadline. As for the budget.
+    source : the sampler; None: the trials of the record, in their order.
     offers : what the markets offer; None: bids drawn from the sweep's seed, and the answers of `probabilities`.
     step_s : seconds of a step by trial and instance type; None: those of the record, by vCPUs.
     sweep_id : begins the order ids.
@@ -74,6 +98,8 @@ class SweepSimulator:
         every_tick: bool = False,
         refused_share: float = 0.0,
         budget_micros: Micros | None = None,
+        deadline_s: int | None = None,
+        source: SettingSource | None = None,
         offers: OfferSource | None = None,
         step_s: Sequence[Mapping[str, float]] | None = None,
         sweep_id: str = "sweep",
@@ -82,7 +108,7 @@ class SweepSimulator:
         self.record, self.prices, self.probabilities = record, prices, probabilities
         self.plan = replace(
             plan,
-            trials=record.trials,
+            trials=record.trials if source is None else plan.trials,
             max_trial_steps=record.steps,
             direction=record.direction,
             notice_s=self.times.notice_s,
@@ -90,19 +116,20 @@ class SweepSimulator:
         self.billing = billing or PerSecondFirstHourFree()
         self.evictions = evictions or EvictionsByPrice(prices.traces)
         self.rule, self.watched = rule, watched or watched_steps(self.plan, record)
-        self.every_tick, self.refused_share = every_tick or budget_micros is not None, refused_share
-        self.budget_micros, self.offers, self.sweep_id = budget_micros, offers, sweep_id
+        self.every_tick = every_tick or budget_micros is not None or deadline_s is not None
+        self.refused_share, self.source = refused_share, source or InOrder()
+        self.budget_micros, self.deadline_s = budget_micros, deadline_s
+        self.offers, self.sweep_id = offers, sweep_id
         names = sorted(prices.types)
         vcpus = np.array([prices.types[name].vcpu for name in names], dtype=np.int64)
         seconds = record.seconds_per_step(vcpus).tolist()
-        #: Seconds of a step by trial, then by type.
+        #: Seconds of a step by row of the record, then by type.
         self.step_s = step_s or [dict(zip(names, row, strict=True)) for row in seconds]
-        #: (step, value) of every step by trial; None where the value is no number.
+        #: (step, value) of every step by row; None where the value is no number.
         self.reports: list[list[tuple[int, float | None]]] = [
             [(step, None if isnan(value) else value) for step, value in enumerate(row, start=1)]
             for row in record.values.tolist()
         ]
-        self.settings = tuple(Setting(number, dict(params)) for number, params in enumerate(record.settings))
 
     def run(self, start_s: int, seed: int = 0, journal: list[BidEvent] | None = None) -> SweepOutcome:
         """Return the outcome of the sweep that starts at the first tick at or after `start_s`.
@@ -132,7 +159,9 @@ class _Run:
         self._offers = simulator.offers or OfferTable(simulator.prices, simulator.probabilities, seed)
         self._machines: dict[str, SimulatedMachine] = {}
         self._living: dict[str, SimulatedMachine] = {}
-        self._bills: dict[int, list[MachineBill]] = {number: [] for number in range(simulator.record.trials)}
+        self._bills: dict[int, list[MachineBill]] = {number: [] for number in range(simulator.plan.trials)}
+        #: Row of the record by trial.
+        self._rows: list[int] = []
         self._refusals = np.random.default_rng(seed)
         self._ticks = 0
 
@@ -141,13 +170,15 @@ class _Run:
         start_s = now_s = sim.prices.tick_at_s(self._first)
         plan = replace(sim.plan, seed=self._seed)
         self._handle(SweepOpened(start_s, sim.sweep_id, plan, sim.prices.types, sim.prices.markets))
-        self._handle(TrialsProposed(start_s, sim.settings))
         tick: int | None = self._first
         while tick is not None:
             now_s = sim.prices.tick_at_s(tick)
+            proposed = self._proposed(now_s)  # by what the sweep knew before, as in a live tick
             self._observe(now_s)
+            if proposed is not None:
+                self._handle(proposed)
             offers = self._offers.at(tick, tick - self._first) if engine.wants_offers(now_s) else {}
-            for order in self._handle(SweepTick(now_s, offers, spending=self._spending(now_s))):
+            for order in self._handle(self._tick_event(now_s, start_s, offers)):
                 self._carry_out(order, now_s)
             self._ticks += 1
             if engine.closed:
@@ -160,6 +191,21 @@ class _Run:
         if self._journal is not None:
             self._journal.append(event)
         return self._engine.handle(event)
+
+    def _tick_event(self, now_s: int, start_s: int, offers: Mapping[Market, Offer]) -> SweepTick:
+        sim, left = self._sim, None
+        if sim.deadline_s is not None:
+            left = TimeLeft(start_s + sim.deadline_s, 0, 0.0, 2 * sim.prices.tick_s + _END_S)
+        return SweepTick(now_s, offers, spending=self._spending(now_s), time_left=left)
+
+    def _proposed(self, now_s: int) -> TrialsProposed | None:
+        engine, record = self._engine, self._sim.record
+        if not (count := engine.wants_trials):
+            return None
+        first, rows = len(self._rows), list(self._sim.source.propose(engine, count))
+        self._rows += rows
+        settings = (Setting(number, dict(record.settings[row])) for number, row in enumerate(rows, start=first))
+        return TrialsProposed(now_s, tuple(settings))
 
     # -- what the engine sees ---------------------------------------------------------------------------------
 
@@ -191,7 +237,8 @@ class _Run:
         ):
             return
         machine.has_reported = True
-        values = self._sim.reports[machine.trial][machine.reported_step : step]
+        row = self._rows[machine.trial]
+        values = self._sim.reports[row][machine.reported_step : step]
         machine.reported_step, machine.reported_saved = step, saved
         self._handle(
             TrialReported(
@@ -202,7 +249,7 @@ class _Run:
                 saved_step=saved,
                 step_s=machine.step_s if step > machine.from_step else None,
                 ended=ended,
-                state_bytes=int(self._sim.record.state_bytes[machine.trial]) if saved is not None else None,
+                state_bytes=int(self._sim.record.state_bytes[row]) if saved is not None else None,
                 upload_s=machine.upload_s if saved is not None else None,
             )
         )
@@ -236,15 +283,15 @@ class _Run:
                 takes_s = min(takes_s or now_s + sim.billing.max_life_s, now_s + sim.billing.max_life_s)
         tier = Tier.RELIABLE if order.bid_micros is None else Tier.TRANSIENT
         allocation = Allocation(order.order_id, market, 1, now_s, tier, order.bid_micros)
-        from_step = self._engine.trials[order.trial].saved_step
+        from_step, row = self._engine.trials[order.trial].saved_step, self._rows[order.trial]
         machine = SimulatedMachine(
             allocation,
             order.trial,
             from_step,
             order.until_step,
-            sim.step_s[order.trial][market.instance_type],
-            float(sim.record.restore_s[order.trial]) if from_step else 0.0,
-            float(sim.record.upload_s[order.trial]),
+            sim.step_s[row][market.instance_type],
+            float(sim.record.restore_s[row]) if from_step else 0.0,
+            float(sim.record.upload_s[row]),
             takes_s,
             sim.times,
         )
@@ -256,7 +303,8 @@ class _Run:
     def _next_tick(self, tick: int, now_s: int) -> int | None:
         """Return the next tick at which something can change; None where the prices end before it."""
         prices, last = self._sim.prices, len(self._sim.prices.prices_micros) - 1
-        if self._sim.every_tick or self._engine.wants_offers(now_s + prices.tick_s):
+        engine = self._engine
+        if self._sim.every_tick or engine.wants_trials or engine.wants_offers(now_s + prices.tick_s):
             return tick + 1 if tick < last else None
         soonest = inf
         for machine in self._living.values():
@@ -266,14 +314,15 @@ class _Run:
         return following if following <= last else None
 
     def _limits_s(self, machine: SimulatedMachine) -> tuple[float, float]:
-        """Return when its first hour is over, and when the engine gives up waiting for its pause."""
-        plan = self._engine.plan
-        over_s = inf if plan.redeploy_after_s is None else machine.allocation.launched_at_s + plan.redeploy_after_s
-        patience_s = inf if machine.paused_s is None else machine.paused_s + plan.pause_patience_s
-        return over_s, patience_s
+        """Return when it may be left for another, and when the engine gives up waiting for its pause."""
+        after_s, launched_s = self._engine.plan.redeploy_after_s, machine.allocation.launched_at_s
+        first_step_s = machine.time_of_step(machine.from_step + 1)
+        over_s = inf if after_s is None else max(launched_s + after_s, first_step_s)
+        patience_s = self._engine.deployments[machine.allocation.allocation_id].patience_s
+        return over_s, inf if machine.paused_s is None else machine.paused_s + patience_s
 
     def _watched_s(self, machine: SimulatedMachine, now_s: int) -> float:
-        step = self._sim.watched.next_step(machine.trial, machine.step_at(now_s))
+        step = self._sim.watched.next_step(self._rows[machine.trial], machine.step_at(now_s))
         return inf if step is None else max(machine.time_of_step(step), now_s + 1)
 
     # -- the end ----------------------------------------------------------------------------------------------

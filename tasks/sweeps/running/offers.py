@@ -87,15 +87,14 @@ def offers_at(
     predictor : returns the probability that the limit of exactly this tick is passed within the hour.
     decision : number of the decision point, of which the limit is drawn.
     """
+    markets = [market for market in prices if market.instance_type in types and market in recent]
+    limits = [draw_bid(seed, market, decision, prices[market]) for market in markets]
+    chances = predictor.of_markets(recent, markets, now_s, np.array(limits, dtype=np.int64)).tolist()
     offers = {}
-    for market, price in prices.items():
-        kind, trace = types.get(market.instance_type), recent.get(market)
-        if kind is None or trace is None:
-            continue
-        limit = draw_bid(seed, market, decision, price)
-        p_evicted = predictor.probability(recent, market, now_s, limit)
-        average = average_micros(trace, now_s - HOUR_S, now_s)
-        offers[market] = Offer(price, average, limit, p_evicted, kind.on_demand_micros)
+    for market, limit, p_evicted in zip(markets, limits, chances, strict=True):
+        average = average_micros(recent[market], now_s - HOUR_S, now_s)
+        on_demand_micros = types[market.instance_type].on_demand_micros
+        offers[market] = Offer(prices[market], average, limit, p_evicted, on_demand_micros)
     return offers
 
 

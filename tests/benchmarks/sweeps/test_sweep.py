@@ -1,10 +1,12 @@
 """The inputs and figures of benchmark `sweep`, on generated prices and trials."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.sweeps.sampling import RecordedSampler, run_sampled
 from benchmarks.sweeps.sweep_field import (
     LEAVES_S,
     SweepField,
@@ -62,6 +64,18 @@ def test_steps_that_are_wholly_divided_are_as_long_on_two_vcpus() -> None:
     assert np.allclose(after, after[:, :1] / np.array([1, 2, 8]))
 
 
+def test_a_sampler_chooses_among_the_recorded_settings(field: SweepField) -> None:
+    sampled = run_sampled(field, RECORDS[:1], field.starts(3), "TPESampler")
+    again = run_sampled(field, RECORDS[:1], field.starts(3), "TPESampler")
+    assert np.array_equal(sampled.usd, again.usd)
+    assert sampled.usd.shape == sampled.found.shape == (1, 3)
+    assert (sampled.usd > 0).all()
+    assert run_sampled(field, RECORDS[:1], field.starts(2), "grid").found.all(), "a grid has the best of all"
+    torn = replace(RECORDS[0], settings=tuple({"a": row % 3, "b": row} for row in range(6)))
+    with pytest.raises(ValueError, match="no grid"):
+        RecordedSampler(torn, "TPESampler", 0)
+
+
 def test_sweeps_beside_single_machines_with_pictures(field: SweepField, tmp_path: Path) -> None:
     starts = field.starts(2)
     full = run_sweeps("theta 1", field, RECORDS, starts)
@@ -75,6 +89,9 @@ def test_sweeps_beside_single_machines_with_pictures(field: SweepField, tmp_path
     series = run_singles("series", field, RECORDS, starts, SingleChoice.CHEAPEST, in_series=True)
     alone = run_singles("alone", field, RECORDS, starts, SingleChoice.FASTEST, in_series=False)
     assert (series.hours > alone.hours).all()
+    pressed = run_sweeps("deadline", field, RECORDS, starts, deadlines_s=[3600, 3600])
+    assert (pressed.hours < full.hours).all()
+    assert (pressed.usd > full.usd).all()
     draw_approaches([half, full, series, alone], ["a", "b"], "a note", tmp_path / "sweep.png")
     draw_thetas({0.5: half, 1.0: full}, ["a", "b"], "a note", tmp_path / "theta.png")
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("sweep.png", "theta.png"))

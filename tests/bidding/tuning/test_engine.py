@@ -631,6 +631,29 @@ def test_without_slack_the_deadline_buys_on_demand() -> None:
     assert (order.bid_micros, order.market) == (None, LARGE)  # it stays on demand, on the cheapest that ends in time
 
 
+def test_a_spot_machine_that_would_end_after_the_deadline_is_left_for_one_on_demand() -> None:
+    world = SweepWorld(plan_of(trials=1, max_trial_steps=100))
+    small = {LARGE: OFFERS[LARGE]}
+    world.tick(small)
+    world.tick(small)
+    # 99 steps of 120 s are left on 2 vCPUs. On the 32 of the fastest type a quarter of each is as long, by caution.
+    needed_s = int(1.15 * 99 * 120 * (0.25 + 0.75 / 16) + 180)
+    near = TimeLeft(world.now_s + TICK_S + needed_s + 300, 0, 0.0, 300.0)
+    assert world.tell(SweepTick(world.now_s + TICK_S, small, time_left=replace(near, deadline_s=10**10))) == ()
+    assert world.tell(SweepTick(world.now_s + TICK_S - 1, small, time_left=near)) == (), "there is slack"
+    poor = Spending(10_000, 0, world.now_s + 400)
+    assert world.tell(SweepTick(world.now_s + TICK_S, small, time_left=near, spending=poor)) == (), "none is affordable"
+    orders = world.tell(SweepTick(world.now_s + TICK_S, small, time_left=near))
+    assert [order.why.partition(",")[0] for order in orders if isinstance(order, PauseTrial)] == [
+        f"the deadline is in {needed_s + 300} s"
+    ]
+    world.carry_out(orders)
+    (order,) = deploys(world.tick(time_left=near))
+    assert (order.bid_micros, order.market) == (None, XLARGE)
+    world.tick(time_left=near)
+    assert not [order for order in world.tick(time_left=near) if isinstance(order, PauseTrial)], "it stays there"
+
+
 def test_the_budget_wins_over_the_deadline() -> None:
     world, _ = one_trial(parallel=1)
     world.end("s-t0-0", EndCause.EVICTED)

@@ -108,3 +108,17 @@ def test_a_move_must_bring_more_than_it_costs() -> None:
         assert bool(tick.gain_of_move(0, XLARGE, steps_left)) == moves, (steps_left, p_evicted)
     # Without a price of the present market nothing can be compared.
     assert offers_of_tick(times=times, offers={LARGE: offer_of("0.01", 0.9)}).gain_of_move(0, XLARGE, 60) == ""
+
+
+def test_a_deadline_does_not_believe_in_vcpus_that_were_not_measured() -> None:
+    times = StepTimes(TYPES, {})
+    times.measure(0, "c4.large", 100.0)
+    assert times.seconds(0, "c4.xlarge") == 50.0
+    assert times.cautious_seconds(0, "c4.xlarge") == 25.0 + 37.5
+    assert times.cautious_seconds(0, "c4.large") == 100.0
+    times.measure(0, "c4.xlarge", 55.0)
+    assert times.cautious_seconds(0, "c4.xlarge") == 55.0
+    assert times.cautious_seconds(1, "c4.large") == times.seconds(1, "c4.large"), "it was measured nowhere"
+    earlier = StepTimes(TYPES, {"c4.xlarge": 40.0})
+    earlier.measure(0, "c4.large", 100.0)
+    assert earlier.cautious_seconds(0, "c4.xlarge") == earlier.seconds(0, "c4.xlarge")

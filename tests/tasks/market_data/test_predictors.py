@@ -20,6 +20,7 @@ from infra.market_data.eviction_model_files import write_model
 from infra.settings import load_settings
 from tasks.market.ingest import observe_predictors
 from tasks.market_data.predictors import keep_predictors, kept_predictors, predictor_ages, sweep_predictors
+from tests.support.predictors import chance
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, TaskRuntime, plain, spec
 
 WINDOW = TimeWindow(BEGIN_S - 3 * DAY_S, BEGIN_S)
@@ -47,13 +48,13 @@ def test_a_sweep_asks_the_kept_model_of_a_market_and_the_table_for_the_others(fo
     assert [path.name for path in folder.iterdir()] == ["logistic.npz"]
     found = sweep_predictors("logistic", traces, WINDOW)
     at_s, limit = BEGIN_S - HOUR_S, int(traces[OTHER].prices_micros.max()) - 1
-    assert found.probability(traces, MARKET, at_s, limit) == alone.probability(traces, MARKET, at_s, limit)
+    assert chance(found, traces, MARKET, at_s, limit) == chance(alone, traces, MARKET, at_s, limit)
     assert set(found.without) == {OTHER}
     above = limit - int(traces[OTHER].price_at(at_s) or 0)
     table = fit_survival(traces, WINDOW)
-    assert found.probability(traces, OTHER, at_s, limit) == 1 - table.survival(OTHER, above, HOUR_S)
+    assert chance(found, traces, OTHER, at_s, limit) == 1 - table.survival(OTHER, above, HOUR_S)
     nothing = sweep_predictors("none", traces, WINDOW)
-    assert nothing.probability(traces, MARKET, at_s, limit) == 0
+    assert chance(nothing, traces, MARKET, at_s, limit) == 0
     assert sweep_predictors("table", traces, WINDOW).without == {}
     with pytest.raises(InputError, match="predictor oracle: there is no such predictor; want table"):
         sweep_predictors("oracle", traces, WINDOW)

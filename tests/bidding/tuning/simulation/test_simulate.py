@@ -11,6 +11,7 @@ from bidding.market.model import EndCause, Market
 from bidding.market.traces import TraceSet
 from bidding.synthetic.renewal_market import MarketClimate, generate
 from bidding.tuning.plan import SweepPlan
+from bidding.tuning.record import SweepRecord
 from bidding.tuning.simulation.evictions import EvictionsByCapacity
 from bidding.tuning.simulation.generated_curves import generate_trials
 from bidding.tuning.simulation.offers import NoEvictions, TableProbabilities
@@ -28,7 +29,8 @@ LEAP = 10_000_000
 
 def simulator(prices: SweepPrices, record: Any, **changes: Any) -> SweepSimulator:
     """Return a simulator of sweeps that run every trial to its end."""
-    plan = SweepPlan(1, 1, **({"stop": "none", "parallel": 16} | changes.pop("plan", {})))
+    usual = {"trials": 1, "max_trial_steps": 1, "stop": "none", "parallel": 16}
+    plan = SweepPlan(**(usual | changes.pop("plan", {})))
     return SweepSimulator(record, plan, prices, changes.pop("probabilities", NoEvictions()), **changes)
 
 
@@ -147,6 +149,39 @@ def test_prices_that_end_leave_the_sweep_running() -> None:
     assert outcome.why == "the prices end before the sweep does"
     with pytest.raises(ValueError, match="no prices at 5000"):
         simulator(prices, trials_of([[1.0]])).run(5000)
+
+
+def test_a_deadline_is_met_on_demand_where_spot_machines_would_miss_it() -> None:
+    prices = prices_of(small=trace((0, 36_000)), large=trace((0, 300_000)))  # the large one costs more for a step
+    record = trials_of([[float(n) for n in range(24, 0, -1)]] * 3)
+    without = simulator(prices, record).run(0)
+    late_s = without.completion_s // 2
+    pressed = simulator(prices, record, deadline_s=late_s).run(0)
+    assert pressed.state is SweepState.FINISHED
+    assert pressed.completion_s <= late_s < without.completion_s
+    assert pressed.micros > without.micros
+    assert [trial.repeated_steps for trial in pressed.trials] == [0, 0, 0]
+
+
+def test_a_sampler_sees_what_has_ended_and_a_setting_may_come_again() -> None:
+    prices = prices_of(small=trace((0, 36_000)))
+    record = trials_of([[3.0, 2.0, 1.0], [3.0, 2.5, 2.0], [9.0, 8.0, 7.0]])
+    asked: list[tuple[int, list[float | None]]] = []
+
+    class Sampler:
+        def propose(self, sweep: SweepRecord, count: int) -> list[int]:
+            asked.append((count, [trial.value for trial in sweep.trials.values()]))
+            return [2, 0, 0, 1][len(sweep.trials) :][:count]
+
+    plan = {"trials": 4, "adaptive": True, "parallel": 2}
+    outcome = simulator(prices, record, plan=plan, source=Sampler()).run(0)
+    assert [trial.params for trial in outcome.trials] == [{"rate": row} for row in (2, 0, 0, 1)]
+    assert [trial.value for trial in outcome.trials] == [7.0, 1.0, 1.0, 2.0]
+    assert [count for count, _ in asked] == [2, 2]
+    assert asked[1][1] == [7.0, 1.0], "both had ended"
+    walked = simulator(prices, record, plan=plan, source=Sampler(), every_tick=True).run(0)
+    assert walked.trials == outcome.trials
+    assert outcome.ticks < walked.ticks
 
 
 def test_the_rate_is_one_over_hours_and_dollars() -> None:

@@ -1,12 +1,18 @@
 """Prices, averages and offers of ticks, and the baseline of a single machine."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bidding.billing import HourlyRefund, PerSecondFirstHourFree
-from bidding.evictions.neural.revpred import RevPred
+from bidding.evictions.fit_survival import fit_survival
+from bidding.evictions.predictors.model import PredictorModel
+from bidding.evictions.predictors.tabulated import TablePredictor
 from bidding.evictions.table import EvictionTable
-from bidding.market.model import Market
+from bidding.market.model import HOUR_S, Market
+from bidding.market.time_window import TimeWindow
+from bidding.market.traces import TraceSet
 from bidding.tuning.bids import draw_bid
 from bidding.tuning.simulation.offers import (
     Clairvoyant,
@@ -83,16 +89,20 @@ def test_a_clairvoyant_knows_which_bids_are_evicted_within_the_hour() -> None:
 def test_fitted_predictors_answer_for_their_markets() -> None:
     prices = prices_of(small=trace((0, 1000), (3600, 2000)), large=trace((240, 500)))
 
-    class Rising(RevPred):
+    class Rising(TablePredictor):
         def predict_proba(self, trace, at_s, limit_micros):  # type: ignore[no-untyped-def]
             return np.array([trace.price_at(at_s[0]) / limit_micros[0]])
 
-    both = PredictorProbabilities({LARGE: Rising(), SMALL: Rising()}, prices.traces, prices.markets)
+    curves = fit_survival(TraceSet({LARGE: trace((0, 500), (7200, 9000))}), TimeWindow(0, 10_800))
+    model = PredictorModel("rising", {LARGE: Rising(), SMALL: Rising()}, curves, {})
+    both = PredictorProbabilities(model, prices.traces, prices.markets)
     bids = np.array([1000, 4000])
     assert both.of_bids(120, prices.prices_micros[1], bids).tolist() == [0.0, 0.25]
     assert both.of_bids(3600, prices.prices_micros[30], bids).tolist() == [0.5, 0.5]
-    one = PredictorProbabilities({SMALL: Rising()}, prices.traces, prices.markets)
-    assert one.of_bids(3600, prices.prices_micros[30], bids).tolist() == [0.0, 0.5]
+    one = PredictorProbabilities(replace(model, predictors={SMALL: Rising()}), prices.traces, prices.markets)
+    table = 1 - float(curves.survival(LARGE, 500, HOUR_S))
+    assert 0 < table < 1
+    assert one.of_bids(3600, prices.prices_micros[30], bids).tolist() == [table, 0.5], "without a model: by the curves"
 
 
 def test_all_trials_on_one_machine_or_each_on_its_own() -> None:
