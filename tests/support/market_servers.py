@@ -8,8 +8,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import boto3
 import httpx
 import numpy as np
 
@@ -25,6 +28,9 @@ from infra.simulated_ec2.market import SimSpotMarket
 from infra.simulated_ec2.server import KEY_HEADER, Endpoint
 from tests.support.timeouts import PATIENCE
 
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.client import EC2Client
+
 #: The access key id of the endpoint in this process, with its account, and another account's.
 KEY = "test"
 OTHER_KEY, OTHER_ACCOUNT = "other", "222222222222"
@@ -39,6 +45,16 @@ _TYPES: Mapping[str, InstanceType] = {
     "c4.large": InstanceType("c4.large", 2, 3.75, to_micros("0.105")),
     "c4.xlarge": InstanceType("c4.xlarge", 4, 7.5, to_micros("0.209")),
 }
+
+
+@cache
+def _session() -> boto3.session.Session:
+    return boto3.session.Session(**{name.lower(): value for name, value in SIGNED.items()})  # type: ignore[arg-type]
+
+
+def ec2_client(url: str | None = None) -> "EC2Client":
+    """Return boto3's client. All are of one session: each session reads EC2's description anew, a tenth of a second."""
+    return _session().client("ec2", region_name="us-east-1", endpoint_url=url)
 
 
 def sold(market: Market) -> InstanceType | None:

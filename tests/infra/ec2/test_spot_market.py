@@ -4,7 +4,6 @@ import socket
 from contextlib import nullcontext
 from datetime import UTC, datetime
 
-import boto3
 import numpy as np
 import pytest
 from botocore.exceptions import EndpointConnectionError
@@ -18,14 +17,25 @@ from infra.ec2.spot_market import Ec2SpotMarket
 from infra.settings import Settings
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.market import SimSpotMarket
-from tests.support.market_servers import T0, TRACES, A, ManualClock, client, credentials, request, served, sold
+from tests.support.market_servers import (
+    T0,
+    TRACES,
+    A,
+    ManualClock,
+    client,
+    credentials,
+    ec2_client,
+    request,
+    served,
+    sold,
+)
 
 
 @pytest.fixture
 def stub(monkeypatch):
     """A boto3 client whose answers are scripted."""
     credentials(monkeypatch)
-    with Stubber(boto3.session.Session().client("ec2", region_name="us-east-1")) as stubber:
+    with Stubber(ec2_client()) as stubber:
         yield stubber
         stubber.assert_no_pending_responses()
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 
-import boto3
 import httpx
 import numpy as np
 import psutil
@@ -33,6 +32,7 @@ from tests.support.market_servers import (
     ManualClock,
     client,
     credentials,
+    ec2_client,
     request,
     served,
     sold,
@@ -73,7 +73,7 @@ def endpoint(sim, clock, tmp_path, monkeypatch):
 
 @pytest.fixture
 def ec2(endpoint):
-    return boto3.session.Session().client("ec2", region_name="us-east-1", endpoint_url=endpoint.url)
+    return ec2_client(endpoint.url)
 
 
 @pytest.fixture
@@ -415,7 +415,7 @@ def test_price_history_pages_fit_together_while_time_goes_on(clock, tmp_path, mo
     sim = SimSpotMarket(TraceSet({here: Trace(times, prices), there: Trace(times, prices)}), sold, clock.now_s)
     clock.at_s = T0 + 1499
     with served(sim, clock, tmp_path / "machines") as endpoint:
-        ec2 = boto3.session.Session().client("ec2", region_name="us-east-1", endpoint_url=endpoint.url)
+        ec2 = ec2_client(endpoint.url)
         rows, sizes, following = [], [], {}
         while True:
             page = ec2.describe_spot_price_history(**following, InstanceTypes=["c4.large"], MaxResults=5000)
@@ -597,7 +597,7 @@ def test_a_spot_request_may_not_be_found_yet(clock, tmp_path, monkeypatch):
     credentials(monkeypatch)
     sim = SimSpotMarket(TRACES, sold, clock.now_s, behaviour=Ec2Behaviour(request_lag_s=(30, 30)))
     with served(sim, clock, tmp_path / "machines") as endpoint:
-        ec2 = boto3.session.Session().client("ec2", region_name="us-east-1", endpoint_url=endpoint.url)
+        ec2 = ec2_client(endpoint.url)
         (instance,) = ec2.run_instances(**RUN, InstanceMarketOptions=SPOT)["Instances"]
         asked = {"SpotInstanceRequestIds": [instance["SpotInstanceRequestId"]]}
         code = "InvalidSpotInstanceRequestID.NotFound"
