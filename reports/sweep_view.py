@@ -59,7 +59,8 @@ class TrialLine:
 class TrialMachine:
     """A machine of a trial: where, under which bid (None: on demand), from when until when (None: it lives).
 
-    `cause` is how it ended: "evicted", "failed", "user"; empty while it lives.
+    `cause` is how it ended: "evicted", "failed", "user"; empty while it lives. `state_s` are its seconds for the
+    state of its trial: the restore, saving, and the newest upload.
     """
 
     trial: int
@@ -71,6 +72,7 @@ class TrialMachine:
     cause: str
     spent_micros: Micros = 0
     refunded_micros: Micros = 0
+    state_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,12 @@ class SweepView:
     def evictions(self) -> int:
         """The number of machines that the market took."""
         return sum(machine.cause == "evicted" for machine in self.machines)
+
+    @property
+    def checkpoint_share(self) -> float | None:
+        """The share of the machines' time in which states were saved, uploaded and restored; None without machines."""
+        machine_s = sum((self.last_s if its.until_s is None else its.until_s) - its.from_s for its in self.machines)
+        return sum(its.state_s for its in self.machines) / machine_s if machine_s > 0 else None
 
     @property
     def best(self) -> TrialLine | None:

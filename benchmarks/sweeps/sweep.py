@@ -38,6 +38,7 @@ _THETAS = tuple(round(0.1 * tenth, 1) for tenth in range(1, 11))
 #: Sweeps of 16 trials that one core should simulate in a minute.
 _ASKED_A_MINUTE = 1000
 _PAPER = "the paper's, on its market"
+_PAPER_MOST = "the paper's most"
 #: Starts from which sweeps of every application are timed, in so many rounds.
 _TIMED, _ROUNDS = 8, 4
 #: A deadline as a share of the time that sweeps take without one.
@@ -72,6 +73,7 @@ def run(scratch: Path, picture: Path | None = None, starts: int = _STARTS) -> li
         *six.accuracy(),
         *six.free(),
         *(six.against(stop) for stop in ("asha", "median")),
+        six.checkpoints(),
         *six.samplers(),
         *six.deadline(),
         *rough.savings(),
@@ -197,6 +199,16 @@ class _Pool:
         )
         ours, beside = usual.usd.mean(axis=1).tolist(), rule.usd.mean(axis=1).tolist()
         return self._figure("a sweep under earlycurve, theta 0.7", "$", ours, beside, f"rule {stop}", said)
+
+    def checkpoints(self) -> Figure:
+        """Return the share of a trial's time for a restore and an upload of its state (Figure 12)."""
+        shares = []
+        for record in applications(hours=None)[0]:
+            moved_s = record.restore_s + record.upload_s
+            trained_s = record.step_s.mean(axis=1) * record.steps
+            shares.append(100 * float((moved_s / (trained_s + moved_s)).mean()))
+        said = "one of each in a trial, as recorded, on the disk of one machine; steps are not stretched"
+        return self._figure("checkpoint and restore, share of a trial's time", "%", shares, [10.0], _PAPER_MOST, said)
 
     def samplers(self) -> list[Figure]:
         """Return how often Optuna's TPESampler finds the best of all settings, and what that costs, beside random."""

@@ -132,9 +132,10 @@ def _bands(folder: Path | None, markets: tuple[Market, ...]) -> dict[Market, Ban
     return {market: by_type.get(market.instance_type, usual) for market in markets}
 
 
-def applications(folder: Path = CURVES, hours: float = TRIAL_HOURS) -> tuple[list[RecordedTrials], str]:
+def applications(folder: Path = CURVES, hours: float | None = TRIAL_HOURS) -> tuple[list[RecordedTrials], str]:
     """Return the recorded applications, their steps stretched so that the median trial takes `hours`, and a note.
 
+    With `hours` None their steps are as they were recorded.
     Without records six generated ones take their place.
     """
     files = sorted(folder.glob("*.npz"))
@@ -142,6 +143,8 @@ def applications(folder: Path = CURVES, hours: float = TRIAL_HOURS) -> tuple[lis
         records, note = [read_record(file) for file in files], "recorded trials"
     else:
         records, note = [generate_trials(seed) for seed in range(6)], "generated trials"
+    if hours is None:
+        return records, note
     return [stretched(record, hours) for record in records], f"{note}, {hours:g} h for the median one on 2 vCPUs"
 
 

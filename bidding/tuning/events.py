@@ -95,6 +95,8 @@ class TrialReported(BidEvent):
         Why it ended, on one line.
     state_bytes, upload_s : int and float, or None
         Size of an uploaded state, and the seconds that its upload took.
+    restore_s, save_s : float or None, and float
+        Seconds in which it restored its first state, and in which it has saved states on its machine.
     """
 
     trial: int
@@ -106,6 +108,8 @@ class TrialReported(BidEvent):
     why: str = ""
     state_bytes: int | None = None
     upload_s: float | None = None
+    restore_s: float | None = None
+    save_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

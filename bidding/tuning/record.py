@@ -282,6 +282,7 @@ class SweepRecord:
             self.step_times.measure(trial.number, deployment.market.instance_type, event.step_s)
         if event.upload_s is not None:
             trial.upload_s, trial.state_bytes = event.upload_s, event.state_bytes or 0
+        deployment.state_s = (event.restore_s or 0.0) + event.save_s + (event.upload_s or 0.0)
         if event.saved_step is not None:
             deployment.saved_step = max(deployment.saved_step, min(event.saved_step, self.plan.max_trial_steps))
             trial.saved_step = max(trial.saved_step, deployment.saved_step)

@@ -155,6 +155,8 @@ class Deployment:
         Seconds after that in which it has to pause.
     release_why : str
         Why its machine is to be ended; empty while it is not.
+    state_s : float
+        Seconds in which it restored a state, saved states on its machine, and made its newest upload.
     """
 
     order_id: str
@@ -175,6 +177,7 @@ class Deployment:
     paused_at_s: int | None = None
     patience_s: int = 0
     release_why: str = ""
+    state_s: float = 0.0
 
     @property
     def is_open(self) -> bool:

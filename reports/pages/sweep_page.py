@@ -97,6 +97,11 @@ def sweep_figures(view: SweepView) -> tuple[PageFigure, ...]:
         ),
         PageFigure("trials", f"{len(view.trials)} of {view.trial_count}", counts_text(view)),
         PageFigure("steps", str(steps), f"{repeated} repeated"),
+        PageFigure(
+            "checkpoints",
+            "-" if view.checkpoint_share is None else f"{view.checkpoint_share:.1%}",
+            "of the machines' time: saved, uploaded, restored",
+        ),
         PageFigure("evictions", str(view.evictions), f"{len(view.machines)} machines"),
         PageFigure("market time", elapsed(view.market_s)),
     )

@@ -137,6 +137,7 @@ def sweep_figures(view: SweepView) -> dict[str, Any]:
         "ledger_usd": to_dollars(view.spent_micros),
         "refunded_usd": to_dollars(view.refunded_micros),
         "evictions": view.evictions,
+        "checkpoint_share": view.checkpoint_share,
         "market_seconds": view.market_s,
     }
 
@@ -195,6 +196,7 @@ def _machines(
             cause="" if record.end_cause is None else str(record.end_cause),
             spent_micros=spent.get(record.allocation_id, 0),
             refunded_micros=refunded.get(record.allocation_id, 0),
+            state_s=engine.deployments[record.order_id].state_s,
         )
         for record in sorted(records, key=lambda record: record.allocation.launched_at_s)
         if record.order_id in engine.deployments

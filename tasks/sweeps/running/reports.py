@@ -78,4 +78,6 @@ def _event(deployment: Deployment, report: TrialReport, at_s: int) -> TrialRepor
         why=report.why,
         state_bytes=report.state_bytes,
         upload_s=report.upload_s,
+        restore_s=report.restore_s,
+        save_s=report.save_s,
     )

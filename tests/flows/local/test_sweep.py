@@ -35,6 +35,7 @@ STEPS = 150
 RATES = tuple(rate / 1000 for rate in range(1, 9))
 FIGURES = {
     *("sweep_id", "state", "why", "trials", "best", "ledger_usd", "refunded_usd", "evictions", "market_seconds"),
+    "checkpoint_share",
     *("directory", "real_seconds"),
 }
 OF_TRIAL = {
@@ -131,6 +132,7 @@ def _check(directory: Path, trials: int) -> dict[str, Any]:
     assert all(instance["ended_at_s"] is not None for instance in log)
     assert figures["evictions"] == sum(instance["end_cause"] == "evicted" for instance in log) >= 1
     assert figures["refunded_usd"] > 0
+    assert 0 < figures["checkpoint_share"] < 1
     bill = bill_micros(log, directory / "prices.csv", ON_DEMAND, until_s=0)
     assert round(figures["ledger_usd"] * 1_000_000) == bill
     assert round(sum(trial["usd"] for trial in figures["trials"]) * 1_000_000) == bill

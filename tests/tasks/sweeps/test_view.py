@@ -1,10 +1,12 @@
 """A sweep as its state database shows it, while it runs and at its end."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bidding.tuning.events import TrialReported
 from infra.errors import InputError
 from infra.state.records import JobState
 from infra.state.store import Store
@@ -45,12 +47,25 @@ def test_a_sweep_that_runs(store: Store) -> None:
     assert sweep_figures(live) == sweep_figures(view)
 
 
+def test_the_share_of_checkpoints_is_that_of_all_machines_time(store: Store) -> None:
+    world = record_sweep(store)
+    (name, *_) = world.engine.deployments
+    moved = TrialReported(world.now_s, 0, name, saved_step=1, upload_s=5.0, restore_s=3.0, save_s=2.0)
+    world.tell(moved)
+    view = sweep_view(store, SWEEP)
+    machine_s = sum((its.until_s or view.last_s) - its.from_s for its in view.machines)
+    assert view.checkpoint_share == pytest.approx(10.0 / machine_s)
+    world.tell(replace(moved, upload_s=6.0))
+    assert sweep_figures(sweep_view(store, SWEEP))["checkpoint_share"] == pytest.approx(11.0 / machine_s)
+
+
 def test_the_figures_of_a_sweep_that_has_ended(store: Store) -> None:
     world = record_sweep(store)
     finish_sweep(world)
     figures = sweep_figures(sweep_view(store, SWEEP))
     assert list(figures) == [
-        *("sweep_id", "state", "why", "trials", "best", "ledger_usd", "refunded_usd", "evictions", "market_seconds")
+        *("sweep_id", "state", "why", "trials", "best", "ledger_usd", "refunded_usd", "evictions"),
+        *("checkpoint_share", "market_seconds"),
     ]
     assert (figures["sweep_id"], figures["state"], figures["why"]) == (SWEEP, "finished", "")
     assert figures["best"] == {"params": {"gamma": 0.0, "step": 0.001}, "value": 0.1, "steps": 10}
