@@ -96,8 +96,12 @@ class Begun:
         reports = [
             json.loads(path.read_text()) for path in self.run.glob("blobs/jobs/eventful/trials/*/*/*/report.json")
         ]
-        alive = [machine["instance_id"] for machine in self.market("log").json() if machine["ended_at_s"] is None]
-        return alive if sum(len(report["values"]) >= 3 for report in reports) >= machines else []
+        enough = sum(len(report["values"]) >= 3 for report in reports) >= machines
+        return self.alive() if enough else []
+
+    def alive(self) -> list[str]:
+        """Return the machines that live, by the market's own record."""
+        return [machine["instance_id"] for machine in self.market("log").json() if machine["ended_at_s"] is None]
 
     def market(self, path: str, **fault: Any) -> httpx.Response:
         """Get a record of the market, or have it make a trouble."""
@@ -108,7 +112,10 @@ class Begun:
         return answer.raise_for_status()
 
     def evict(self, run: Running, machines: int) -> None:
-        """Have the market take the machines, once so many have trained a little."""
+        """Have the market take the machines, once so many have trained a little; it has taken them on return.
+
+        No trial ends meanwhile: the notice is a fraction of the time of its steps.
+        """
         found: list[str] = []
 
         def trains() -> bool:
@@ -119,6 +126,7 @@ class Begun:
         wait_for(trains, f"{machines} machines at work", 120)
         for instance_id in found:
             self.market("fault", kind="mark", instance_id=instance_id)
+        wait_for(lambda: not set(found) & set(self.alive()), "the evictions", 60)
 
 
 def _check(directory: Path, trials: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`proteus up` as a user runs it: the tutorial's commands, a job that is submitted, seen and stopped, and Ctrl-C.
+"""`proteus up` as a user runs it: the tutorial's commands, by which a job is submitted, seen and stopped, and Ctrl-C.
 
 The tests share one `proteus up` and stand in the order of a story.
 """
@@ -31,11 +31,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 TICK_S = 400
 CALM = {"PROTEUS_TICK_S": str(TICK_S), "PROTEUS_RENEWAL_LEAD_S": "480"}
 TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial.md"
-JOB = f"""
-job_id: seen
-training: {{app: "slow_apps:Paced", code: {paced.__file__}, data: digits, partitions: 4, hours: 40}}
-transient: {{markets: [c4.large/us-east-1a, m4.large/us-east-1b], max_vcpus: 4}}
-"""
 
 
 @dataclass(frozen=True)
@@ -49,10 +44,6 @@ class Up:
         outcome = proteus(*words, cwd=self.here, home=self.here / "home")
         assert outcome.code == 0, outcome
         return outcome
-
-    def read(self, *words: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.call(*words, "--json", "-").out)
-        return found
 
     def is_in(self, job_id: str, state: JobState) -> bool:
         assert self.process.process.poll() is None, self.process.text()
@@ -86,28 +77,10 @@ class Up:
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     here = tmp_path_factory.mktemp("up")
-    (here / "job.yaml").write_text(JOB)
     options = ("--scale", "100", "--json", str(here / "ready.json"))
     with running(here / "runs" / "up", *options, verb="up", output=here / "up.txt", **CALM) as process:
         process.wait_said(r"(?m)^ready: ", 120)
         yield Up(here, process)
-
-
-def test_a_job_is_submitted_seen_and_stopped(up: Up) -> None:
-    submitted = up.read("submit", "job.yaml")
-    assert submitted["run_url"] == f"{up.ready['ui_url']}/runs/flow-run/{submitted['flow_run_id']}"
-    wait_for(lambda: up.trains("seen"), "a job that trains on a spot machine", 60)
-    with httpx.Client(base_url=up.ready["api_url"]) as api:
-        run = api.get(f"/flow_runs/{submitted['flow_run_id']}").raise_for_status().json()
-    assert (run["name"], run["state_type"], run["tags"]) == ("seen", "RUNNING", ["job:seen"])
-
-    named = {machine["instance_id"] for machine in up.read("stop", "seen", "--reason", "enough")["stays"]}
-    wait_for(lambda: up.is_in("seen", JobState.STOPPED), "the job's end", 60)
-    clock = ScaledClock(clock_file(up.process.directory))
-    ticked_s = clock.now_s() + 2 * TICK_S
-    wait_for(lambda: clock.now_s() > ticked_s, "two ticks", 60)
-    wait_for(lambda: not [one for one in up.living("seen") if one["bid_micros"] is None], "the reliable tier's end", 30)
-    assert {one["instance_id"] for one in up.living("seen")} <= named
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -116,20 +89,36 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def test_the_tutorial_can_be_typed(up: Up) -> None:
+    """A job is submitted, seen and stopped; two ticks later no machine lives but those that `stop` named."""
     page = TUTORIAL.read_text()
     (job,) = blocks(page, "yaml")
     assert "hours: 2," in job
-    long = f'app: "slow_apps:PacedMlr", code: {paced.__file__}, hours: 40'  # under way until `stop`, however slowly
-    (up.here / "job.yaml").write_text(job.replace("hours: 2", long))
+    assert "max_vcpus: 8," in job
+    long = f'app: "slow_apps:SlowMlr", code: {paced.__file__}, hours: 40'  # under way until `stop`, however slowly
+    (up.here / "job.yaml").write_text(job.replace("hours: 2", long).replace("max_vcpus: 8", "max_vcpus: 4"))
     start, *commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
     assert start == "proteus up"
-    assert [line.split()[1] for line in commands] == ["submit", "jobs", "cost", "logs", "stop", "report"]
+    said: dict[str, str] = {}
     for line in commands:
-        up.call(*shlex.split(line)[1:])
-        if line.startswith("proteus submit"):
-            wait_for(lambda: up.trains("tutorial"), "the tutorial's job", 60)
-    wait_for(lambda: up.is_in("tutorial", JobState.STOPPED), "the job's end", 60)
+        _, verb, *words = shlex.split(line)
+        said[verb] = up.call(verb, *words).out
+        if verb == "submit":
+            wait_for(lambda: up.trains("tutorial"), "a job that trains on a spot machine", 60)
+            (run_id,) = re.findall(rf"^its run:  {up.ready['ui_url']}/runs/flow-run/(\S+)$", said[verb], re.MULTILINE)
+            with httpx.Client(base_url=up.ready["api_url"]) as api:
+                run = api.get(f"/flow_runs/{run_id}").raise_for_status().json()
+            assert (run["name"], run["state_type"], run["tags"]) == ("tutorial", "RUNNING", ["job:tutorial"])
+    assert list(said) == ["submit", "jobs", "cost", "logs", "stop", "report"]
     assert "tutorial" in (up.here / "tutorial.html").read_text()
+
+    named = set(re.findall(r"^(i-\w+) \(", said["stop"], re.MULTILINE))
+    wait_for(lambda: up.is_in("tutorial", JobState.STOPPED), "the job's end", 60)
+    clock = ScaledClock(clock_file(up.process.directory))
+    ticked_s = clock.now_s() + 2 * TICK_S
+    wait_for(lambda: clock.now_s() > ticked_s, "two ticks", 60)
+    reliable = "the reliable tier's end"
+    wait_for(lambda: not [one for one in up.living("tutorial") if one["bid_micros"] is None], reliable, 30)
+    assert {one["instance_id"] for one in up.living("tutorial")} <= named
 
 
 def test_ctrl_c_leaves_nothing(up: Up) -> None:
