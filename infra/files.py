@@ -3,18 +3,21 @@
 import codecs
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pyarrow as pa
+from fsspec.implementations.local import LocalFileSystem
 
 from infra.errors import InputError, ProteusError
 
 #: A file is a path, or a URL as in ``s3://bucket/prices.parquet``.
 Source = str | Path
 
+_CHUNK = 8 * 2**20
 _GZIP_MAGIC = b"\x1f\x8b"
 #: What an editor or a shell puts before text; the mark of UTF-32 begins as that of UTF-16 does.
 _MARKS = (
@@ -41,6 +44,17 @@ def read_whole(source: Source) -> bytes:
         if filesystem.isdir(path):
             raise IsADirectoryError
         return bytes(filesystem.cat_file(path))
+
+
+def read_chunks(source: Source) -> Iterator[bytes]:
+    """Yield the content of `source`, some mebibytes at a time; for errors see `read_whole`."""
+    with _told(source, "read"):
+        filesystem, path = (LocalFileSystem(), str(source)) if not _is_url(source) else fsspec.core.url_to_fs(source)
+        if filesystem.isdir(path):
+            raise IsADirectoryError
+        with filesystem.open(path, "rb", block_size=_CHUNK) as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
 
 
 def is_there(source: Source) -> bool:

@@ -16,11 +16,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 from infra.errors import InputError, ProteusError
 from infra.json_values import finite
@@ -34,6 +36,14 @@ MANIFEST = "manifest.json"
 _UNFINISHED = ".new"
 
 
+#: Bytes of a large file that are in memory at a time. An object store takes parts of 5 MiB and more.
+CHUNK = 8 * 2**20
+
+
+#: Content of a file of a set.
+Content = bytes | Path | Iterator[bytes]
+
+
 class BlobError(ProteusError):
     """A blob could not be read or written."""
 
@@ -44,6 +54,14 @@ class BlobMissing(BlobError):
 
 class DamagedSet(BlobError):
     """The files of a set differ from its manifest."""
+
+
+class _SourceError(Exception):
+    """What was to be written could not be read: no fault of the store."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +109,60 @@ class Blobs:
         path = self._path(name)
         with self._told(name, "write"):
             if isinstance(self._fs, LocalFileSystem):
-                _replace(path, data)
+                _replace(path, (data,))
             else:
                 self._fs.pipe_file(path, data)  # a put on an object store appears when it is complete
+
+    def write_chunks(self, name: str, chunks: Iterable[bytes]) -> FileRecord:
+        """Write a blob atomically, a chunk at a time; return its size and digest.
+
+        Raises
+        ------
+        BlobError
+            If the store does not take it. What `chunks` raises is raised unchanged, and no blob is written then.
+        """
+        path, digest, size = self._path(name), hashlib.sha256(), 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            try:
+                for chunk in chunks:
+                    digest.update(chunk)
+                    size += len(chunk)
+                    yield chunk
+            except Exception as error:
+                raise _SourceError(error) from error
+
+        try:
+            with self._told(name, "write"):
+                if isinstance(self._fs, LocalFileSystem):
+                    _replace(path, counted())
+                else:
+                    self._put(path, counted())
+        except _SourceError as failed:
+            raise failed.error from None
+        return FileRecord(size, digest.hexdigest())
+
+    def _put(self, path: str, chunks: Iterator[bytes]) -> None:
+        """Write an object, which appears when it is complete."""
+        if isinstance(self._fs, MemoryFileSystem):  # its files appear when they are opened
+            self._fs.pipe_file(path, b"".join(chunks))
+            return
+        file = self._fs.open(path, "wb", block_size=CHUNK)
+        try:
+            for chunk in chunks:
+                file.write(chunk)
+        except BaseException:
+            file.discard()
+            file.closed = True  # so that its end writes no rest
+            raise
+        file.close()
+
+    def read_chunks(self, name: str) -> Iterator[bytes]:
+        """Yield the content of a blob, at most `CHUNK` bytes at a time; `BlobMissing` if there is none."""
+        with self._told(name, "read"), self._fs.open(self._path(name), "rb", block_size=CHUNK) as file:
+            while chunk := file.read(CHUNK):
+                yield chunk
 
     def read_bytes(self, name: str) -> bytes:
         """Return a blob; `BlobMissing` if there is none."""
@@ -158,15 +227,15 @@ class Blobs:
     def write_set(
         self,
         prefix: str,
-        files: Mapping[str, bytes] | Iterable[tuple[str, bytes]],
+        files: Mapping[str, Content] | Iterable[tuple[str, Content]],
         about: Mapping[str, Any] | None = None,
     ) -> Manifest:
         """Write files under `prefix` and their manifest last.
 
         Parameters
         ----------
-        files : mapping or pairs of name and content; pairs may be made one at a time, so that a large set need not fit
-            into memory.
+        files : mapping or pairs of name and content: bytes, their chunks, or the path of a file. Pairs may be made one
+            at a time, and files are read in chunks, so that a large set need not fit into memory.
         about : JSON object that is stored in the manifest.
         """
         self.remove(f"{prefix}/{MANIFEST}")  # from here on the old set does not exist, whatever happens
@@ -174,8 +243,12 @@ class Blobs:
         for name, data in files.items() if isinstance(files, Mapping) else files:
             if name == MANIFEST or name in records:
                 raise ValueError(f"{prefix}: a set cannot hold {name} twice, nor a file of the manifest's name")
-            self.write_bytes(f"{prefix}/{name}", data)
-            records[name] = FileRecord(len(data), hashlib.sha256(data).hexdigest())
+            if isinstance(data, bytes):
+                self.write_bytes(f"{prefix}/{name}", data)
+                records[name] = FileRecord(len(data), hashlib.sha256(data).hexdigest())
+            else:
+                chunks = file_chunks(data) if isinstance(data, Path) else data
+                records[name] = self.write_chunks(f"{prefix}/{name}", chunks)
         manifest = Manifest(records, dict(about or {}))
         body = {name: {"size": record.size, "sha256": record.sha256} for name, record in records.items()}
         self.write_json(f"{prefix}/{MANIFEST}", {"schema": 1, "files": body, "about": manifest.about})
@@ -221,11 +294,21 @@ class Blobs:
             data = self.read_bytes(f"{prefix}/{name}")
         except BlobMissing:
             raise DamagedSet(f"{where}: is in the manifest and not there; write the set again") from None
-        if len(data) != wanted.size:
-            raise DamagedSet(f"{where}: has {len(data)} bytes, not {wanted.size}; write the set again")
-        if hashlib.sha256(data).hexdigest() != wanted.sha256:
-            raise DamagedSet(f"{where}: its content differs from the manifest's digest; write the set again")
+        _check_content(where, wanted, len(data), hashlib.sha256(data).hexdigest())
         return data
+
+    def fetch_checked(self, prefix: str, name: str, manifest: Manifest, target: Path) -> None:
+        """Write one file of a set to `target` in chunks; `DamagedSet` if it differs from `manifest`."""
+        where = self.url_of(f"{prefix}/{name}")
+        wanted, digest, size = manifest.files[name], hashlib.sha256(), 0
+        with target.open("wb") as file:
+            try:
+                for chunk in self.read_chunks(f"{prefix}/{name}"):
+                    digest.update(chunk)
+                    size += file.write(chunk)
+            except BlobMissing:
+                raise DamagedSet(f"{where}: is in the manifest and not there; write the set again") from None
+        _check_content(where, wanted, size, digest.hexdigest())
 
     def size(self, name: str) -> int | None:
         """Return the size of a blob in bytes; None if there is none."""
@@ -246,7 +329,7 @@ class Blobs:
             yield
         except FileNotFoundError:
             raise BlobMissing(f"{where}: is not there") from None
-        except ProteusError:
+        except (ProteusError, _SourceError):
             raise
         except Exception as error:  # each filesystem has its own exceptions, and all mean the same here
             cause = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
@@ -270,8 +353,13 @@ def blobs_at(url: str, region: str) -> Blobs:
 def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     """Return the .npz file of `arrays`; ValueError for arrays of Python objects."""
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **{name: np.asarray(array, order="C") for name, array in arrays.items()})
+    write_npz_file(buffer, arrays)
     return buffer.getvalue()
+
+
+def write_npz_file(target: Path | io.BytesIO, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write `arrays` as an .npz file; ValueError for arrays of Python objects."""
+    np.savez(target, allow_pickle=False, **{name: np.asarray(array, order="C") for name, array in arrays.items()})
 
 
 #: What NumPy, zipfile and zlib raise for a damaged archive, or one that claims more than fits into memory.
@@ -281,16 +369,36 @@ _NPZ_ERRORS = (
 )
 
 
-def npz_arrays(data: bytes, where: str) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz file; `BlobError` with `where` if it is invalid, or holds Python objects."""
+def npz_arrays(data: bytes | Path, where: str) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file; `BlobError` with `where` if it is invalid, or holds Python objects.
+
+    Parameters
+    ----------
+    data : the file's content, or its path.
+    """
     try:
-        if data.startswith(b"\x93NUMPY"):
+        begin = next(file_chunks(data), b"") if isinstance(data, Path) else data
+        if begin.startswith(b"\x93NUMPY"):
             raise ValueError("it is a single array; save it under its name")
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        with np.load(data if isinstance(data, Path) else io.BytesIO(data), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except _NPZ_ERRORS as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise BlobError(f"{where}: is no readable .npz file of plain arrays: {reason}") from None
+
+
+def file_chunks(path: Path) -> Iterator[bytes]:
+    """Yield the content of a file on this machine, at most `CHUNK` bytes at a time."""
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            yield chunk
+
+
+def _check_content(where: str, wanted: FileRecord, size: int, sha256: str) -> None:
+    if size != wanted.size:
+        raise DamagedSet(f"{where}: has {size} bytes, not {wanted.size}; write the set again")
+    if sha256 != wanted.sha256:
+        raise DamagedSet(f"{where}: its content differs from the manifest's digest; write the set again")
 
 
 def _check(name: str) -> str:
@@ -300,13 +408,14 @@ def _check(name: str) -> str:
     return name
 
 
-def _replace(path: str, data: bytes) -> None:
+def _replace(path: str, chunks: Iterable[bytes]) -> None:
     folder, base = os.path.split(path)
     os.makedirs(folder, exist_ok=True)
     handle, new = tempfile.mkstemp(prefix=f".{base}.", suffix=_UNFINISHED, dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            for chunk in chunks:
+                file.write(chunk)
             file.flush()
             os.fsync(file.fileno())  # before the name exists, so that no power cut leaves an empty file under it
         os.chmod(new, 0o644)

@@ -14,6 +14,7 @@ from pathlib import Path
 from infra.applications.code_files import CodeFile
 from infra.applications.code_shipping import ship_code, write_code
 from infra.errors import InputError
+from infra.files import Source, read_chunks
 from infra.storage.blobs import BlobMissing, Blobs
 from infra.storage.job_paths import JobPaths
 from infra.storage.trial_paths import SweepPaths
@@ -58,19 +59,23 @@ def ship_requirements(blobs: Blobs, sweep_id: str, text: bytes) -> None:
         raise InputError(f"requirements of {sweep_id}: the sweep began with others; give those, or another sweep_id")
 
 
-def ship_data(blobs: Blobs, sweep_id: str, name: str, content: bytes) -> None:
-    """Write the data file of a sweep unless it is written.
+def ship_data(blobs: Blobs, sweep_id: str, name: str, source: Source) -> None:
+    """Write the data file of a sweep, a path or URL, unless it is written; it is read in chunks.
 
     Raises
     ------
     InputError
-        If the sweep began with another file.
+        If it cannot be read, or the sweep began with another file.
     """
     prefix = SweepPaths(sweep_id).data
     manifest = blobs.manifest(prefix)
     if manifest is None:
-        manifest = blobs.write_set(prefix, {name: content})
-    if name not in manifest.files or manifest.files[name].sha256 != hashlib.sha256(content).hexdigest():
+        blobs.write_set(prefix, [(name, read_chunks(source))])
+        return
+    digest = hashlib.sha256()
+    for chunk in read_chunks(source):
+        digest.update(chunk)
+    if name not in manifest.files or manifest.files[name].sha256 != digest.hexdigest():
         raise InputError(f"data of {sweep_id}: the sweep began with another file; give that, or another sweep_id")
 
 
@@ -123,7 +128,7 @@ def _fetch_set(blobs: Blobs, prefix: str, directory: Path) -> Path | None:
     unfinished = directory.with_name(f"{directory.name}.new")
     unfinished.mkdir(parents=True, exist_ok=True)
     for name in manifest.files:
-        (unfinished / Path(name).name).write_bytes(blobs.read_checked(prefix, name, manifest))
+        blobs.fetch_checked(prefix, name, manifest, unfinished / Path(name).name)
     if manifest.about:
         (unfinished / ABOUT).write_text(json.dumps(dict(manifest.about)))
     unfinished.rename(directory)

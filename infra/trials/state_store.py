@@ -107,14 +107,14 @@ def fetch_state(blobs: Blobs, prefix: str, folder: Path) -> None:
             if not target.resolve().is_relative_to(folder.resolve()):
                 raise DamagedSet(f"{blobs.url_of(prefix)}: names a file {name!r} outside of it")
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(blobs.read_checked(prefix, name, manifest))
+            blobs.fetch_checked(prefix, name, manifest, target)
     except BlobError:
         remove_folder(folder)
         raise
 
 
-def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    yield STATE, (folder / STATE).read_bytes()
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    yield STATE, folder / STATE
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path != folder / STATE:
-            yield path.relative_to(folder).as_posix(), path.read_bytes()
+            yield path.relative_to(folder).as_posix(), path

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from infra.errors import ProteusError
-from infra.storage.blobs import npz_arrays, npz_bytes
+from infra.storage.blobs import npz_arrays, write_npz_file
 from infra.trials.errors import TrialError
 
 #: File that every state has; it says of which kind the state is.
@@ -104,7 +104,7 @@ def _write(model: Any, folder: Path) -> dict[str, Any]:
     if isinstance(model, Mapping | list | tuple) or _is_array(model):
         arrays: list[np.ndarray] = []
         tree = _encode(model, "", arrays)
-        (folder / _ARRAYS).write_bytes(npz_bytes({f"a{number}": array for number, array in enumerate(arrays)}))
+        write_npz_file(folder / _ARRAYS, {f"a{number}": array for number, array in enumerate(arrays)})
         return {"kind": "tree", "tree": tree}
     if hasattr(model, "state_dict"):
         raise TrialError(f"save: {_named(model)} cannot be saved as it is; save its state, by model.state_dict()")
@@ -191,7 +191,7 @@ def _read(about: Mapping[str, Any], folder: Path) -> Any:
     content = folder / _CONTENT
     match about["kind"]:
         case "tree":
-            arrays = npz_arrays((folder / _ARRAYS).read_bytes(), str(folder / _ARRAYS))
+            arrays = npz_arrays(folder / _ARRAYS, str(folder / _ARRAYS))
             return _decode(about["tree"], arrays)
         case "bytes":
             return content.read_bytes()

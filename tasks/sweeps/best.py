@@ -39,13 +39,14 @@ def save_best(blobs: Blobs, spec: SweepSpec, engine: SweepEngine) -> str | None:
         "steps": best.steps,
         "state_step": states[0].step,
     }
-    files = blobs.read_set(states[0].prefix)
-    blobs.remove_set(prefix)
-    blobs.write_set(prefix, files, about)
-    if not spec.is_built_in:
-        return blobs.url_of(prefix)
     with tempfile.TemporaryDirectory(prefix="proteus-best-") as scratch:
-        fetch_state(blobs, prefix, Path(scratch) / "state")
-        tables = unpack_state(Path(scratch) / "state")
+        folder = Path(scratch) / "state"
+        fetch_state(blobs, states[0].prefix, folder)
+        blobs.remove_set(prefix)
+        files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        blobs.write_set(prefix, files, about)
+        if not spec.is_built_in:
+            return blobs.url_of(prefix)
+        tables = unpack_state(folder)
     result = {"heldout": {spec.metric.name: best.value}, "clock": states[0].step}
     return save_application_model(blobs, spec.job_id, spec.trial, best.params, tables, result)

@@ -331,12 +331,11 @@ class LocalSweep:
             prepare(self._blobs, sweep_id, source, 1, spec.seed, spec.trial)
             return
         requirements = read_whole(spec.requirements) if spec.requirements else None
-        data = read_whole(spec.data) if spec.data else None
         ship_code(self._blobs, sweep_id, spec.trial, spec.code)
         if requirements is not None:
             ship_requirements(self._blobs, sweep_id, requirements)
-        if data is not None:
-            ship_data(self._blobs, sweep_id, PurePosixPath(spec.data).name, data)
+        if spec.data:
+            ship_data(self._blobs, sweep_id, PurePosixPath(spec.data).name, spec.data)
 
     # -- the journal
 

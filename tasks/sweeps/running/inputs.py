@@ -69,7 +69,7 @@ def ship_inputs(spec: SweepSpec) -> None:
     if spec.requirements:
         ship_requirements(blobs, sweep_id, read_whole(spec.requirements))
     if spec.data:
-        ship_data(blobs, sweep_id, data_name(spec.data), read_whole(spec.data))
+        ship_data(blobs, sweep_id, data_name(spec.data), spec.data)
 
 
 def _set_of(spec: SweepSpec) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from infra.errors import InputError
 from infra.settings import Settings
-from infra.storage.blobs import MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet, open_blobs
+from infra.storage.blobs import CHUNK, MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet, open_blobs
 from infra.storage.job_paths import JobPaths
 from tests.support.buckets import served_bucket
 
@@ -45,6 +45,35 @@ def test_bytes_json_and_arrays_come_back(blobs: Blobs) -> None:
     first = blobs.read_bytes("d.npz")
     blobs.write_npz("d.npz", arrays)
     assert blobs.read_bytes("d.npz") == first
+
+
+def test_a_large_file_is_written_and_read_in_chunks(blobs: Blobs, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(bytes(CHUNK) + b"and more" * 2**20)
+    manifest = blobs.write_set("set", {"large": source, "small": b"1"})
+    blobs.fetch_checked("set", "large", manifest, target)
+    assert target.read_bytes() == source.read_bytes() == blobs.read_set("set")["large"]
+    assert max(map(len, blobs.read_chunks("set/large"))) == CHUNK
+    blobs.write_bytes("set/large", b"another")
+    with pytest.raises(DamagedSet, match="has 7 bytes, not 16777216"):
+        blobs.fetch_checked("set", "large", manifest, target)
+    blobs.remove("set/large")
+    with pytest.raises(DamagedSet, match="is in the manifest and not there"):
+        blobs.fetch_checked("set", "large", manifest, target)
+
+
+def test_a_source_that_fails_in_the_middle_leaves_what_was_there(blobs: Blobs) -> None:
+    def torn() -> Iterator[bytes]:
+        yield bytes(CHUNK)
+        yield bytes(CHUNK)
+        raise OSError("the disk is gone")
+
+    blobs.write_bytes("a", b"old")
+    for name in ("a", "b"):
+        with pytest.raises(OSError, match="the disk is gone"):
+            blobs.write_chunks(name, torn())
+    assert blobs.read_bytes("a") == b"old"
+    assert blobs.list() == ["a"]
 
 
 def test_what_is_there_is_listed_and_what_is_not_is_missing(blobs: Blobs) -> None:

@@ -25,7 +25,8 @@ def test_a_wheel_its_packages_and_its_data(blobs: Blobs, tmp_path: Path) -> None
     needed = write_wheel(tmp_path, {"helper_of_mine.py": "FACTOR = 3"}, name="helper")
     ship_code(blobs, "digits", "mine:train", str(wheel))
     ship_requirements(blobs, "digits", f"{needed}\n".encode())
-    ship_data(blobs, "digits", "rows.csv", b"1,2\n")
+    (tmp_path / "rows.csv").write_bytes(b"1,2\n")
+    ship_data(blobs, "digits", "rows.csv", tmp_path / "rows.csv")
     machine = tmp_path / "machine"
     inputs = fetch_inputs(blobs, "digits", "mine:train", machine)
     assert inputs.code is not None
@@ -53,12 +54,15 @@ def test_packages_that_cannot_be_installed_are_one_line(blobs: Blobs, tmp_path: 
     assert "\n" not in str(caught.value)
 
 
-def test_a_sweep_goes_on_with_what_it_began_with(blobs: Blobs) -> None:
-    for _ in range(2):
+def test_a_sweep_goes_on_with_what_it_began_with(blobs: Blobs, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.write_bytes(b"1,2\n")
+    for source in (data, data.as_uri()):
         ship_requirements(blobs, "digits", b"one\n")
-        ship_data(blobs, "digits", "rows.csv", b"1,2\n")
+        ship_data(blobs, "digits", "rows.csv", source)
     with pytest.raises(InputError, match="requirements of digits: the sweep began with others"):
         ship_requirements(blobs, "digits", b"two\n")
     for name, content in (("rows.csv", b"3,4\n"), ("rows.csv", b"1\n"), ("other.csv", b"1,2\n")):
+        data.write_bytes(content)
         with pytest.raises(InputError, match="data of digits: the sweep began with another file"):
-            ship_data(blobs, "digits", name, content)
+            ship_data(blobs, "digits", name, data)

@@ -1,13 +1,17 @@
 """The newest complete state of a trial counts, whichever deployment uploaded it."""
 
+import filecmp
 import json
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from infra.storage.blobs import MANIFEST, BlobMissing, Blobs, DamagedSet
+from infra.storage.blobs import CHUNK, MANIFEST, BlobMissing, Blobs, DamagedSet
 from infra.storage.trial_paths import TrialPaths
 from infra.trials.errors import TrialError
+from infra.trials.shipping import fetch_inputs, ship_data
 from infra.trials.state_store import fetch_newest_state, fetch_state, load_state, stored_states, upload_state
 from infra.trials.states import pack_state, unpack_state
 
@@ -31,6 +35,34 @@ def _newest(blobs: Blobs, tmp_path: Path) -> tuple[int, str]:
     state = fetch_newest_state(blobs, PATHS, tmp_path / "fetched")
     assert state is not None
     return state.step, (unpack_state(tmp_path / "fetched") / "layers" / "0").read_text()
+
+
+def test_states_and_data_of_any_size_take_some_chunks_of_memory(blobs: Blobs, tmp_path: Path) -> None:
+    large = tmp_path / "large.bin"
+    with large.open("wb") as file:
+        for number in range(12):
+            file.write(bytes([number]) * CHUNK)
+    pack_state(large, tmp_path / "state")
+
+    def peak(move: Callable[[], object]) -> int:
+        tracemalloc.start()
+        try:
+            move()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    moves = {
+        "upload": lambda: upload_state(blobs, PATHS, "a", 9, tmp_path / "state"),
+        "fetch": lambda: fetch_newest_state(blobs, PATHS, tmp_path / "fetched"),
+        "ship": lambda: ship_data(blobs, "digits", "large.bin", large),
+        "ship again": lambda: ship_data(blobs, "digits", "large.bin", large.as_uri()),
+        "fetch data": lambda: fetch_inputs(blobs, "digits", "mine:train", tmp_path / "inputs"),
+    }
+    peaks = {name: peak(move) for name, move in moves.items()}
+    assert max(peaks.values()) < 4 * CHUNK, peaks
+    for copy in (unpack_state(tmp_path / "fetched"), tmp_path / "inputs" / "data" / "large.bin"):
+        assert filecmp.cmp(copy, large, shallow=False)
 
 
 def test_the_newest_step_of_any_deployment_counts_and_old_ones_go(blobs: Blobs, tmp_path: Path) -> None:
