@@ -14,6 +14,8 @@ from tasks.form_fields import JOB_ID_PATTERN
 from tasks.runtime import current_runtime, runtime_task
 
 _DEPLOYMENT = "renew-hour/default"
+#: A decision is booked by the ticks of so many periods before it. One would do; the second makes up for a lost tick.
+_BOOKING_TICKS = 2
 
 
 class HourEnd(BaseModel):
@@ -41,22 +43,27 @@ class RenewalBooking:
 
 
 def due_bookings(job_id: str, now_s: float) -> list[RenewalBooking]:
-    """Return the next hour's end of each spot allocation that is held, due `renewal_lead_s` before it."""
+    """Return the hour's end of each spot allocation on which a decision is due soon, `renewal_lead_s` before it.
+
+    Soon is within two ticks: an earlier booking would be a call of Prefect for each allocation at every tick.
+    """
     runtime = current_runtime()
-    lead_s = runtime.settings.renewal_lead_s
-    return [
+    lead_s, soon_s = runtime.settings.renewal_lead_s, now_s + _BOOKING_TICKS * runtime.settings.tick_s
+    held = [record.allocation for record in runtime.store.allocations(job_id, alive=True)]
+    bookings = [
         RenewalBooking(
             HourEnd(job_id=job_id, allocation_id=a.allocation_id, hour=a.hour_index(int(now_s))),
             a.hour_ends_at_s(int(now_s)) - lead_s,
         )
-        for a in (record.allocation for record in runtime.store.allocations(job_id, alive=True))
-        if a.tier is Tier.TRANSIENT and a.hour_ends_at_s(int(now_s)) - lead_s > now_s
+        for a in held
+        if a.tier is Tier.TRANSIENT
     ]
+    return [booking for booking in bookings if now_s < booking.at_s <= soon_s]
 
 
 @runtime_task("book renewals")
 def book_renewals(job_id: str) -> Sequence[str]:
-    """Book a run of `renew-hour` for every hour's end ahead; return their names.
+    """Book a run of `renew-hour` for every hour's end on which a decision is due soon; return their names.
 
     The same (allocation, hour) books the same run, however often this is called. If the deployment is not
     registered nothing is booked, and the ticks decide; so too where market time is not real time, by which Prefect

@@ -87,8 +87,12 @@ def test_a_renewal_is_booked_once_and_decided_once_however_often_it_is_started(s
     deployed = story.deployed
     (allocation,) = [record.allocation for record in story.spot()]
     name = f"renew-{allocation.allocation_id}-h0"
-    (booked,) = deployed.runs(RENEW)  # two ticks have booked it by now
     due_s = allocation.launched_at_s + HOUR_S - LEAD_S
+    assert deployed.runs(RENEW) == [], "it is not due soon"
+    deployed.clock.jump_to(due_s - 2 * TICK_S + 10)
+    for _ in range(2):
+        story.done(story.tick())
+    (booked,) = deployed.runs(RENEW)
     assert (booked["name"], booked["idempotency_key"], booked["state_type"]) == (name, name, "SCHEDULED")
     hour_end = {"job_id": JOB, "allocation_id": allocation.allocation_id, "hour": 0, "patience_s": 60.0}
     assert booked["parameters"] == {"hour_end": hour_end}

@@ -16,11 +16,20 @@ def held(here: TaskRuntime) -> TaskRuntime:
 
 
 def test_an_hours_end_is_due_its_lead_before_it(held: TaskRuntime) -> None:
-    lead_s = held.runtime.settings.renewal_lead_s
-    (booking,) = due_bookings("job", held.clock.now_s())
-    assert (booking.hour_end.hour, booking.at_s) == (0, BEGIN_S + 3600 - lead_s)
-    assert due_bookings("job", BEGIN_S + 3600 - lead_s) == [], "the tick at hand decides it"
-    assert due_bookings("job", BEGIN_S + 3600)[0].hour_end.hour == 1
+    due_s = BEGIN_S + 3600 - held.runtime.settings.renewal_lead_s
+    (booking,) = due_bookings("job", due_s - 1)
+    assert (booking.hour_end.hour, booking.at_s) == (0, due_s)
+    assert due_bookings("job", due_s) == [], "the tick at hand decides it"
+    assert due_bookings("job", due_s + 3599)[0].hour_end.hour == 1
+
+
+def test_prefect_is_called_twice_for_an_hour_of_ticks(held: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    booked: list[str] = []
+    monkeypatch.setattr(renewals, "run_deployment", lambda _, **options: booked.append(options["idempotency_key"]))
+    for at_s in range(BEGIN_S, BEGIN_S + 2 * 3600, held.runtime.settings.tick_s):
+        held.clock.at_s = at_s
+        plain(book_renewals)("job")
+    assert booked == ["renew-job-buy-0-h0"] * 2 + ["renew-job-buy-0-h1"] * 2
 
 
 def test_on_demand_machines_are_not_booked(here: TaskRuntime) -> None:
@@ -33,6 +42,7 @@ def test_the_same_hour_is_booked_under_the_same_key_at_the_same_time(
 ) -> None:
     booked = []
     monkeypatch.setattr(renewals, "run_deployment", lambda name, **options: booked.append((name, options)))
+    held.clock.at_s = BEGIN_S + 3600 - held.runtime.settings.renewal_lead_s - 200
     first = plain(book_renewals)("job")
     held.clock.at_s += 120
     assert plain(book_renewals)("job") == first == ["renew-job-buy-0-h0"]
@@ -48,10 +58,13 @@ def test_without_the_deployment_the_ticks_decide(held: TaskRuntime, monkeypatch:
         raise ObjectNotFound(http_exc=Exception("404"))
 
     monkeypatch.setattr(renewals, "run_deployment", missing)
+    held.clock.at_s = BEGIN_S + 3600 - held.runtime.settings.renewal_lead_s - 1
+    assert due_bookings("job", held.clock.now_s())
     assert plain(book_renewals)("job") == []
 
 
 def test_where_market_time_is_scaled_nothing_is_booked(held: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renewals, "run_deployment", lambda *_, **__: pytest.fail("Prefect would start it by wall time"))
+    held.clock.at_s = BEGIN_S + 3600 - held.runtime.settings.renewal_lead_s - 1
     monkeypatch.setattr(held.clock, "scale", 60.0)
     assert plain(book_renewals)("job") == []
