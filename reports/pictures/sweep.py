@@ -88,8 +88,9 @@ def timeline_figure(view: SweepView) -> Any:
     prices.set_ylabel("$ an instance-hour", fontsize=8)
     if _is_wide([float(value) for _, micros in view.prices.values() for value in micros]):
         prices.set_yscale("log")
+        prices.yaxis.set_major_formatter("{x:g}")
     if used and view.prices:
-        prices.legend(fontsize=7, ncols=4, loc="upper left", framealpha=0.85)
+        prices.legend(fontsize=7, ncols=4, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)  # above all lines
     _time_axis(rows, end)
     _finish(figure)
     return figure
@@ -152,10 +153,11 @@ def parallel_figure(view: SweepView) -> Any:
                 lw=0.8 + 1.4 * float(good[index]), alpha=0.85, gid=f"l-{trials[index].number}",
             )  # fmt: skip
             line[0].set_zorder(2 + float(good[index]))
+        behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
         for position, (_, ticks) in enumerate(columns):
             axis.axvline(position, color="#555555", lw=0.8)
             for height, text in ticks:
-                axis.text(position + 0.02, height, text, fontsize=7, va="center")
+                axis.text(position + 0.02, height, text, fontsize=7, va="center", zorder=4, bbox=behind)
     axis.set_xticks(range(len(names)), names, fontsize=8)
     axis.set_yticks([])
     axis.set_ylim(-0.06, 1.06)
@@ -178,7 +180,7 @@ def dollars_figure(view: SweepView) -> Any:
     )
     axis.set_yticks(places, [trial.name for trial in trials], fontsize=6)
     axis.invert_yaxis()
-    axis.set_xlim(left=0)
+    axis.set_xlim(0, max(float((paid + refunded).max(initial=0.0)) * 1.03, 1e-6))
     axis.set_xlabel("dollars", fontsize=8)
     if trials:
         axis.legend(fontsize=7, loc="lower right", framealpha=0.85)
