@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bidding.market.model import HOUR_S
+from bidding.market.model import HOUR_S, ORDER_TAG
 from infra.state.records import IntentState, JobState
 from tests.support.cli_process import bill_micros
 from tests.support.deployed_job import JOB, LEAD_S, ON_DEMAND_USD, RENEW, SPEC, TICK_S, TRAIN, Story, told
@@ -41,7 +41,7 @@ def test_a_copy_of_a_run_attaches_and_another_job_of_its_name_is_refused(story: 
     assert rendezvous(deployed.blob_url, JOB) == controller
     assert story.status()["state"] == "running", "the job that was there goes on"
     assert deployed.at_task(first, "follow training")
-    assert [one["token"] for one in deployed.market_log()] == [f"{JOB}-reliable-0"]
+    assert [one["tags"][ORDER_TAG] for one in deployed.market_log()] == [f"{JOB}-reliable-0"]
 
 
 def test_a_tick_is_killed_between_its_purchase_and_the_record_and_the_next_one_finds_the_machine(story: Story) -> None:
@@ -61,7 +61,7 @@ def test_a_tick_is_killed_between_its_purchase_and_the_record_and_the_next_one_f
     (held,) = story.spot()
     assert (held.order_id, list(held.instance_ids)) == (f"{JOB}-buy-0", [sold["instance_id"]])
     assert [one["instance_id"] for one in story.sold()] == [sold["instance_id"]]
-    assert [one["order_id"] for one in story.journal("Acquire")] == [sold["token"]]
+    assert [one["order_id"] for one in story.journal("Acquire")] == [sold["tags"][ORDER_TAG]]
     assert not deployed.store.intents(JOB, [IntentState.PLANNED])
 
 
@@ -116,6 +116,7 @@ def test_an_ended_job_tells_its_result_to_every_run_that_asks(story: Story) -> N
     deployed = story.deployed
     first = story.runs["first"]
     deployed.python("-m", "flows.cli.main", "stop", JOB)
+    story.done(story.tick())  # ticks carry it out
     deployed.await_state(first, "COMPLETED", 60)
     job = deployed.store.job(JOB)
     assert job.state is JobState.STOPPED

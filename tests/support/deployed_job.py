@@ -103,11 +103,14 @@ class Story:
 
 
 @contextmanager
-def told(directory: Path) -> Iterator[Story]:
-    """A server with its worker and an empty database; ticks run only on request, and nothing is left after it."""
+def told(directory: Path, auth: str | None = None) -> Iterator[Story]:
+    """A server with its worker and an empty database; ticks run only on request, and nothing is left after it.
+
+    `auth` is the user and the password that the server wants, as in ``user:password``.
+    """
     with pytest.MonkeyPatch.context() as patch:
         without_settings(patch)
-        deployed = Deployed(directory, market(), START_S)
+        deployed = Deployed(directory, market(), START_S, auth)
         with deployed:
             for name in (TICK, "reap/default", "ingest-prices/default"):
                 deployed.post(f"/deployments/{deployed.deployment_id(name)}/pause_deployment")

@@ -47,13 +47,19 @@ class Deployed(OpenedAtStart):
     directory : takes every file that anything here writes.
     traces : the market.
     start_s : market time at which it begins.
+    auth : user and password that the server wants, as in ``user:password``; None: it wants none.
     """
 
-    def __init__(self, directory: Path, traces: TraceSet, start_s: float) -> None:
+    def __init__(self, directory: Path, traces: TraceSet, start_s: float, auth: str | None = None) -> None:
         self.directory = directory
         prices = directory / "prices.csv"
         write_prices(prices, traces)
         self._world = LocalEnvironment(directory / "world", prices, None, start_s, 1.0, 120)
+        self._auth = auth
+        if auth is not None:
+            _require(self._world.prefect, auth)
+            # A new server has no runs, and this asks for them as nobody.
+            self._world.prefect.mark_unfinished_crashed = lambda: None  # type: ignore[method-assign]
         self._workers: list[Child] = []
         self.blob_url = (directory / "blobs").as_uri()
         self._database_url = f"sqlite:///{directory / 'state.db'}"
@@ -64,7 +70,8 @@ class Deployed(OpenedAtStart):
         self.api_url = self._world.prefect.api_url
         self.ui_url = self._world.prefect.ui_url
         self.store = Store.open(self._database_url)
-        self.http = httpx.Client(base_url=self.api_url, timeout=20 * PATIENCE)
+        user = None if self._auth is None else httpx.BasicAuth(*self._auth.split(":"))
+        self.http = httpx.Client(base_url=self.api_url, timeout=20 * PATIENCE, auth=user)
         self.command("work-pool", "create", POOL, "--type", "process")
         self.command("deploy", "--all")
         self.start_worker()
@@ -93,6 +100,7 @@ class Deployed(OpenedAtStart):
             "PROTEUS_BLOB_URL": self.blob_url,
             "PREFECT_WORKER_QUERY_SECONDS": "1",
             "NO_COLOR": "1",
+            **({} if self._auth is None else {"PREFECT_API_AUTH_STRING": self._auth}),
         }
 
     # What an operator types
@@ -307,8 +315,7 @@ def prefect_api(directory: Path, auth: str | None = None) -> Iterator[LocalPrefe
     """
     server = LocalPrefect(directory / "prefect", directory / "server.log")
     if auth is not None:
-        assert server._child._env is not None
-        server._child._env["PREFECT_SERVER_API_AUTH_STRING"] = auth
+        _require(server, auth)
     ours = {PREFECT_API_URL: server.api_url, PREFECT_HOME: directory / "prefect", PREFECT_API_AUTH_STRING: auth}
     server.start()
     try:
@@ -319,6 +326,11 @@ def prefect_api(directory: Path, auth: str | None = None) -> Iterator[LocalPrefe
                 told.drain_all(timeout=20)
     finally:
         server.stop()
+
+
+def _require(server: LocalPrefect, auth: str) -> None:
+    assert server._child._env is not None
+    server._child._env["PREFECT_SERVER_API_AUTH_STRING"] = auth
 
 
 def without_settings(patch: pytest.MonkeyPatch) -> None:
