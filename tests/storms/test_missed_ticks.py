@@ -27,6 +27,7 @@ def test_ticks_that_an_absent_server_missed_are_skipped_and_nothing_is_bought_tw
         story.done(story.tick())
         _miss_ticks(story)
         deployed.python("-m", "flows.cli.main", "stop", JOB)
+        story.done(story.tick())  # ticks carry it out
         deployed.await_state(run, "COMPLETED", 60)
 
 
