@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
 from infra.errors import InputError, ProteusError
@@ -112,6 +111,8 @@ def unpacked(source: Source, data: bytes) -> bytes:
     """Return `data`, unpacked if it is gzipped; `InputError` if it is damaged."""
     if not is_packed(data):
         return data
+    import pyarrow as pa  # a machine that runs trials reads files, and does not have it
+
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), "gzip") as stream:
             return bytes(stream.read())
@@ -126,6 +127,8 @@ def damaged(source: Source) -> InputError:
 
 def packed(data: bytes) -> bytes:
     """Return `data` gzipped; the same data give the same bytes."""
+    import pyarrow as pa
+
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "gzip") as stream:
         stream.write(data)

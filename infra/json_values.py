@@ -1,4 +1,4 @@
-"""Values that JSON can represent. Not in `files`, which imports pyarrow: nodes do not have that."""
+"""Values that JSON can represent."""
 
 import math
 from typing import Any

@@ -22,6 +22,7 @@ from tests.support.cli_process import inside, proteus
 SEAMS = (
     "flows.local.market_run.run_directory",
     "flows.local.train.run_directory",
+    "tasks.local.application_check.prepare",
     "flows.local.up.run_directory",
     "tasks.plan.planner._run",
     "tasks.backtest.runner.run_cells",
@@ -33,6 +34,7 @@ SEAMS = (
 LEAST: Mapping[str, tuple[str, ...]] = {
     "run": (),
     "train": ("mlr",),
+    "check": ("mlr",),
     "predict": ("none", "--topics", "2", "--out", "-"),
     "sweep run": ("sweep.yaml",),
     "sweep local": ("none.yaml",),

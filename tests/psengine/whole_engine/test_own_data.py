@@ -49,7 +49,7 @@ def test_nodes_train_on_a_users_svmlight_file_as_on_its_csv(tmp_path: Path) -> N
         data = prepare(cluster.blobs, cluster.job_id, source, PARTITIONS, 0, "mlr")
         assert (data.rows, data.heldout_rows) == (320, 80)
         sizes = {"n_inputs": COLUMNS, "n_classes": 2, "n_examples": 320}
-        assert data.sizes == sizes
+        assert data.sizes == {**sizes, "n_partitions": PARTITIONS}
         params = {**sizes, "step": 0.5}
         config = JobConfig(
             cluster.job_id, "mlr", params, data.data_url, n_partitions=PARTITIONS, n_shards=2, clocks=CLOCKS

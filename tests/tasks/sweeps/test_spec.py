@@ -71,7 +71,7 @@ def test_the_file_of_the_tutorial_and_what_is_left_out_of_it(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"trial": "train"}, "trial: 'train' is not known; write module:function, or one of kmeans, lda, mf, mlr"),
+        ({"trial": "train"}, "trial: 'train' is not known; write module:function, or one of bgd, kmeans, lda, mf, mlr"),
         ({"code": ""}, "code: is missing; give the .py file or wheel that holds my_trial:train"),
         ({"trial": "mlr"}, "code: trial mlr is an application of the engine; leave code out"),
         (

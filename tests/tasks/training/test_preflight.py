@@ -25,7 +25,10 @@ def test_a_good_job_is_let_through_and_nothing_is_bought_or_written(here: TaskRu
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"app": "svm"}, "job job: training.app 'svm': is not known; use one of kmeans, lda, mf, mlr, or module:Class"),
+        (
+            {"app": "svm"},
+            "job job: training.app 'svm': is not known; use one of bgd, kmeans, lda, mf, mlr, or module:Class",
+        ),
         ({"data": "mnist"}, "job job: training.data 'mnist': unknown; known are digits, "),
         ({"code": "a.py"}, "job job: training.code a.py: app mlr is built in and takes no code"),
     ],

@@ -84,7 +84,7 @@ def test_a_path_of_data_or_code_is_made_absolute_for_who_works_elsewhere(
         (GOOD.replace("clocks: 10", "clocks: 10, clocks: 20"), r"line 3: clocks is given twice; keep one$"),
         (
             GOOD.replace("app: mlr", "app: svm"),
-            r"training\.app 'svm': is not known; use one of kmeans, lda, mf, mlr, or",
+            r"training\.app 'svm': is not known; use one of bgd, kmeans, lda, mf, mlr, or",
         ),
         (GOOD.replace("digits", "mnist"), r"training\.data 'mnist': unknown; known are digits, and path or URL"),
         (GOOD.replace("digits", "topics"), r"training\.data 'topics': unknown; known are digits, and path or URL"),
