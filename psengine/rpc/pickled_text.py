@@ -1,6 +1,6 @@
 """Values of a user's classes as text: the state of a driver in a checkpoint, and copies that nothing changes.
 
-Only the controller of the job that wrote the text reads it: what can change a checkpoint can change the job's code, too.
+Only the controller of the job that wrote the text reads it: what can change a checkpoint can change the code, too.
 """
 
 from __future__ import annotations
