@@ -6,6 +6,7 @@ The bill is recomputed from the market's own record and the price file by `tests
 import json
 import re
 import shlex
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -167,7 +168,11 @@ def eventful(tmp_path_factory: pytest.TempPathFactory, home: Path) -> tuple[Path
         },
     )
     command = eventful_command(here, prices)
-    outcome = proteus(*command, "--json", "out.json", cwd=here, home=home, timeout_s=250, **CALM)
+    for _ in range(4):
+        outcome = proteus(*command, "--json", "out.json", cwd=here, home=home, timeout_s=250, **CALM)
+        if outcome.code != 2 or "use a scale of at most" not in outcome.err:
+            break
+        shutil.rmtree(here / "run")  # other tests had the processors when the run measured how long a flow takes
     return here, prices, outcome
 
 
