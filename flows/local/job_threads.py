@@ -207,14 +207,16 @@ class MarketTicks:
 
 
 def measured_latency_s() -> float:
-    """Return the real seconds of a flow with one runtime task, measured after a first run."""
+    """Return the real seconds of a flow with one runtime task: the shorter of two runs, after a first one."""
     from flows.reap import reap
 
-    clock = SystemClock()
+    clock, latencies_s = SystemClock(), []
     call_flow(reap)
-    began_s = clock.now_s()
-    call_flow(reap)
-    return clock.now_s() - began_s
+    for _ in range(2):  # one alone may fall into a moment in which the computer has other things to do
+        began_s = clock.now_s()
+        call_flow(reap)
+        latencies_s.append(clock.now_s() - began_s)
+    return min(latencies_s)
 
 
 def call_flow(flow: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
