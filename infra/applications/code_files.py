@@ -204,7 +204,7 @@ def _refuse_hidden(code: str, tops: list[str], distribution: str) -> None:
         if top in sys.stdlib_module_names:
             raise InputError(f"code {code}: {top} is a module of Python itself; call the module otherwise")
     if not any(find_spec(top) for top in tops):
-        return  # nothing of these names is installed; who installed what takes long to read
+        return  # nothing of these names is installed; the list of all packages takes long to read
     owners = installed.packages_distributions()
     needed = _needed()
     for top in tops:

@@ -295,7 +295,7 @@ class Consequences(ControllerState):
         return [*dispatcher.orders(self.members.placement, ready, limits.limit, self._map_sent, self.shards.generation)]
 
     def _return_executors(self, ready: Mapping[str, NodeRecord]) -> None:
-        """Report to the driver the executors it does without whose input a working node has loaded."""
+        """Report omitted executors to the driver once a working node has loaded their input."""
         assert self.driver is not None
         owner = self.members.placement.owner
         back = [e for e in self.driver.absent if (name := owner[e]) is not None and name in ready]

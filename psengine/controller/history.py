@@ -167,7 +167,7 @@ class History:
                 if was is None:
                     self.traffic.joined(address, now[0])
             if controller.progress.started_s is None:
-                continue  # those who are there at the beginning do not join
+                continue  # nodes that are present at the beginning do not join
             for event in _events(was, now):
                 self._begin(event, (now or was or ("",))[0], address, controller, second)
         if controller.progress.started_s is not None:

@@ -51,7 +51,7 @@ class Ssp:
         return False
 
     def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
-        """Ignore returning executors: none was done without."""
+        """Ignore returning executors: this driver never omits one."""
 
     def next_task(self, executor: int) -> Task | None:
         """Return the executor's task of the next group; under bulk synchrony only."""

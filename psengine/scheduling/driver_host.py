@@ -1,9 +1,9 @@
 """The driver of a job in the controller: its calls, its snapshots, and how it is rolled back.
 
 A cut is the state of the driver after the call in which a group was sealed, with the tasks that it had dispatched for
-later groups. Up to then it has heard only of tasks of this and earlier groups, since a task goes into the open group.
+later groups. Up to then only tasks of this and earlier groups were reported: a task goes into the open group.
 To roll back to a group, a new driver is restored from the cut of that group, and the calls since are repeated without
-those that tell of later groups: their effects are gone.
+those that concern later groups: their effects are gone.
 
 A driver with `resume` (see `Resumes`) needs no cuts: its state follows from the last committed group.
 
@@ -28,7 +28,7 @@ class DriverFailed(Exception):
 
 @runtime_checkable
 class Resumes(Protocol):
-    """A driver whose state follows from the number of executors and the last committed group; it does without none."""
+    """A driver whose state follows from the number of executors and the last committed group; it never omits one."""
 
     def resume(self, to: Dispatcher, executors: int, group: int) -> None:
         """Dispatch what may run when `group` is committed, and nothing later is under way."""

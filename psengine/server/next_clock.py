@@ -1,6 +1,6 @@
 """The tables of a shard after the next clock: worked out as its effects arrive, before it is committed.
 
-They are the answer to those who read ahead, when all effects have arrived, and then what is committed.
+Nodes that read ahead receive them when all effects have arrived; then they are committed.
 """
 
 from __future__ import annotations

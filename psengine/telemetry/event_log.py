@@ -112,7 +112,7 @@ class Teller:
         return out
 
     def _copies_of(self, nodes: Iterable[str]) -> list[str]:
-        """Return the servers with copies to be told that one of `nodes` has sent or received."""
+        """Return the servers with unreported copies that one of `nodes` has sent or received."""
         found: dict[str, None] = {}
         for node in nodes:
             if node in self._copied:

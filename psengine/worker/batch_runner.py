@@ -235,7 +235,7 @@ class BatchRunner:
             and foreseen[:2] == (clock, frozenset(assigned))
             and all(task.args is None for task in assigned.values())
         ):
-            return await asyncio.shield(foreseen[2])  # who gives up waits for it no more, and others may
+            return await asyncio.shield(foreseen[2])  # a reader that is cancelled leaves it to the others
         return await self._on_threads(_wants, job, assigned, clock)
 
     def _foresee(self, job: Job, assigned: Mapping[int, _Assigned], clock: int) -> None:

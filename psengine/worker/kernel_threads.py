@@ -130,7 +130,7 @@ class KernelBatch(Generic[K, V, R]):
         finally:
             self._jobs = {}
             self.quiet.set()
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nothing waits
                 self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:

@@ -22,7 +22,7 @@ def examples():
 
 
 def initial(seed, width):
-    """Two convolutions and a dense layer, with weights initialized as He et al. propose."""
+    """Two convolutions and a dense layer; the initial weights are those of He et al. (2015)."""
     keys = jax.random.split(jax.random.key(seed), 3)
     shapes = {"first": (3, 3, 1, width), "second": (3, 3, width, 2 * width), "dense": (2 * width * 4, 10)}
     weights = {

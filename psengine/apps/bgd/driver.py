@@ -146,7 +146,7 @@ class ElasticDescentDriver:
         return True
 
     def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
-        """Let executors take part again; continue if nothing could be done without them."""
+        """Include executors again; continue if the descent was waiting for them."""
         state = self._state
         state.available |= frozenset(executors)
         if state.is_waiting and state.phase in _OF_THE_CLERK:

@@ -155,7 +155,7 @@ class DescentExecutor:
             params.add("approximations", -params.get("approximations", self._rows_of(slot)), self._rows_of(slot))
 
     def _approximate(self, params: Vectors, slot: int, is_empty: bool) -> None:
-        """Store what the survivors' sum lacks of the stored gradient; `is_empty`: nobody has survived."""
+        """Store what the survivors' sum lacks of the stored gradient; `is_empty`: no partition has survived."""
         stored = params.get("stored")
         survivors = np.zeros_like(stored) if is_empty else params.get("gradient")
         params.add("approximations", stored - survivors, self._rows_of(slot))

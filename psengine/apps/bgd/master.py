@@ -242,7 +242,7 @@ class ElasticMaster:
 
     def _receive_gradient(self, reply: Reply) -> None:
         if reply.gradient is None:
-            return  # nobody is there; the next request waits
+            return  # no partition is present; the next request waits
         standing = self.roster.standing(reply.partitions)
         gradients = [entry.gradient for entry in standing if entry.gradient is not None]
         approximated: F64 | float = sum(gradients[1:], gradients[0]) if gradients else 0.0

@@ -44,7 +44,7 @@ class Reply:
     partitions : frozenset of int
         The partitions that contributed.
     gradient : shape of the model, or None
-        Summed gradients; None of a trial, and where nobody contributed.
+        Summed gradients; None of a trial, and where no partition contributed.
     loss, slope : float
         Summed losses, and of a trial their summed slopes along the direction.
     """

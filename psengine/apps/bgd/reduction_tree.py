@@ -58,7 +58,7 @@ class ReductionTree:
         return found
 
     def reduce(self, present: Collection[int], contributions: Mapping[int, F64]) -> PartialSum | None:
-        """Return the sum of the contributions of present nodes, and who contributed; None if nobody did.
+        """Return the sum of the contributions of present nodes, and which partitions contributed; None if none did.
 
         Nodes of the tree that are not present are gone, with what they kept. A present node without a contribution
         passes on the sums of its children. Call `commit` once the round ended in a step.
