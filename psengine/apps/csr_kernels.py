@@ -7,7 +7,7 @@ it while it prepares a partition (`kernel_cache.load`): nothing is compiled duri
 from typing import Any
 
 import numpy as np
-from numba import float32, int32, int64, njit, types, void
+from numba import float32, float64, int32, int64, njit, types, void
 from numpy.typing import NDArray
 
 from psengine.apps.csr import Csr
@@ -19,23 +19,28 @@ def _read(dtype: Any, ndim: int) -> Any:
     return types.Array(dtype, ndim, "C", readonly=True)  # accepts writeable arrays as well
 
 
-_SIGNATURE = void(_read(float32, 1), _read(int32, 1), _read(int64, 1), _read(float32, 2), float32[:, ::1])
+#: Of a dense matrix and a result in single and in double precision.
+_SIGNATURES = [
+    void(_read(float32, 1), _read(int32, 1), _read(int64, 1), _read(dense, 2), dense[:, ::1])
+    for dense in (float32, float64)
+]
 
 
 def times(x: Csr, matrix: NDArray[Any]) -> F32:
     """Return `x @ matrix`, shape (rows of `x`, columns of `matrix`), float32."""
     out = np.zeros((x.shape[0], matrix.shape[1]), np.float32)
-    _times(x.data, x.indices, x.indptr, np.ascontiguousarray(matrix, np.float32), out)
+    times_into(x.data, x.indices, x.indptr, np.ascontiguousarray(matrix, np.float32), out)
     return out
 
 
 def add_transposed_times(out: F32, x: Csr, right: F32) -> None:
     """Add `x.T @ right` to `out`, which is contiguous and has a row for each column of `x`."""
-    _add_transposed_times(x.data, x.indices, x.indptr, np.ascontiguousarray(right, np.float32), out)
+    add_transposed_times_into(x.data, x.indices, x.indptr, np.ascontiguousarray(right, np.float32), out)
 
 
-@njit([_SIGNATURE], cache=True, nogil=True)
-def _times(data: Any, indices: Any, indptr: Any, matrix: Any, out: Any) -> None:
+@njit(_SIGNATURES, cache=True, nogil=True)
+def times_into(data: Any, indices: Any, indptr: Any, matrix: Any, out: Any) -> None:
+    """Add `x @ matrix` to `out`; `x` by its arrays."""
     for row in range(len(indptr) - 1):
         for entry in range(indptr[row], indptr[row + 1]):
             value, column = data[entry], indices[entry]
@@ -43,8 +48,9 @@ def _times(data: Any, indices: Any, indptr: Any, matrix: Any, out: Any) -> None:
                 out[row, k] += value * matrix[column, k]
 
 
-@njit([_SIGNATURE], cache=True, nogil=True)
-def _add_transposed_times(data: Any, indices: Any, indptr: Any, right: Any, out: Any) -> None:
+@njit(_SIGNATURES, cache=True, nogil=True)
+def add_transposed_times_into(data: Any, indices: Any, indptr: Any, right: Any, out: Any) -> None:
+    """Add `x.T @ right` to `out`; `x` by its arrays."""
     for row in range(len(indptr) - 1):
         for entry in range(indptr[row], indptr[row + 1]):
             value, column = data[entry], indices[entry]

@@ -11,6 +11,7 @@ from numba import float32, float64, int32, int64, njit, types, void
 from numpy.typing import NDArray
 
 from psengine.apps.csr import Csr
+from psengine.apps.csr_kernels import add_transposed_times_into, times_into
 
 F64 = NDArray[np.float64]
 
@@ -25,33 +26,15 @@ _SIGNATURE = void(_read(float32, 1), _read(int32, 1), _read(int64, 1), _read(flo
 def times(x: Csr, weights: F64) -> F64:
     """Return `x @ weights`, shape (rows of `x`, columns of `weights`)."""
     out = np.zeros((x.shape[0], weights.shape[1]))
-    product = _times_column if weights.shape[1] == 1 else _times
+    product = _times_column if weights.shape[1] == 1 else times_into
     product(x.data, x.indices, x.indptr, np.ascontiguousarray(weights), out)
     return out
 
 
 def add_transposed_times(out: F64, x: Csr, right: F64) -> None:
     """Add `x.T @ right` to `out`, which is contiguous and has a row for each column of `x`."""
-    add = _add_transposed_times_column if right.shape[1] == 1 else _add_transposed_times
+    add = _add_transposed_times_column if right.shape[1] == 1 else add_transposed_times_into
     add(x.data, x.indices, x.indptr, np.ascontiguousarray(right), out)
-
-
-@njit([_SIGNATURE], cache=True, nogil=True)
-def _times(data: Any, indices: Any, indptr: Any, weights: Any, out: Any) -> None:
-    for row in range(len(indptr) - 1):
-        for entry in range(indptr[row], indptr[row + 1]):
-            value, column = data[entry], indices[entry]
-            for k in range(weights.shape[1]):
-                out[row, k] += value * weights[column, k]
-
-
-@njit([_SIGNATURE], cache=True, nogil=True)
-def _add_transposed_times(data: Any, indices: Any, indptr: Any, right: Any, out: Any) -> None:
-    for row in range(len(indptr) - 1):
-        for entry in range(indptr[row], indptr[row + 1]):
-            value, column = data[entry], indices[entry]
-            for k in range(right.shape[1]):
-                out[column, k] += value * right[row, k]
 
 
 @njit([_SIGNATURE], cache=True, nogil=True)
