@@ -20,10 +20,10 @@ def _read(dtype: Any, ndim: int) -> Any:
 
 
 #: Of a dense matrix and a result in single and in double precision.
-_SIGNATURES = [
+_SIGNATURES = tuple(
     void(_read(float32, 1), _read(int32, 1), _read(int64, 1), _read(dense, 2), dense[:, ::1])
     for dense in (float32, float64)
-]
+)
 
 
 def times(x: Csr, matrix: NDArray[Any]) -> F32:
@@ -38,7 +38,7 @@ def add_transposed_times(out: F32, x: Csr, right: F32) -> None:
     add_transposed_times_into(x.data, x.indices, x.indptr, np.ascontiguousarray(right, np.float32), out)
 
 
-@njit(_SIGNATURES, cache=True, nogil=True)
+@njit([*_SIGNATURES], cache=True, nogil=True)
 def times_into(data: Any, indices: Any, indptr: Any, matrix: Any, out: Any) -> None:
     """Add `x @ matrix` to `out`; `x` by its arrays."""
     for row in range(len(indptr) - 1):
@@ -48,7 +48,7 @@ def times_into(data: Any, indices: Any, indptr: Any, matrix: Any, out: Any) -> N
                 out[row, k] += value * matrix[column, k]
 
 
-@njit(_SIGNATURES, cache=True, nogil=True)
+@njit([*_SIGNATURES], cache=True, nogil=True)
 def add_transposed_times_into(data: Any, indices: Any, indptr: Any, right: Any, out: Any) -> None:
     """Add `x.T @ right` to `out`; `x` by its arrays."""
     for row in range(len(indptr) - 1):
