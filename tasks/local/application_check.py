@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from infra.applications.code_shipping import ship_code
-from infra.datasets.prepare import prepare
 from infra.errors import InputError
 from infra.local.child_process import Child
 from infra.settings import load_settings
@@ -24,7 +23,7 @@ from infra.validation import first_fault
 from psengine.application_check import CLOCKS
 from tasks.job_spec import Training
 from tasks.training.application_checks import NamedApplication, check_application, check_sizes_here, default_params
-from tasks.training.inputs import absolute_data, default_data
+from tasks.training.inputs import absolute_data, cut_data, default_data
 from tasks.training.job_config import job_config
 
 #: Digits of the seeds with which the two processes scatter the texts in their sets.
@@ -46,17 +45,7 @@ def find_faults(training: Training) -> tuple[str, ...]:
         directory = Path(name)
         url = file_url(directory / "blobs")
         blobs = open_blobs(load_settings().model_copy(update={"blob_url": url}))
-        fits = partial(check_sizes_here, training)
-        data = prepare(
-            blobs,
-            "check",
-            training.data,
-            training.partitions,
-            training.seed,
-            training.app,
-            fits,
-            training.standardizes,
-        )
+        data = cut_data(blobs, "check", training, partial(check_sizes_here, training))
         digest = ship_code(blobs, "check", training.app, training.code)
         config = directory / "config.json"
         config.write_text(json.dumps(job_config("check", training, data, 1, code_sha256=digest).to_dict()))

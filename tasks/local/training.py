@@ -8,7 +8,6 @@ from typing import Any
 
 from infra.applications import code_shipping as code
 from infra.clock import SystemClock
-from infra.datasets.prepare import prepare
 from infra.errors import InputError, JobFailed, ProteusError
 from infra.json_values import finite
 from infra.local.node_events import ScriptedEvent, there_after
@@ -28,6 +27,7 @@ from tasks.job_spec import Training
 from tasks.local.node_events import NodeEventScript
 from tasks.local.run_files import RunFiles
 from tasks.training.application_checks import check_sizes_here
+from tasks.training.inputs import cut_data
 from tasks.training.job_config import job_config
 
 #: Real seconds between two status calls: while the clock of an event is waited for, and otherwise.
@@ -110,16 +110,7 @@ class LocalTraining(ClosedAtEnd):
         job = self._job
         training = job.training
         code.check_code(self._blobs, job.job_id, training.app, training.code)
-        data = prepare(
-            self._blobs,
-            job.job_id,
-            training.data,
-            training.partitions,
-            training.seed,
-            training.app,
-            partial(check_sizes_here, training),
-            training.standardizes,
-        )
+        data = cut_data(self._blobs, job.job_id, training, partial(check_sizes_here, training))
         self._ships = not code.shipped_code(self._blobs, job.job_id)
         digest = code.ship_code(self._blobs, job.job_id, training.app, training.code)
         self._config = job_config(job.job_id, training, data, job.n_reliable, code_sha256=digest)

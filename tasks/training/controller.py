@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from infra.datasets.prepare import DataSummary, prepare
+from infra.datasets.prepare import DataSummary
 from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, OtherVersion
 from infra.state.records import IllegalTransition, JobState, ObservationKind
 from tasks.job_ends import wants_machines
@@ -14,6 +14,7 @@ from tasks.job_spec import JobSpec
 from tasks.runtime import current_runtime, runtime_task
 from tasks.training.application_checks import check_sizes
 from tasks.training.code_shipping import job_code
+from tasks.training.inputs import cut_data
 from tasks.training.job_config import job_config
 from tasks.training.rendezvous import meet_controller
 
@@ -39,16 +40,7 @@ def prepare_data(spec: JobSpec) -> DataSummary:
     """
     training = spec.training
     fits = partial(check_sizes, f"job {spec.job_id}: training.app_params", training)
-    return prepare(
-        current_runtime().blobs,
-        spec.job_id,
-        training.data,
-        training.partitions,
-        training.seed,
-        training.app,
-        fits,
-        training.standardizes,
-    )
+    return cut_data(current_runtime().blobs, spec.job_id, training, fits)
 
 
 @runtime_task("meet the controller")

@@ -4,7 +4,8 @@ from functools import partial
 
 from infra.datasets import kinds as data_kinds
 from infra.datasets import prepare as datasets
-from tasks.job_spec import JobSpec
+from infra.storage.blobs import Blobs
+from tasks.job_spec import JobSpec, Training
 from tasks.training.application_checks import check_sizes_here
 
 
@@ -31,3 +32,25 @@ def check_data(spec: JobSpec) -> tuple[str, ...]:
     training = spec.training
     fits = partial(check_sizes_here, training)
     return datasets.check_data(training.data, training.partitions, training.app, fits, training.standardizes)
+
+
+def cut_data(blobs: Blobs, job_id: str, training: Training, fits: datasets.SizesCheck) -> datasets.DataSummary:
+    """Write the partitions of a job's data to the blob store, or find them there.
+
+    `fits` raises if the sizes of the data do not fit the application's parameters.
+
+    Raises
+    ------
+    InputError
+        One line that names the file, the line in it where there is one, and the mend.
+    """
+    return datasets.prepare(
+        blobs,
+        job_id,
+        training.data,
+        training.partitions,
+        training.seed,
+        training.app,
+        fits,
+        training.standardizes,
+    )

@@ -22,7 +22,7 @@ from tests.support.cli_process import inside, proteus
 SEAMS = (
     "flows.local.market_run.run_directory",
     "flows.local.train.run_directory",
-    "tasks.local.application_check.prepare",
+    "tasks.local.application_check.cut_data",
     "flows.local.up.run_directory",
     "tasks.plan.planner._run",
     "tasks.backtest.runner.run_cells",
