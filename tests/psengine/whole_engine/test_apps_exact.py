@@ -21,7 +21,7 @@ from psengine.controller.state import ENDED
 from psengine.single_process import initial, train_alone
 from psengine.tables.sharding import Arrays
 from tests.psengine.apps import test_lda, test_mf
-from tests.psengine.whole_engine.test_wires import ended
+from tests.psengine.whole_engine.test_wires import ended, finished
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.virtual_time import run_virtual
@@ -129,15 +129,10 @@ def train(
             await cluster.close()
 
     run_virtual(story(), LIMIT_S)
-    controller, store = cluster.shell.controller, cluster.store
-    assert cluster.faults == []
-    assert controller.state == "finished", controller.reason
-    assert store.model is not None
-    assert store.result is not None
-    assert store.result["lost_micro_tasks"] == 0
-    assert sum(store.result["micro_tasks_done"].values()) == CLOCKS * PARTITIONS
-    of.check(store.model)
-    return bits(store.model), store.result["losses"]
+    model, result = finished(cluster)
+    assert sum(result["micro_tasks_done"].values()) == CLOCKS * PARTITIONS
+    of.check(model)
+    return bits(model), result["losses"]
 
 
 def bits(model: Arrays) -> dict[str, bytes]:

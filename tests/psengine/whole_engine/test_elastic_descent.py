@@ -11,7 +11,7 @@ import pytest
 from psengine.apps.bgd import ElasticDescent
 from psengine.config import JobConfig
 from tests.psengine.apps.bgd.test_losses import examples
-from tests.psengine.whole_engine.test_wires import LIMIT_S, WEATHERS, ended
+from tests.psengine.whole_engine.test_wires import LIMIT_S, WEATHERS, ended, finished
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_storm import WiredStorm
 from tests.support.virtual_time import run_virtual
@@ -66,17 +66,12 @@ def test_in_a_storm_it_ends_at_the_minimum(seed: int) -> None:
             await cluster.close()
 
     run_virtual(story(), LIMIT_S)
-    controller, store = cluster.shell.controller, cluster.store
-    assert cluster.faults == []
-    assert controller.state == "finished", controller.reason
-    assert store.result is not None
-    assert store.model is not None
-    assert store.result["lost_micro_tasks"] == 0
-    weights = store.model["weights"]
+    model, result = finished(cluster)
+    weights = model["weights"]
     if rule != "lbfgs":
-        assert store.result["converged"].startswith(f"{clocks} rounds; redone rounds: ")
+        assert result["converged"].startswith(f"{clocks} rounds; redone rounds: ")
         return
-    assert store.result["converged"].startswith("no step decreases the objective; redone rounds: ")
+    assert result["converged"].startswith("no step decreases the objective; redone rounds: ")
     app: Any = ElasticDescent(**PARAMS)  # type: ignore[arg-type]
     whole = app.prepare({"x": X, "y": Y})
     penalty = np.full((6, 1), 0.05)

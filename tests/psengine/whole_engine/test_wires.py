@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,22 +63,30 @@ async def ended(cluster: WiredCluster) -> None:
         cluster.shell.controller.validate()
 
 
-def check(cluster: WiredCluster, app: str) -> None:
+def finished(cluster: WiredCluster) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the model and the result of a job that has finished without a fault or a lost effect."""
     controller, store = cluster.shell.controller, cluster.store
     assert cluster.faults == []
     assert controller.state == "finished", controller.reason
     assert store.model is not None
     assert store.result is not None
-    config = controller.config
-    if config is not None and config.staleness:
-        topics = store.model["assigned"][:, 0]
-        assert topics.min() > 0, "every token has a topic"
-        assert store.model["topics"][:, 0].tolist() == np.bincount(topics - 1, minlength=TOPICS).tolist()
-    else:
-        assert {name: table.tobytes() for name, table in store.model.items()} == undisturbed(app)
     assert store.result["lost_micro_tasks"] == 0
-    assert sum(store.result["micro_tasks_done"].values()) == CLOCKS * PARTITIONS
-    assert all(sorted(shards) == list(range(SHARDS)) for shards in store.shards.values()), "each checkpoint is whole"
+    return store.model, store.result
+
+
+def check(cluster: WiredCluster, app: str) -> None:
+    model, result = finished(cluster)
+    config = cluster.shell.controller.config
+    if config is not None and config.staleness:
+        topics = model["assigned"][:, 0]
+        assert topics.min() > 0, "every token has a topic"
+        assert model["topics"][:, 0].tolist() == np.bincount(topics - 1, minlength=TOPICS).tolist()
+    else:
+        assert {name: table.tobytes() for name, table in model.items()} == undisturbed(app)
+    assert sum(result["micro_tasks_done"].values()) == CLOCKS * PARTITIONS
+    assert all(sorted(shards) == list(range(SHARDS)) for shards in cluster.store.shards.values()), (
+        "each checkpoint is whole"
+    )
 
 
 def train(seed: int, trouble: Trouble, blows: int, app: str = "") -> list[tuple[object, ...]]:
