@@ -7,6 +7,7 @@ import pytest
 
 from psengine.config import JobConfig
 from psengine.controller.controller import Controller
+from psengine.controller.status import describe
 from psengine.drivers.interface import Dispatcher, Done, Driver, Task
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
@@ -201,3 +202,14 @@ def test_a_group_that_is_complete_without_vanished_executors_is_committed() -> N
     orders = controller.handle(NodeReady("r", "tcp://r", 2, (0, 1), 4.0))
     assert controller.book.common == 1
     assert [order.clock for order in orders if isinstance(order, Dispatch)] == [2]
+
+
+class Counting(Alternating):
+    """Counts the job's clocks itself."""
+
+    clocks: int | None = 9
+
+
+def test_groups_have_no_target_where_the_driver_counts_the_clocks() -> None:
+    assert describe(begun(Alternating())[0], 0, 1.0)["clocks"] == 9
+    assert describe(begun(Counting())[0], 0, 1.0)["clocks"] is None
