@@ -26,11 +26,12 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
     dict
         `state`: starting, waiting, running, or one of the ends finished, stopped, failed; `reason` explains it in a
         sentence. `clocks`: the last clock, None if the driver counts the clocks. `shards`: server and backup owner of
-        each (key `keeper`); `backup_clock`: clock of the replicas, None without any. `recent_seconds`: seconds of
-        the last clocks; `metrics`: the newest evaluation, as [[clock, figures]]; `bytes_moved` and `bytes_not_read` as in `byte_counts`. `went_back`: clock and reason of
-        every rollback. `nodes`: state as in `membership`, with `error` if a node is quarantined. `result`: None until
-        the end and for a failed job, else the summary of what was saved; its `stopped` is the reason of a stop, or
-        None. A job that was stopped before its shards were open has `clocks` 0 there, and left no model.
+        each (key `keeper`); `backup_clock`: clock of the replicas, None without any. `recent_seconds`: seconds of the
+        last clocks; `metrics`: the newest evaluation, as [[clock, figures]]; `bytes_moved` and `bytes_not_read` as in
+        `byte_counts`. `went_back`: clock and reason of every rollback. `nodes`: state as in `membership`, with `error`
+        if a node is quarantined. `result`: None until the end and for a failed job, else the summary of what was saved;
+        its `stopped` is the reason of a stop, or None. A job that was stopped before its shards were open has `clocks`
+        0 there, and left no model.
     """
     config, book, progress = controller.config, controller.book, controller.progress
     seconds = progress.clock_seconds[-_RECENT_CLOCKS:]
