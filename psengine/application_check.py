@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import App, MakesDriver, Predicts, Work
+from psengine.apps.base import App, Application, MakesDriver, Predicts, Work
 from psengine.apps.executors import check_updates, wants
 from psengine.apps.registry import initial_arrays
 from psengine.config import TableSpec
@@ -51,7 +51,7 @@ class CheckReport:
 
 
 def check_application(
-    app: App,
+    app: App | Application,
     parts: Sequence[Mapping[str, NDArray[Any]]],
     heldout: Mapping[str, NDArray[Any]],
     seed: int,
@@ -77,8 +77,9 @@ class _FaultError(Exception):
 
 
 class _Check:
-    def __init__(self, app: App, seed: int, backwards: bool) -> None:
-        self._app, self._seed, self._backwards = app, seed, backwards
+    def __init__(self, app: App | Application, seed: int, backwards: bool) -> None:
+        self._app: Any = app  # its methods are looked for, not known
+        self._seed, self._backwards = seed, backwards
         #: {(method, text): first call with this fault}.
         self.faults: dict[tuple[str, str], str] = {}
         self.digests: dict[str, str] = {}

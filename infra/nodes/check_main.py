@@ -35,7 +35,6 @@ def main(arguments: list[str] | None = None) -> int:
     from infra.storage.blobs import open_blobs
     from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
     from psengine.application_check import check_application
-    from psengine.apps.base import Application
     from psengine.apps.registry import resolve
     from psengine.config import JobConfig, JobError
 
@@ -45,8 +44,6 @@ def main(arguments: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="proteus-code-") as directory:
             JobCode(blobs, config.job_id, Path(directory)).load(config)
             app = resolve(config.app, config.app_params)
-            if isinstance(app, Application):
-                raise JobError(f"app {config.app!r} makes executors: only classes with `run` can be checked")
             prefix = JobPaths(config.job_id).data
             parts = [blobs.read_npz(f"{prefix}/{part_name(number)}") for number in range(config.n_partitions)]
             report = check_application(

@@ -42,6 +42,16 @@ def test_what_differs_by_process_is_found_and_nothing_stays(tmp_path: Path) -> N
     assert not list((tmp_path / "home").glob("proteus-*"))
 
 
+@pytest.mark.e2e
+def test_an_application_with_executors_and_a_driver_is_checked_too(tmp_path: Path) -> None:
+    lasso = Path(__file__).parents[3] / "docs" / "examples" / "lasso.py"
+    done = proteus(
+        "check", "lasso:Lasso", "--code", lasso, "--param", "alpha=0.1", cwd=tmp_path, home=tmp_path / "home"
+    )
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "lasso:Lasso: no fault found; 4 partitions gave the same bits twice, in two processes\n"
+
+
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(APP.replace("evaluate", "measure"))
     for options, line in (
