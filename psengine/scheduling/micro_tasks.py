@@ -293,10 +293,6 @@ class MicroTaskTable:
         found = self._groups.get(group)
         return found is not None and found.sealed and len(found.members) == self.n_partitions
 
-    def seals(self) -> tuple[int, ...]:
-        """Return the sealed groups that are not committed."""
-        return tuple(range(self.common + 1, self.sealed + 1))
-
     def begun(self, executor: int) -> int:
         """Return the last group up to which the executor has nothing more to begin."""
         running = self.running.get(executor)

@@ -63,10 +63,6 @@ class ShardMap:
             self._servers = frozenset(owner.node for owner in (*self.owners, *self._moves.values()))
         return node in self._servers
 
-    def shards_of(self, node: str) -> list[int]:
-        """Return the shards that `node` serves, or is to serve."""
-        return sorted({owner.shard for owner in (*self.owners, *self._moves.values()) if owner.node == node})
-
     def not_at(self, addresses: Collection[str]) -> list[int]:
         """Return the shards whose present or next server is at none of `addresses`."""
         return sorted({o.shard for o in (*self.owners, *self._moves.values()) if o.address not in addresses})
