@@ -7,6 +7,7 @@ the table's name, and which rows they are under `rows_name`.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -167,7 +168,8 @@ class _EasyExecutor:
         self._specs = {table.name: table for table in app.tables()}
         self._about = _accepted(app.run, **about)
         self._takes_rng = bool(_accepted(app.run, rng=None))
-        #: Rows that `App.rows` named, by clock: it is asked once.
+        #: Rows that `App.rows` named, by clock: it is asked once. A thread names those of the next clock while a task
+        #: runs on another one, so the dictionary is replaced and never written to.
         self._rows: dict[int, dict[str, RowSet]] = {}
         #: Rows of own tables; the arrays are never written to.
         self._own: dict[str, RowBlock] = {}
@@ -186,7 +188,6 @@ class _EasyExecutor:
             for name, table in self._specs.items()
         }
         work = self._app.run(self._data, given, clock, **self._about, **({"rng": rng} if self._takes_rng else {}))
-        self._rows.pop(clock, None)
         check_updates(work.updates, given)
         for name, update in work.updates.items():
             if self._specs[name].own:
@@ -250,17 +251,23 @@ class ResidentExecutor:
     ----------
     make : callable
         Returns it in its first state.
+
+    Notes
+    -----
+    `reads` is called on one thread while a task runs on another one.
     """
 
     def __init__(self, make: Callable[[], Executor]) -> None:
         self._make = make
+        self._lock = threading.Lock()
         self._executor: Executor | None = None
         #: The state that it is in, by identity; None: its first one.
         self._state: object = None
 
     def reads(self, args: Any, group: int) -> Mapping[str, RowSet | None]:
         """Return what a task is known to read."""
-        executor = self._executor = self._executor or self._make()
+        with self._lock:
+            executor = self._executor = self._executor or self._make()
         reads = getattr(executor, "reads", None)
         return {} if reads is None else reads(args, group)
 
@@ -276,10 +283,11 @@ class ResidentExecutor:
         return result, loss, examples, after
 
     def _in_state(self, before: Arrays | None) -> Executor:
-        executor = self._executor
-        if executor is None or (before is None and self._state is not None and isinstance(executor, HasState)):
-            executor = self._executor = self._make()
-            self._state = None
+        with self._lock:
+            executor = self._executor
+            if executor is None or (before is None and self._state is not None and isinstance(executor, HasState)):
+                executor = self._executor = self._make()
+                self._state = None
         if before is not None and self._state is not before and isinstance(executor, HasState):
             executor.restore(before)
         return executor

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -206,3 +206,36 @@ def test_the_example_of_the_pages_learns_and_reads_the_inputs_of_its_batch_alone
     params = SimpleNamespace(get=lambda table, rows: read.append(rows) or np.zeros((len(rows), 1)), add=lambda *_: None)
     executor.run(None, params, rng)
     assert 0 < len(read[0]) < 40
+
+
+class Meanwhile(int):
+    """A clock: as soon as it is compared with others, a task of the clock before is run."""
+
+    def __new__(cls, clock: int, task: Callable[[], object]) -> Self:
+        made = super().__new__(cls, clock)
+        made.task = task
+        return made
+
+    task: Callable[[], object]
+
+    def __sub__(self, other: int) -> Meanwhile:
+        return Meanwhile(int(self) - other, self.task)
+
+    def __le__(self, other: int) -> bool:
+        self.task()
+        return int(self) <= other
+
+
+def test_rows_of_the_next_clock_may_be_named_while_a_task_runs() -> None:
+    app = Dealt()
+    executor = resident(app, 1, N)
+    executor.reads(None, 1)
+    ran: list[int] = []
+
+    def task() -> None:
+        if not ran:
+            ran.append(1)
+            step(executor, app, None, 1)
+
+    executor.reads(None, Meanwhile(2, task))
+    assert ran == [1]
