@@ -35,13 +35,14 @@ _MODULES = MappingProxyType(
         "earlycurve": "benchmarks.sweeps.earlycurve",
         "sweep": "benchmarks.sweeps.sweep",
         "bgd": "benchmarks.bgd.bgd",
+        "litz": "benchmarks.litz.litz",
     }
 )
 NAMES = tuple(_MODULES)
 #: Benchmarks with a selectable number of nodes.
 OF_MANY_NODES = ("tiering", "elasticity", "scaling")
 #: Benchmarks that draw a picture.
-DRAWN = (*OF_MANY_NODES, "sweep", "revpred", "bgd")
+DRAWN = (*OF_MANY_NODES, "sweep", "revpred", "bgd", "litz")
 
 
 def _number(value: float) -> str:
@@ -74,6 +75,7 @@ def measure(
     nodes: Sequence[int] = (),
     paper_figures: Sequence[int] = (),
     examples: int | None = None,
+    parts: Sequence[str] = (),
     pictures: Path | None = None,
 ) -> list[Figure]:
     """Run benchmarks, each in a separate scratch folder; print each figure to stderr once it is measured.
@@ -83,6 +85,7 @@ def measure(
     nodes : numbers of nodes of the benchmarks of many nodes; none: the default of each.
     paper_figures : figures of the paper whose layouts `tiering` measures; none: all.
     examples : size of the training set of `bgd`; none: its default.
+    parts : names of the parts of `litz` to measure; none: all.
     pictures : folder for the pictures, which are named after the benchmarks.
     """
     if not quiet:
@@ -99,6 +102,8 @@ def measure(
                 options["figures"] = tuple(paper_figures)
             if name == "bgd" and examples is not None:
                 options["examples"] = examples
+            if name == "litz":
+                options["parts"] = tuple(parts)
             module = importlib.import_module(_MODULES[name])
             for one in module.run(Path(scratch), **options):
                 # Printed immediately: the rest may take half an hour, or fail.

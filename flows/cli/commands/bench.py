@@ -40,6 +40,19 @@ def _numbers(*allowed: int) -> Callable[[click.Context, click.Parameter, str | N
     return read
 
 
+def _parts(ctx: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Parse a comma-separated list of parts of `litz`."""
+    del ctx, option
+    if value is None:
+        return ()
+    from benchmarks.litz.litz import PARTS
+
+    words = tuple(word.strip() for word in value.split(","))
+    if unknown := [word for word in words if word not in PARTS]:
+        raise click.BadParameter(f"{unknown[0]!r}: give {', '.join(PARTS)}, or several with commas between them")
+    return words
+
+
 @click.command(cls=_NamesItsBenchmarks, short_help="Measure Proteus against a peer or a limit.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @json_option("the figures")
@@ -62,10 +75,16 @@ def _numbers(*allowed: int) -> Callable[[click.Context, click.Parameter, str | N
     help="For bgd: the size of its training set. [7000]",
 )
 @click.option(
+    "--parts",
+    metavar="NAME,…",
+    callback=_parts,
+    help="For litz: measure only these of its parts, such as over-decomposition. [all]",
+)
+@click.option(
     "--pictures",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Draw the figures of these three, of sweep, revpred and bgd.",
+    help="Draw the figures of these three, of sweep, revpred, bgd and litz.",
 )
 def bench(
     names: tuple[str, ...],
@@ -73,6 +92,7 @@ def bench(
     nodes: tuple[int, ...],
     figures: tuple[int, ...],
     examples: int | None,
+    parts: tuple[str, ...],
     pictures: Path | None,
 ) -> None:
     """Measure Proteus and a peer or a limit in one run, and print the ratio, for all or the named benchmarks.
@@ -92,6 +112,7 @@ def bench(
         nodes=nodes,
         paper_figures=figures,
         examples=examples,
+        parts=parts,
         pictures=pictures,
     )
     result: dict[str, Any] = as_json(found)

@@ -1,0 +1,109 @@
+"""Part `over-decomposition`: what it costs to have more executors than cores (section 4.1.2 of the paper).
+
+The same examples are cut into 1, 2, 4, 8 and 16 executors a core; nodes, model and number of clocks stay.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.figure import Figure, figure
+from benchmarks.pictures import panels, write
+from benchmarks.training.generated_examples import generated_examples
+from benchmarks.training.through_engine import NODES, Arrays, through_engine
+
+#: Executors a core; the first is what the others are compared with.
+EXECUTORS = (1, 2, 4, 8, 16)
+#: {executors a core: how much longer a clock took in the paper}, of MLR and of LDA.
+PAPER = {"mlr": {4: 1.0, 16: 1.11}, "lda": {4: 1.0, 16: 1.23}}
+_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """An application and its data.
+
+    Attributes
+    ----------
+    passes : number of passes over the data that are timed.
+    cut : returns the parameters, the partitions, the held-out arrays and the clocks for a number of executors.
+    """
+
+    app: str
+    passes: int
+    cut: Callable[[int], tuple[Mapping[str, Any], Sequence[Arrays], Arrays, int]]
+
+
+def mlr_decomposition(n_examples: int = 60_000, clocks: int = 12) -> Decomposition:
+    """Return `mlr` with one gradient step a clock: its work does not depend on the number of executors."""
+    n_held = n_examples // 10
+    x, y = generated_examples(n_examples + n_held, 784, 10, seed=3)
+    held = {"x": x[:n_held], "y": y[:n_held]}
+
+    def cut(executors: int) -> tuple[Mapping[str, Any], Sequence[Arrays], Arrays, int]:
+        rows = np.array_split(np.arange(n_held, n_held + n_examples), executors)
+        parts = [{"x": x[mine], "y": y[mine]} for mine in rows]
+        return {"n_inputs": 784, "n_classes": 10, "n_examples": n_examples, "step": 0.1}, parts, held, clocks
+
+    return Decomposition("mlr", clocks, cut)
+
+
+def run(
+    scratch: Path,
+    picture: Path | None = None,
+    subjects: Sequence[Callable[[], Decomposition]] = (mlr_decomposition,),
+    executors: Sequence[int] = EXECUTORS,
+    rounds: int = _ROUNDS,
+) -> Iterator[Figure]:
+    """Measure; the numbers of executors alternate."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for make in subjects:
+        subject = make()
+        took = found[subject.app] = {number: [] for number in executors}
+        for number in range(rounds):
+            for a_core in executors:
+                params, parts, held, clocks = subject.cut(a_core * len(NODES))
+                directory = scratch / f"{subject.app}-{number}-{a_core}"
+                result, _ = through_engine(directory, subject.app, params, parts, held, clocks)
+                took[a_core].append(result["seconds"] / subject.passes)
+                shutil.rmtree(directory)
+        for a_core in executors[1:]:
+            paper = PAPER[subject.app].get(a_core)
+            yield figure(
+                "litz",
+                f"a pass of {subject.app}, {a_core} executors a core",
+                "s",
+                took[a_core],
+                took[executors[0]],
+                f"{executors[0]} a core",
+                "" if paper is None else f"the paper: {paper:g}",
+            )
+    if picture is not None:
+        _draw(found, picture)
+
+
+def _draw(found: Mapping[str, Mapping[int, Sequence[float]]], target: Path) -> None:
+    canvas, axes = panels((6.0, 2.6 * len(found)), len(found))
+    for axis, (app, took) in zip(axes, found.items(), strict=True):
+        numbers = list(took)
+        base = float(np.median(took[numbers[0]]))
+        axis.plot(numbers, [float(np.median(took[number])) / base for number in numbers], "o-", label="median")
+        axis.fill_between(
+            numbers,
+            [min(took[number]) / base for number in numbers],
+            [max(took[number]) / base for number in numbers],
+            alpha=0.2,
+        )
+        axis.plot(list(PAPER[app]), list(PAPER[app].values()), "x", color="black", label="the paper")
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(numbers, [str(number) for number in numbers])
+        axis.set_title(f"{app}: time of a pass, with one executor a core as 1", fontsize=8)
+        axis.set_xlabel("executors a core", fontsize=7)
+        axis.legend(fontsize=7)
+    write(canvas, target)
