@@ -141,7 +141,10 @@ def drive_alone(
             raise RuntimeError(f"the driver dispatched nothing more after group {book.common}")
         for task, _ in ready:
             key, executor = book.start(task.executor, ""), executors[task.executor]
-            seen = _with_pending(specs, shared, pending, len(parts)) if task.read == "parent" else shared
+            visible = {} if task.read == "group" else pending
+            if task.read == "rows":
+                visible = {group: updates for group, updates in pending.items() if group < task.group}
+            seen = _with_pending(specs, shared, visible, len(parts))
             read = {name: RowBlock(None, read_only(seen[name])) for name in specs}
             wanted = checked_reads(executor.reads(task.args, task.group), specs)
             params = TaskParameters(task.group, specs, wanted, read, _no_fetch)

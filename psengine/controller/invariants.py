@@ -18,7 +18,8 @@ def check(controller: ControllerState) -> None:
     last_clock = controller.stopping.last_clock
     for partition, running in book.running.items():
         assert running.node in alive, f"partition {partition} runs on {running.node}, which was lost"
-        assert running.task.read == "parent" or running.withdrawn or running.clock == book.common + 1
+        early = running.task.read == "parent" or running.task.after is not None
+        assert early or running.withdrawn or running.clock == book.common + 1
         assert book.common < running.clock <= book.sealed + 1
         assert last_clock is None or running.clock <= last_clock
     addresses = {node.address for node in members.nodes.values() if not node.gone}

@@ -36,13 +36,20 @@ class Task:
     args : any
         Small picklable arguments for the executor's `run`.
     read : {"group", "rows", "parent"}
-        What the task sees. A task that reads "group" or "rows" is not sent before the previous group is committed.
+        What the task sees. A task that reads "group", or "rows" without `after`, is not sent before the previous group
+        is committed.
+    after : tuple of int, optional
+        Of a task that reads "rows": the executors that wrote the rows that this task reads, in groups before its own,
+        last. The task is sent at once, and its reads wait until what those executors have to do in these groups has
+        been written. Whoever wrote the rows earlier need not be named if the last writers had named it likewise.
+        Tables with an update rule cannot be read so: a rule is applied to whole groups.
     """
 
     executor: int
     group: int
     args: Any = None
     read: Read = "group"
+    after: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,8 @@ class Dispatcher(Protocol):
         ------
         ValueError
             If there is no such executor, it has a task in this group already, or the group is not the open one: the
-            first that is not sealed.
+            first that is not sealed. If `after` names what cannot be waited for: an executor that does not exist, or
+            one whose task reads "parent", so that it may write something else when it is repeated.
         """
         ...
 

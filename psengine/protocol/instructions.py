@@ -29,6 +29,8 @@ class TaskKey:
     withdrawn
         Whether the driver does without the task. The node then runs nothing and needs no input: it pushes an empty
         update, which replaces that of any earlier attempt, and reports 0 examples.
+    after
+        Tasks, as (group, executor), that write rows which this one reads, and were under way when it was sent.
     """
 
     partition: int
@@ -36,6 +38,7 @@ class TaskKey:
     state: StateRef | None = None
     args: Any = None
     withdrawn: bool = False
+    after: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,8 @@ class Dispatch:
 
     `parent_clock` is the number of completions that must be visible; every effect of the clocks up to `committed`
     is on the servers, which may fold them. `read` is what the tasks see (see `psengine.drivers.interface.Task`): with
-    "group" and "rows" exactly the state of `committed`, which is the clock before; with "parent" all that is there.
+    "group" exactly the state of `committed`, which is the clock before; with "rows" that of the clock before, in the
+    rows that they read, which may not be committed; with "parent" all that is there.
 
     `completed_by` is the attempt under which each of the partitions completed `committed`, if they all did under the
     same one and none has gone further, else 0. `goes_on`: the node may begin its next clock before its instruction.

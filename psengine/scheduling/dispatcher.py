@@ -47,7 +47,8 @@ class BatchDispatcher:
         they work off batches one after the other, each reads and pushes for itself, and a partition that has fallen
         behind the node's others would else be a batch of its own for ever. For the same reason a node that has taken
         partitions over waits for those who are about to be done with them, if they are many, or if what it has is in
-        many pieces.
+        many pieces. With reads of rows a node that runs something is sent only what is of an earlier clock: what runs
+        may wait for that.
 
         Parameters
         ----------
@@ -73,6 +74,8 @@ class BatchDispatcher:
         for (name, clock, read, withdrawn), partitions in groups.items():
             stale = read == "parent" and not withdrawn
             if stale and (clock > first[name] or book.running_on(name)):
+                continue
+            if read == "rows" and not withdrawn and (clock > first[name] or book.first_running_on(name) <= clock):
                 continue
             if stale and self._waits(name, clock, partitions, placement.owned_by(name)):
                 continue

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from psengine.drivers.interface import Task
 from psengine.membership.executor_refs import ExecutorRefs
@@ -97,6 +98,8 @@ class MicroTaskTable:
         self._committed_by = 0
         #: Number of executors that have completed a task of a group that is not committed.
         self._ahead = 0
+        #: Tasks of groups that are not committed, as (group, executor), whose effects a task that was sent reads.
+        self._awaited: set[tuple[int, int]] = set()
 
     # -- of the driver --------------------------------------------------------------------------------------------
 
@@ -106,7 +109,8 @@ class MicroTaskTable:
         Raises
         ------
         ValueError
-            If the executor does not exist or has a task in this group, or the group is not the open one.
+            If the executor does not exist or has a task in this group, the group is not the open one, or what is to
+            be written before cannot be waited for.
         """
         executor = task.executor
         if not 0 <= executor < self.n_partitions:
@@ -116,11 +120,32 @@ class MicroTaskTable:
         group = self._groups.setdefault(task.group, _Group())
         if executor in group.members:
             raise ValueError(f"executor {executor} has two tasks in group {task.group}")
+        self._check_after(task)
         group.members.add(executor)
         group.open.add(executor)
         self._queues.setdefault(executor, deque()).append((task, False))
         if executor not in self.running:
             self._waiting.add(executor)
+
+    def _check_after(self, task: Task) -> None:
+        if task.after is None:
+            return
+        if task.read != "rows":
+            raise ValueError(f"a task that reads {task.read!r} has `after`: that goes with the read 'rows'")
+        for executor in task.after:
+            if not 0 <= executor < self.n_partitions:
+                raise ValueError(f"`after` names executor {executor}: they are 0 to {self.n_partitions - 1}")
+            if any(before.read == "parent" and before.group < task.group for before in self._open_tasks(executor)):
+                raise ValueError(
+                    f"`after` names executor {executor}, whose task reads 'parent': it may write something else "
+                    "when it is repeated: let it read 'group' or 'rows'"
+                )
+
+    def _open_tasks(self, executor: int) -> list[Task]:
+        """Return the tasks of an executor that are not completed, in order."""
+        running = self.running.get(executor)
+        queued = [task for task, _ in self._queues.get(executor, ())]
+        return queued if running is None else [running.task, *queued]
 
     def seal(self, group: int, members: Collection[int] | None = None) -> int:
         """Close the open group, and return its number of tasks; those of other executors than `members` are withdrawn.
@@ -150,7 +175,17 @@ class MicroTaskTable:
 
         A task that was sent may have left an effect: a withdrawn task is sent in its place, which replaces it. It
         replaces the whole sum that its node sent, so that the other tasks of the group on that node are repeated.
+
+        Raises
+        ------
+        ValueError
+            If a task that was sent reads what the withdrawn one writes.
         """
+        awaited = [number for number, writer in self._awaited if writer == executor and group in (None, number)]
+        if read := [task.group for task in self._open_tasks(executor) if task.group in awaited]:
+            raise ValueError(
+                f"executor {executor} cannot be done without in group {read[0]}: a task that reads its rows was sent"
+            )
         running = self.running.get(executor)
         if running is not None and group in (None, running.clock):
             where = running.node, running.clock
@@ -194,8 +229,23 @@ class MicroTaskTable:
             (task, withdrawn)
             for task, withdrawn in heads
             if (limit is None or task.group <= limit)
-            and (withdrawn or task.read == "parent" or task.group == self.common + 1)
+            and (withdrawn or task.read == "parent" or task.group == self.common + 1 or self._writers_sent(task))
         ]
+
+    def _writers_sent(self, task: Task) -> bool:
+        """Return whether all that a task names in `after` was sent.
+
+        If it were sent before them, it could wait for a task that a node has to do after it.
+        """
+        queues = (self._queues.get(executor) for executor in task.after or ())
+        return task.after is not None and all(not queue or queue[0][0].group >= task.group for queue in queues)
+
+    def _writers_running(self, task: Task) -> tuple[tuple[int, int], ...]:
+        """Return the tasks, as (group, executor), that a task reads after, and that are not completed."""
+        found = ((executor, self.running.get(executor)) for executor in sorted(set(task.after or ())))
+        return tuple(
+            (writer.clock, executor) for executor, writer in found if writer is not None and writer.clock < task.group
+        )
 
     def start(self, executor: int, node: str) -> TaskKey:
         """Note that the executor's next task is sent to `node`; return its attempt (1 for the first) and arguments."""
@@ -211,7 +261,9 @@ class MicroTaskTable:
         self.repeated += task.group <= self._reached.get(executor, 0)
         self._reached[executor] = max(task.group, self._reached.get(executor, 0))
         self.last_dispatched = max(task.group, self.last_dispatched)
-        return TaskKey(executor, attempt, self.states.current(executor), task.args, withdrawn)
+        after = () if withdrawn else self._writers_running(task)
+        self._awaited.update(after)
+        return TaskKey(executor, attempt, self.states.current(executor), task.args, withdrawn, after)
 
     def complete(self, executor: int, group: int, attempt: int) -> Running | None:
         """Note a completion and return what ran; None when it is late, repeated or superseded and changes nothing."""
@@ -235,6 +287,8 @@ class MicroTaskTable:
             return False
         del self._groups[self.common + 1]
         self.common += 1
+        if self._awaited:
+            self._awaited = {task for task in self._awaited if task[0] > self.common}
         self.effects += len(group.members)
         self._ahead -= len(group.members)
         full = len(group.members) == self.n_partitions and len(group.attempts) == 1
@@ -250,6 +304,7 @@ class MicroTaskTable:
         for state in (self._latest, self.running, self._running_on, self._queues, self._groups):
             state.clear()
         self._waiting.clear()
+        self._awaited.clear()
         self.common = self.sealed = clock
         self.completions = self.effects = effects
         self._committed_by = self._ahead = 0
@@ -273,6 +328,12 @@ class MicroTaskTable:
     def running_on(self, node: str) -> int:
         """Return how many tasks are under way on `node`."""
         return self._running_on[node]
+
+    def first_running_on(self, node: str) -> float:
+        """Return the first group of which a task is under way on `node`; infinity if none is."""
+        if not self._running_on[node]:
+            return inf
+        return min(running.clock for running in self.running.values() if running.node == node)
 
     @property
     def completed_by(self) -> int:

@@ -4,6 +4,7 @@ clock_updates   update log of one clock: updates by block of partitions, of the 
 deduplication   sliding window of sequence numbers: each message of a sender is applied once
 next_clock      a shard's tables at the next clock, computed as its updates arrive, before it is committed
 read_admission  admission control of reads: how many readers are answered at a time, and in which order
+read_waits      reads that wait for effects which have not arrived
 replica_store   replicas of shards that a node stores, by replication round
 shard_server    request handler of a node's shards: epochs, moves, pushes and reads
 shard_store     parameters of one shard: the committed state and the pending updates

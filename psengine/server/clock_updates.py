@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.tables.incremental_update import Growing, apart
+from psengine.tables.row_updates import RowDelta, cut_delta
 from psengine.tables.tree_sum import Delta, Subtree, tree_sum
 
 Answer = Literal["accepted", "repeated", "superseded"]
@@ -56,6 +57,23 @@ class ClockUpdates:
         for update in updates:
             begun.add(update)
         return begun
+
+    def has(self, partition: int) -> bool:
+        """Return whether the update of a partition is among these, alone or in a block."""
+        return any(low <= partition < high for low, high in self.by_block)
+
+    def sum_of_rows(self, n_partitions: int, table: str, low: int, high: int) -> NDArray[np.generic] | RowDelta | None:
+        """Return the sum of all updates of the rows [low, high) of a table, counted from `low`; None if there are none.
+
+        It has the bits that these rows have in the sum of all rows, whatever is missing of others.
+        """
+        by_block: dict[Subtree, Delta] = {}
+        for block, update in self.by_block.items():
+            delta = update.get(table)
+            cut = cut_delta(delta, low, high) if isinstance(delta, RowDelta) else delta
+            if cut is not None:
+                by_block[block] = {table: cut if isinstance(cut, RowDelta) else cut[low:high]}
+        return (tree_sum((0, n_partitions), by_block.get) or {}).get(table)
 
     def sum(self, n_partitions: int, tables: Collection[str]) -> Delta:
         """Return the sum of all updates of `tables`."""

@@ -23,6 +23,7 @@ from psengine.apps.registry import initial_arrays
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
 from psengine.server.deduplication import SequenceWindow
+from psengine.server.read_waits import ReadWaits
 from psengine.server.shard_store import ShardStore, StaleReadError
 from psengine.tables.contiguous import room
 from psengine.tables.row_sets import Wanted
@@ -50,8 +51,7 @@ class ShardServer:
         self._moved: dict[int, ShardOwner] = {}
         #: {shard: (epoch, event set when it has arrived or its move failed)} of shards that are being moved here.
         self._arriving: dict[int, tuple[int, asyncio.Event]] = {}
-        #: Read-aheads that wait for effects, in order of arrival.
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._waits = ReadWaits()
 
     def open(self, initial: Mapping[int, Arrays], n_partitions: int, epoch: int) -> None:
         """Serve shards from their `initial` values; shards already open under this epoch are not changed."""
@@ -83,7 +83,7 @@ class ShardServer:
         self.stores[store.shard] = store
         self._moved.pop(store.shard, None)
         self._let_in([store.shard])
-        self._wake()
+        self._waits.wake()
 
     def copy(self, epochs: Mapping[int, int], clock: int) -> dict[int, ShardState]:
         """Return the committed state at the common clock `clock` of the shards named in `epochs`.
@@ -127,7 +127,7 @@ class ShardServer:
         for shard in epochs:
             self.stores[shard].fold(committed)
             self._moved[shard] = ShardOwner(shard, to_node, to_address, epoch)
-        self._wake()
+        self._waits.wake()
         return {"status": "ok", "states": {shard: self.stores[shard].state() for shard in epochs}}
 
     def expect(self, shards: Collection[int], epoch: int) -> None:
@@ -162,7 +162,7 @@ class ShardServer:
         With a map of a later generation, everything of earlier generations is dropped.
         """
         self.generation = max(generation, self.generation)
-        self._wake()
+        self._waits.wake()
         for owner in owners:
             if owner.shard in self.stores and self.stores[owner.shard].epoch < self.generation:
                 self.stores.pop(owner.shard)
@@ -220,8 +220,7 @@ class ShardServer:
                 answer = store.push(clock, first, attempts, update)
                 if answer != "accepted":
                     self.dropped[answer] += 1
-        if any(self.stores[shard].attempt(clock) for shard in updates):
-            self._wake()
+        self._waits.wake(whole_clock=any(self.stores[shard].attempt(clock) for shard in updates))
         return {"status": "ok"}
 
     def pull(
@@ -289,8 +288,7 @@ class ShardServer:
             `status` is "ok", with `shards` and the `attempt` of all effects of `clock`; "not-yet" after
             `AHEAD_WAITS_S`; "stale-epoch", "stale-read" or "moved" if waiting is useless.
         """
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + AHEAD_WAITS_S
+        until_s = asyncio.get_running_loop().time() + AHEAD_WAITS_S
         while True:
             refused = self._elsewhere(epochs) or self._stale(epochs)
             if refused:
@@ -307,21 +305,49 @@ class ShardServer:
                 return {"status": "ok", "shards": found, "attempt": attempts.pop()}
             if any(store.committed_clock >= clock for store in stores.values()):
                 return {"status": "stale-read", "error": f"clock {clock} is committed, by several attempts"}
-            left_s = until_s - loop.time()
-            if left_s <= 0:
+            if not await self._waits.woken(until_s):
                 return {"status": "not-yet", "error": f"clock {clock} is not complete"}
-            woken = loop.create_future()
-            self._waiting[woken] = None
-            try:
-                await asyncio.wait([woken], timeout=left_s)
-            finally:
-                del self._waiting[woken]
 
-    def _wake(self) -> None:
-        """Let the read-aheads check again."""
-        for woken in self._waiting:
-            if not woken.done():
-                woken.set_result(None)
+    async def pull_before(
+        self,
+        epochs: Mapping[int, int],
+        clock: int,
+        rows: Mapping[int, Wanted],
+        after: Sequence[Sequence[int]],
+        committed: int,
+    ) -> dict[str, Any]:
+        """Return rows as they are before `clock`, once the effects `after` have arrived, committed or not.
+
+        Parameters
+        ----------
+        rows : mapping of shard to the wanted rows by table, counted within the shard
+        after : sequence of (clock, partition)
+            The effects that the rows need. Others of clocks before `clock` are not of these rows.
+        committed : int
+            A complete clock: it may be folded.
+
+        Returns
+        -------
+        dict
+            `status` is "ok", with `shards`; "not-yet" after `AHEAD_WAITS_S`; "stale-epoch", "stale-read" or "moved" if
+            waiting is useless.
+        """
+        until_s = asyncio.get_running_loop().time() + AHEAD_WAITS_S
+        while True:
+            refused = self._elsewhere(epochs) or self._stale(epochs)
+            if refused:
+                return refused
+            stores = {shard: self.stores[shard] for shard in epochs}
+            for store in stores.values():
+                store.fold(committed)
+            missing = [effect for effect in after if not all(store.has(*effect) for store in stores.values())]
+            if not missing:
+                try:
+                    return {"status": "ok", "shards": {s: store.before(clock, rows[s]) for s, store in stores.items()}}
+                except StaleReadError as error:
+                    return {"status": "stale-read", "error": str(error)}
+            if not await self._waits.woken(until_s, single_effects=True):
+                return {"status": "not-yet", "error": f"the effects {missing} have not arrived"}
 
     def gather(self, epochs: Mapping[int, int], committed: int) -> dict[str, Any]:
         """Return the committed rows at `committed` and the number of distinct effects folded in each shard.

@@ -16,7 +16,8 @@ from psengine.config import Add
 from psengine.protocol.shard_state import ShardState
 from psengine.server.clock_updates import Answer, ClockUpdates
 from psengine.server.next_clock import NextClock, with_update
-from psengine.tables.row_sets import Wanted
+from psengine.tables.row_sets import Array, RowSet, Wanted, count, span
+from psengine.tables.row_updates import added
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
 from psengine.tables.update_rules import begin_memory, memory_tables
@@ -164,6 +165,33 @@ class ShardStore:
         self._next.read_early(wanted or ())
         state = self.committed if clock == self.committed_clock else self._next.tables(wanted)
         return {name: state[name] for name in self.committed if name in (self.readable if wanted is None else wanted)}
+
+    def has(self, clock: int, partition: int) -> bool:
+        """Return whether the effect of a partition at `clock` has arrived."""
+        return clock <= self.committed_clock or (clock in self.pending and self.pending[clock].has(partition))
+
+    def before(self, clock: int, wanted: Wanted) -> Arrays:
+        """Return the `wanted` rows, by table, with the effects that have arrived of all clocks before `clock`.
+
+        Raises
+        ------
+        StaleReadError
+            If `clock` is committed already.
+        """
+        if self.committed_clock >= clock:
+            raise StaleReadError(f"shard {self.shard} is at clock {self.committed_clock}, before {clock} was requested")
+        return {name: self._rows_before(clock, name, wanted[name]) for name in self.committed if name in wanted}
+
+    def _rows_before(self, clock: int, table: str, rows: RowSet | None) -> Array:
+        array = self.committed[table]
+        if rows is not None and not count(rows):
+            return array[:0]
+        low, high = (0, len(array)) if rows is None else span(rows)
+        found = array[low:high]
+        for earlier in sorted(number for number in self.pending if number < clock):
+            total = self.pending[earlier].sum_of_rows(self._n_partitions, table, low, high)
+            found = found if total is None else added(found, total)
+        return found if rows is None or isinstance(rows, slice) else found[rows - low]
 
     def changes(self, clock: int) -> set[str]:
         """Return the tables that change at `clock`; empty if it is not the next one, or is computed already."""

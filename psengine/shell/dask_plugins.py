@@ -108,6 +108,14 @@ class AgentPlugin(WorkerPlugin):
                 await _answer(comm, answer)
             return Status.dont_reply
 
+        async def pull_before(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
+            request = _read_request(message)
+            await agent.server.arrived(request["epochs"])
+            answer = await agent.server.pull_before(**request)
+            async with agent.admission.turn(turn, reader):
+                await _answer(comm, answer)
+            return Status.dont_reply
+
         async def _answer(comm: Comm, answer: dict[str, Any]) -> None:
             if "shards" in answer:
                 answer["shards"] = packed(answer["shards"])
@@ -144,6 +152,7 @@ class AgentPlugin(WorkerPlugin):
             "proteus_push": push,
             "proteus_pull": pull,
             "proteus_pull_ahead": pull_ahead,
+            "proteus_pull_before": pull_before,
             "proteus_gather": gather,
             "proteus_marked": marked,
             "proteus_hand_over": hand_over,

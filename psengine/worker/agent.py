@@ -146,6 +146,7 @@ class NodeAgent:
         self._request = 0
         self._last_instruction = 0
         self._batches: asyncio.Queue[Dispatch] = asyncio.Queue()
+        self.client.gives_way = lambda: not self._batches.empty()
         #: The batch under way.
         self._running: asyncio.Task[BatchDone] | None = None
         self._blocking = BlockingWork()

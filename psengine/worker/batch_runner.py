@@ -152,8 +152,11 @@ class BatchRunner:
         }
         wanted = await self._wanted(job, assigned, order.clock)
         exact = order.read != "parent"
+        after = sorted({effect for task in tasks for effect in task.after})
 
         async def read(rows: Wanted) -> Mapping[str, RowBlock]:
+            if order.read == "rows" and order.committed < order.clock - 1:
+                return await self._client.read_before(sharding, rows, order.clock, after, order.committed)
             return await self._client.read_rows(sharding, rows, order.parent_clock, order.committed, exact)
 
         needed = union_of(sharding.tables, list(wanted.values()))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from psengine.config import TableSpec
+from psengine.config import Add, TableSpec
 from psengine.protocol.instructions import ShardOwner
 from psengine.rpc.cancellation import all_or_none
 from psengine.rpc.integer_narrowing import wire_bytes
@@ -34,7 +34,7 @@ from psengine.worker.routing import Routes, SupersededError
 #: Seconds that a server has to answer, in addition to the transfer time of the parameters.
 _DEADLINE_S = 10.0
 _TRIES = 3
-_READS = ("proteus_pull", "proteus_pull_ahead")
+_READS = ("proteus_pull", "proteus_pull_ahead", "proteus_pull_before")
 #: Maximum number of times that a read-ahead is repeated while a server does not have the clock yet.
 _AHEAD_TRIES = 30
 
@@ -60,6 +60,8 @@ class ParameterClient:
         #: Calls of this process that move parameters.
         self.transfers = Transfers(transport)
         self.routes = Routes()
+        #: Whether a read that waits for effects is given up: what this process has to do next may bring them.
+        self.gives_way: Callable[[], bool] = lambda: False
         #: Number of the batch under way.
         self._batch = 0
         #: Whether what was read is one exact state, its parent clock, and the rows read under it.
@@ -167,6 +169,70 @@ class ParameterClient:
         shards = {shard: rows for by_shard, _ in found for shard, rows in by_shard.items()}
         return _blocks(sharding, wanted, shards), attempts.pop()
 
+    async def read_before(
+        self, sharding: Sharding, wanted: Wanted, clock: int, after: Sequence[tuple[int, int]], committed: int
+    ) -> dict[str, RowBlock]:
+        """Return rows as they are before `clock`, once the effects `after` (clock, partition) have arrived.
+
+        That clock need not be committed, but `committed` is. `gives_way` is asked every few seconds.
+
+        Raises
+        ------
+        SupersededError, Unreachable
+        ValueError
+            If a table has an update rule.
+        """
+        for table in sharding.tables:
+            if table.name in wanted and not isinstance(table.rule, Add):
+                raise ValueError(
+                    f"a task that reads 'rows' with `after` wants table {table.name!r}, whose update rule is applied "
+                    "to whole groups: let it read 'group'"
+                )
+        asked = {shard: _cut_wanted(sharding, wanted, shard) for shard in range(sharding.n_shards)}
+        some = [shard for shard in asked if any(rows is None or count(rows) for rows in asked[shard].values())]
+        shards = await self._pull_before(some, sharding, asked, clock, after, committed)
+        self.routes.check()
+        return _blocks(sharding, wanted, {shard: shards.get(shard, {}) for shard in asked})
+
+    async def _pull_before(
+        self,
+        shards: Iterable[int],
+        sharding: Sharding,
+        asked: Mapping[int, Wanted],
+        clock: int,
+        after: Sequence[tuple[int, int]],
+        committed: int,
+    ) -> dict[int, Arrays]:
+        async def read_from(address: str, epochs: dict[int, int]) -> dict[int, Arrays]:
+            request: dict[str, Any] = {"rows": {shard: asked[shard] for shard in epochs}}
+            most = sum(sharding.nbytes(shard) for shard in epochs)
+            while True:
+                try:
+                    answer = await self._ask(
+                        address,
+                        "proteus_pull_before",
+                        most,
+                        epochs=epochs,
+                        clock=clock,
+                        after=after,
+                        committed=committed,
+                        **request,
+                    )
+                except Unreachable as error:
+                    again = await self.routes.await_new_owners(epochs, address, error)
+                    return await self._pull_before(again, sharding, asked, clock, after, committed)
+                if answer["status"] == "moved":
+                    again = self.routes.redirect(epochs, answer)
+                    return await self._pull_before(again, sharding, asked, clock, after, committed)
+                if answer["status"] == "ok":
+                    self._count_read(address, answer["shards"], request)
+                    return unpacked(answer["shards"])
+                if self.gives_way():
+                    raise SupersededError(answer["error"])
+
+        found = await all_or_none(read_from(*server) for server in self.routes.by_server(shards).items())
+        return {shard: rows for by_shard in found for shard, rows in by_shard.items()}
+
     async def flush(self, sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int = 0) -> None:
         """Send the sums of a batch, together for each server, and return when every server has taken its part.
 
@@ -268,6 +334,10 @@ class ParameterClient:
             answer = await self.routes.retry(address, op, message["epochs"], call, tries)
         elif op == "proteus_pull_ahead":
             answer = await self._own.pull_ahead(**message)
+        elif op == "proteus_pull_before":
+            await self._own.arrived(message["epochs"])
+            self.routes.check()
+            answer = await self._own.pull_before(**message)
         else:
             await self._own.arrived(message["epochs"])
             self.routes.check()

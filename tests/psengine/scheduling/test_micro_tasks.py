@@ -159,3 +159,40 @@ def test_what_a_driver_must_not_seal() -> None:
 def test_lost_effects_are_counted_on_the_worst_shard() -> None:
     assert lost_effects((12, 11, 12), 12) == 1
     assert lost_effects((12, 12), 12) == 0
+
+
+def test_a_task_that_names_writers_is_sent_when_they_were_and_not_before() -> None:
+    table = MicroTaskTable(3)
+    for group in (1, 2):
+        for executor in range(3):
+            table.enqueue(Task(executor, group, read="rows", after=((executor + 1) % 3,)))
+        table.seal(group)
+    done(table, 0)
+    assert ready(table) == [(1, 1), (2, 1)], "executor 1, which wrote its rows last, has not begun"
+    table.start(1, "n")
+    assert ready(table) == [(0, 2), (2, 1)], "group 1 is not committed"
+    assert table.start(0, "m").after == ((1, 1),)
+    with pytest.raises(ValueError, match="executor 1 cannot be done without in group 1"):
+        table.withdraw(1)
+    table.give_up("n")
+    with pytest.raises(ValueError, match="executor 1 cannot be done without in group 1"):
+        table.withdraw(1)
+    done(table, 1)
+    done(table, 2)
+    assert table.commit_next()
+    assert table.start(1, "n").after == (), "what executor 2 wrote is committed"
+
+
+@pytest.mark.parametrize(
+    ("task", "line"),
+    [
+        (Task(0, 2, read="group", after=(1,)), "a task that reads 'group' has `after`"),
+        (Task(0, 2, read="rows", after=(3,)), "`after` names executor 3: they are 0 to 1"),
+        (Task(0, 2, read="rows", after=(1,)), "`after` names executor 1, whose task reads 'parent'"),
+    ],
+)
+def test_what_cannot_be_waited_for_is_refused(task: Task, line: str) -> None:
+    table = MicroTaskTable(2)
+    sealed(table, (1,), "parent")
+    with pytest.raises(ValueError, match=line):
+        table.enqueue(task)

@@ -32,7 +32,7 @@ def push(server: ShardServer, partition: int, attempt: int = 1, clock: int = 1) 
 
 async def waiting(server: ShardServer, **message: Any) -> asyncio.Task[Any]:
     task = asyncio.create_task(server.pull_ahead({0: 1, 1: 1}, 1, **message))
-    while not server._waiting:
+    while not len(server._waits):
         await asyncio.sleep(0)
     return task
 
@@ -82,7 +82,7 @@ def test_who_reads_ahead_is_not_kept_waiting_for_nothing(how: str, monkeypatch: 
         async with asyncio.timeout(5 * PATIENCE):
             answer = await asked
         assert answer["status"] == {"another generation": "stale-epoch"}.get(how, how)
-        assert not server._waiting
+        assert not len(server._waits)
 
     asyncio.run(run())
 
@@ -95,7 +95,7 @@ def test_effects_of_several_attempts_are_not_read_ahead() -> None:
         push(server, 1, attempt=2)
         assert not asked.done()
         assert server.pull({0: 1, 1: 1}, 1, exact=True)["status"] == "ok"
-        server._wake()
+        server._waits.wake()
         assert (await asked)["status"] == "stale-read"
 
     asyncio.run(run())

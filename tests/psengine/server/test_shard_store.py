@@ -7,6 +7,7 @@ from psengine.apps.registry import initial_arrays
 from psengine.config import TableSpec
 from psengine.server.shard_server import ShardServer, initial_shards
 from psengine.server.shard_store import ShardStore, StaleReadError
+from psengine.tables.row_updates import RowDelta
 from psengine.tables.sharding import Sharding
 from psengine.tables.tree_sum import largest_subtrees, tree_sum
 
@@ -172,3 +173,29 @@ def test_stale_reads_show_the_highest_attempts_that_have_come(steps: list[tuple[
     expected = sum(10**partition * attempt * clock for (clock, partition), attempt in highest.items())
     found = shard.read(0, exact=False)
     assert (found["w"].item(), found["v"].item()) == (expected, 0.0)
+
+
+def test_rows_before_a_clock_have_the_bits_that_they_have_when_it_is_committed() -> None:
+    """Also where other updates have not arrived, and whatever later clocks have written."""
+    rng = np.random.default_rng(8)
+    begin = rng.standard_normal((12, 2)).astype(np.float32)
+    shard, whole = (ShardStore(0, 1, {"w": begin.copy()}, 4) for _ in range(2))
+    late = RowDelta(slice(9, 12), rng.standard_normal((3, 2)).astype(np.float32))
+    for clock in (1, 2, 3):
+        for first, rows in ((0, slice(0, 5)), (1, np.array([2, 4, 8])), (2, None)):
+            values = rng.standard_normal((12, 2)).astype(np.float32)
+            update = {"w": values if rows is None else RowDelta(rows, values[rows])}
+            for each in (shard, whole):
+                each.push(clock, first, [1], update)
+        whole.push(clock, 3, [1], {"w": late})
+    for wanted in (None, slice(1, 9), np.array([2, 3, 8])):
+        got = shard.before(3, {"w": wanted})["w"]
+        until = 12 if wanted is None else None  # the rows of the late update differ
+        expected = ShardStore.of(0, 1, 4, whole.state()).read(2, exact=True)["w"]
+        expected = expected if wanted is None else expected[wanted]
+        assert got[: until and 9].tobytes() == expected[: until and 9].tobytes()
+    assert (shard.has(1, 2), shard.has(1, 3), shard.committed_clock) == (True, False, 0)
+    shard.fold(3)
+    assert shard.has(1, 3)
+    with pytest.raises(StaleReadError):
+        shard.before(3, {"w": None})

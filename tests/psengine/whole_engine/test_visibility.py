@@ -1,8 +1,9 @@
 """What a task sees: each kind of read is checked by the tasks themselves, under movement and loss.
 
 Every task adds 1 to the row of its executor, so what it reads shows which tasks it sees. The driver passes on what must
-be seen: of a task that reads "group" exactly the groups before its own, of one that reads "parent" at least the tasks
-that the driver knew to be completed. A task that sees anything else raises, and the job fails.
+be seen: of a task that reads "group" exactly the groups before its own, of one that reads "rows" these groups in some
+rows, of one that reads "parent" at least the tasks that the driver knew to be completed. A task that sees anything else
+raises, and the job fails.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import pytest
 
 from psengine.config import JobConfig, TableSpec
 from psengine.drivers.interface import Dispatcher, Done, Driver, Read, Task
+from psengine.server.shard_server import ShardServer
+from psengine.server.shard_store import ShardStore
 from psengine.worker.parameter_client import ParameterClient
 from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, storm
 from tests.psengine.whole_engine.test_wires import ended
@@ -26,7 +29,10 @@ GROUPS, EXECUTORS = 24, 6
 
 
 class Witnesses:
-    """The application."""
+    """The application; `rows`: its tasks read rows that others write."""
+
+    def __init__(self, rows: bool = False) -> None:
+        self.rows = rows
 
     def tables(self) -> tuple[TableSpec, ...]:
         return (TableSpec("tasks", EXECUTORS, 1, "int32"),)
@@ -41,7 +47,7 @@ class Witnesses:
         return Witness(partition)
 
     def driver(self) -> Ahead:
-        return Ahead()
+        return AheadByRows() if self.rows else Ahead()
 
     def evaluate(self, params: Mapping[str, Any], heldout: Mapping[str, Any]) -> dict[str, float]:
         return {"tasks": float(params["tasks"].sum())}
@@ -51,11 +57,13 @@ class Witness:
     def __init__(self, executor: int) -> None:
         self.executor = executor
 
-    def run(self, args: tuple[Read, list[int]], params: Any, rng: np.random.Generator) -> tuple[None, float, int]:
-        read, due = args
-        seen = params.get("tasks")[:, 0].tolist()
-        if (seen != due) if read == "group" else any(np.less(seen, due)):
-            raise AssertionError(f"read {read!r} saw {seen}, must see {due}")
+    def run(
+        self, args: tuple[Read, list[int] | None, list[int]], params: Any, rng: np.random.Generator
+    ) -> tuple[None, float, int]:
+        read, rows, due = args
+        seen = params.get("tasks", None if rows is None else np.array(rows))[:, 0].tolist()
+        if any(np.less(seen, due)) if read == "parent" else (seen != due):
+            raise AssertionError(f"read {read!r} of rows {rows} saw {seen}, must see {due}")
         params.add("tasks", np.ones((1, 1), np.int32), np.array([self.executor]))
         return None, 0.0, 1
 
@@ -88,17 +96,34 @@ class Ahead(Driver):
         read: Read = "parent" if self.last % 3 else "group"
         due = list(self.completions if read == "parent" else self.dispatched)
         for executor in np.flatnonzero(np.random.default_rng(self.last).random(EXECUTORS) < 0.5).tolist() or [0]:
-            to.dispatch(Task(executor, self.last, (read, due), read))
+            to.dispatch(Task(executor, self.last, (read, None, due), read))
             self.dispatched[executor] += 1
         to.seal(self.last)
 
 
-def trained(seed: int) -> WiredCluster:
+class AheadByRows(Ahead):
+    """Likewise, but most tasks read a few rows, whoever wrote them; every fourth group reads "group"."""
+
+    def _dispatch(self, to: Dispatcher) -> None:
+        self.last += 1
+        due, rng = list(self.dispatched), np.random.default_rng(self.last)
+        for executor in np.flatnonzero(rng.random(EXECUTORS) < 0.5).tolist() or [0]:
+            rows = np.flatnonzero(rng.random(EXECUTORS) < 0.4).tolist() or [executor]
+            if self.last % 4:
+                args = ("rows", rows, [due[row] for row in rows])
+                to.dispatch(Task(executor, self.last, args, "rows", after=tuple(rows)))
+            else:
+                to.dispatch(Task(executor, self.last, ("group", None, due), "group"))
+            self.dispatched[executor] += 1
+        to.seal(self.last)
+
+
+def trained(seed: int, rows: bool = False) -> WiredCluster:
     cluster = WiredCluster(seed, Trouble(lost=0.02, doubled=0.05, usual_s=0.05))
     job = JobConfig(
         "witnesses",
         "tests.psengine.whole_engine.test_visibility:Witnesses",
-        {},
+        {"rows": rows},
         n_partitions=EXECUTORS,
         n_shards=2,
         clocks=GROUPS,
@@ -122,8 +147,9 @@ def trained(seed: int) -> WiredCluster:
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.storm) for seed in range(4, 100))])
-def test_each_task_sees_what_it_must(seed: int) -> None:
-    cluster = trained(seed)
+@pytest.mark.parametrize("rows", [False, True])
+def test_each_task_sees_what_it_must(seed: int, rows: bool) -> None:
+    cluster = trained(seed, rows)
     assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
     assert cluster.store.model is not None
     groups = [np.flatnonzero(np.random.default_rng(group).random(EXECUTORS) < 0.5) for group in range(1, GROUPS + 1)]
@@ -153,8 +179,36 @@ def sees_too_little(read: Callable[..., Any]) -> Callable[..., Any]:
     return read_rows
 
 
-@pytest.mark.parametrize(("planted", "kind"), [(sees_too_much, "group"), (sees_too_little, "parent")])
-def test_a_violation_is_seen(planted: Callable[..., Any], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ParameterClient, "read_rows", planted(ParameterClient.read_rows))
-    reasons = [trained(seed).shell.controller.reason for seed in range(3)]
-    assert any(f"AssertionError: read '{kind}' saw" in reason for reason in reasons), reasons
+def waits_for_nobody(read: Callable[..., Any]) -> Callable[..., Any]:
+    """A server that holds no read until the rows are written."""
+
+    async def pull_before(self: Any, *args: Any, after: Any, **request: Any) -> Any:
+        return await read(self, *args, after=(), **request)
+
+    return pull_before
+
+
+def sees_later_groups(read: Callable[..., Any]) -> Callable[..., Any]:
+    """A server that answers with whatever was written to the rows."""
+
+    def before(self: Any, clock: int, wanted: Any) -> Any:
+        return read(self, clock + 1, wanted)
+
+    return before
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "planted", "kind"),
+    [
+        (ParameterClient, "read_rows", sees_too_much, "group"),
+        (ParameterClient, "read_rows", sees_too_little, "parent"),
+        (ShardServer, "pull_before", waits_for_nobody, "rows"),
+        (ShardStore, "before", sees_later_groups, "rows"),
+    ],
+)
+def test_a_violation_is_seen(
+    owner: type, method: str, planted: Callable[..., Any], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, method, planted(getattr(owner, method)))
+    reasons = [trained(seed, kind == "rows").shell.controller.reason for seed in range(3)]
+    assert any(f"AssertionError: read '{kind}' of rows" in reason for reason in reasons), reasons

@@ -1,0 +1,153 @@
+"""Blocks that rotate: a task waits for the last writer of its block alone, and the bits are those of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psengine.config import JobConfig, Momentum, TableSpec
+from psengine.drivers.interface import Dispatcher, Done, Driver, Task
+from psengine.single_process import drive_alone, initial
+from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, storm
+from tests.psengine.whole_engine.test_wires import ended
+from tests.support.lossy_network import Trouble
+from tests.support.simulated_cluster import WiredCluster
+from tests.support.virtual_time import run_virtual
+
+BLOCKS, WIDTH, GROUPS, DEPTH = 6, 3, 30, 3
+
+
+class Rotation:
+    """Each executor has a number as state; what it adds to a block depends on that and on all of the block's bits."""
+
+    def __init__(self, ruled: bool = False) -> None:
+        self.ruled = ruled
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        table = TableSpec("blocks", BLOCKS * WIDTH, 2, "float64")
+        return (TableSpec("blocks", BLOCKS * WIDTH, 2, "float64", rule=Momentum(0.1)) if self.ruled else table,)
+
+    def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+        return rng.random((rows[1] - rows[0], table.n_cols))
+
+    def prepare(self, arrays: Mapping[str, Any]) -> None:
+        return None
+
+    def executor(self, data: None, partition: int, n_partitions: int) -> Turner:
+        return Turner(partition)
+
+    def driver(self) -> Rotating:
+        return Rotating()
+
+    def evaluate(self, params: Mapping[str, Any], heldout: Mapping[str, Any]) -> dict[str, float]:
+        return {"sum": float(params["blocks"].sum())}
+
+
+class Turner:
+    def __init__(self, number: int) -> None:
+        self.value = np.float64(number + 1)
+
+    def reads(self, args: int, group: int) -> dict[str, slice]:
+        return {"blocks": slice(args * WIDTH, (args + 1) * WIDTH)}
+
+    def run(self, args: int, params: Any, rng: np.random.Generator) -> tuple[float, float, int]:
+        rows = self.reads(args, params.group)["blocks"]
+        block = params.get("blocks", rows)
+        self.value = 0.7 * self.value + block.sum() / 3.0
+        params.add("blocks", (block * self.value) % 1.0 - 0.3 * block, rows)
+        return float(self.value), float(self.value), 1
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        return {"value": np.array([self.value])}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        self.value = state["value"][0]
+
+
+class Rotating(Driver):
+    def __init__(self) -> None:
+        self.n = self.last = 0
+
+    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+        self.n = executors
+        for _ in range(DEPTH):
+            self._dispatch(to)
+
+    def committed(self, to: Dispatcher, group: int) -> None:
+        self._dispatch(to)
+
+    def completed(self, to: Dispatcher, done: Done) -> None:
+        pass
+
+    def snapshot(self) -> Any:
+        return self.n, self.last
+
+    def restore(self, state: Any) -> None:
+        self.n, self.last = state
+
+    def _dispatch(self, to: Dispatcher) -> None:
+        self.last += 1
+        for executor in range(self.n):
+            block, writer = (executor + self.last) % self.n, (executor + 1) % self.n
+            to.dispatch(Task(executor, self.last, block, "rows", after=(writer,)))
+        to.seal(self.last)
+
+
+def trained(
+    seed: int, befalls: Callable[[WiredCluster], Awaitable[None]] | None = None, ruled: bool = False
+) -> WiredCluster:
+    calm = Trouble() if befalls is None else Trouble(lost=0.02, doubled=0.05, usual_s=0.05)
+    cluster = WiredCluster(seed, calm)
+    job = JobConfig(
+        "rotation",
+        "tests.psengine.whole_engine.test_rotation:Rotation",
+        {"ruled": ruled},
+        n_partitions=BLOCKS,
+        n_shards=4,  # blocks lie across shards
+        clocks=GROUPS,
+        stage_2_above=0.5,
+        checkpoint_s=2.0,
+    )
+
+    async def story() -> None:
+        cluster.open()
+        try:
+            for name, tier in (("r1", "reliable"), ("r2", "reliable"), ("t1", "transient"), ("t2", "transient")):
+                cluster.start(name, tier)  # type: ignore[arg-type]
+            await cluster.shell.start(job.to_dict())
+            if befalls is not None:
+                await befalls(cluster)
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def alone() -> np.ndarray:
+    app = Rotation()
+    tables, _ = drive_alone(app, [None] * BLOCKS, initial(app, 0, 4), GROUPS)
+    return tables["blocks"]
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.storm) for seed in range(3, 60))])
+def test_it_has_the_bits_of_one_process_whatever_befalls(seed: int, alone: np.ndarray) -> None:
+    async def befalls(cluster: WiredCluster) -> None:
+        await storm(cluster, 4)
+
+    cluster = trained(seed, befalls if seed else None)
+    assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
+    assert cluster.store.model is not None
+    assert cluster.store.model["blocks"].tobytes() == alone.tobytes()
+
+
+def test_a_table_with_an_update_rule_cannot_be_read_before_its_group_is_committed() -> None:
+    controller = trained(0, ruled=True).shell.controller
+    assert controller.state == "failed"
+    assert "wants table 'blocks', whose update rule is applied to whole groups" in controller.reason
+    assert "\n" not in controller.reason
