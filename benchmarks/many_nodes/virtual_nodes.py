@@ -29,7 +29,8 @@ from psengine.protocol.instructions import (
     TakeShards,
     UpdateShardMap,
 )
-from psengine.shell.controller_shell import ControllerCallbacks, ControllerShell
+from psengine.shell.callbacks import ControllerCallbacks
+from psengine.shell.controller_shell import ControllerShell
 from psengine.shell.dask_plugins import HELLO
 from psengine.telemetry.byte_counts import ReportedBytes, link
 

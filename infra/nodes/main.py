@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from infra.ec2.notice_poller import NoticePoller
     from infra.storage.blobs import Blobs
     from psengine.rpc.transport import Transport
-    from psengine.shell.controller_shell import ControllerCallbacks, ControllerShell
+    from psengine.shell.callbacks import ControllerCallbacks
+    from psengine.shell.controller_shell import ControllerShell
     from psengine.shell.dask_plugins import AgentPlugin
 
 logger = logging.getLogger("infra.nodes.main")
@@ -258,7 +259,7 @@ def _callbacks(blobs: Blobs, code: JobCode, job_id: str) -> ControllerCallbacks:
     from infra.storage.checkpoints import find_checkpoint, save_checkpoint
     from infra.storage.event_logs import keep_page
     from infra.storage.job_paths import HELD_OUT
-    from psengine.shell.controller_shell import ControllerCallbacks
+    from psengine.shell.callbacks import ControllerCallbacks
 
     def read_heldout(data_url: str) -> Mapping[str, NDArray[np.generic]]:
         return _open(data_url).read_npz(HELD_OUT)

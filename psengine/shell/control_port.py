@@ -12,6 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from psengine.telemetry.formatting import format_error
+
 logger = logging.getLogger(__name__)
 
 #: Maximum bytes of a request; that of a job has its parameters.
@@ -62,4 +64,4 @@ class ControlPort:
             return {"answer": await handler(**arguments)}
         except Exception as error:
             logger.exception("%s failed", request["op"])
-            return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+            return {"error": format_error(error)}

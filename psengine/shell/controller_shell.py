@@ -1,7 +1,7 @@
 """The shell around the controller: feeds it events and carries out its instructions by calls to the nodes.
 
-It lives in the scheduler's process and survives any client. Everything here runs on that process's event loop; only
-evaluation and saving run on a thread. It decides nothing: see `controller`.
+It lives in the scheduler's process and survives any client. Everything here runs on that process's event loop. It
+decides nothing: see `controller`.
 """
 
 from __future__ import annotations
@@ -9,69 +9,50 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from distributed import Scheduler
-from numpy.typing import NDArray
 
 from psengine.apps.registry import driver_of, resolve
 from psengine.config import JobConfig, JobError, Tier
 from psengine.controller.controller import Controller
 from psengine.controller.state import ENDED
 from psengine.controller.status import describe
-from psengine.membership.failure_detector import FailureDetector
-from psengine.membership.reachability import End, Links
-from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
     BytesMoved,
-    CheckpointFailed,
     CheckpointRequested,
-    CheckpointSaved,
     DrainRequested,
-    EffectsMissing,
-    Evaluated,
     Event,
     HoldRequested,
     JobFoundFinished,
     JobStarted,
-    ModelSaved,
     NodeJoined,
     NodesLost,
-    NodeUnfit,
     NoticeReceived,
-    SaveFailed,
     StopRequested,
     TimerFired,
 )
-from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import (
     Evaluate,
     GatherModel,
     Instruction,
     LoadPartitions,
     SaveCheckpoint,
-    ShardOwner,
 )
 from psengine.protocol.version import version_misfit
 from psengine.rpc.cancellation import cancel_all
 from psengine.rpc.transfers import Transfers
-from psengine.rpc.transport import Transport, endpoint_and_mark
-from psengine.scheduling.micro_tasks import lost_effects
+from psengine.rpc.transport import Transport
+from psengine.shell.callbacks import ControllerCallbacks
 from psengine.shell.control_port import Handler
-from psengine.shell.dask_plugins import HELLO, MembershipPlugin
+from psengine.shell.dask_plugins import MembershipPlugin
 from psengine.shell.dask_transport import DaskTransport, unpack
-from psengine.shell.evaluator import ApplicationRaised, Evaluator, own_states, sharding_of, whole_tables
-from psengine.shell.event_log_writer import KeepPage, Storybook
+from psengine.shell.evaluator import sharding_of
+from psengine.shell.event_log_writer import Storybook
 from psengine.shell.instruction_queues import InstructionQueues
-from psengine.shell.shard_gathering import from_replicas, from_servers
-from psengine.shell.state_gathering import GoneOn, states_at
-from psengine.tables.sharding import Arrays
-from psengine.telemetry.byte_counts import CONTROLLER, link, sent_bytes
-from psengine.telemetry.event_log import Entry
+from psengine.shell.node_watch import NodeWatch
+from psengine.shell.state_saving import StateSaver
 from psengine.telemetry.formatting import format_error, format_ranges
 from psengine.telemetry.training_progress import losses_of
 
@@ -79,48 +60,8 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 0.25
 _CLOSE_DEADLINE_S = 5.0
-#: Seconds to wait for another loss after each one, and maximum seconds that the first loss waits.
-_LOSSES_APART_S, _LOSSES_TOGETHER_S = 0.02, 0.25
-#: Maximum seconds that a gathered checkpoint waits for evaluations of earlier clocks.
-_EVALUATION_TIMEOUT_S = 10.0
 #: Maximum number of attempts at a requested checkpoint, if the servers have gone on before they received the request.
 _TRIES = 20
-
-
-def _installed(config: JobConfig) -> None:
-    """Load no code: the application's module is installed on this machine."""
-
-
-def _store_no_page(number: int, entries: Sequence[Entry]) -> None:
-    """Store no event log."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ControllerCallbacks:
-    """Access of the shell to stores and clocks, implemented by infra.
-
-    `read_heldout(data_url)` returns arrays, `save(config, arrays, result)` writes the model and then its manifest,
-    `find_finished(config)` returns the result of an existing manifest or None. `save_checkpoint(config, clock, shards,
-    summary, states, carried)` writes a checkpoint, reads it back and drops older ones: `states` are those of executors,
-    `carried` gives the earlier checkpoint that has the state of an executor which has not run since.
-    `find_checkpoint(config)` returns the newest complete one or None, and raises `JobError` if it is of another job.
-    `load_code(config)` prepares the import of the application's module, and raises `JobError` if it is not the
-    config's. `report_notice(about)` reports an eviction notice to the control plane. `keep_page(number, entries)`
-    stores a page of the job's event log. All of these block and run on threads. `wall_s()` returns the time of day, for
-    display.
-    """
-
-    read_heldout: Callable[[str], Mapping[str, NDArray[np.generic]]]
-    save: Callable[[JobConfig, Arrays, dict[str, Any]], None]
-    find_finished: Callable[[JobConfig], dict[str, Any] | None]
-    wall_s: Callable[[], float]
-    report_notice: Callable[[Mapping[str, Any]], None]
-    save_checkpoint: Callable[
-        [JobConfig, int, Mapping[int, Arrays], Mapping[str, Any], Mapping[int, Arrays], Mapping[int, str]], Checkpoint
-    ]
-    find_checkpoint: Callable[[JobConfig], Checkpoint | None]
-    load_code: Callable[[JobConfig], None] = _installed
-    keep_page: KeepPage = _store_no_page
 
 
 class ControllerShell:
@@ -142,30 +83,18 @@ class ControllerShell:
         self._reported: set[str] = set()
         self._scheduler = scheduler
         self._transport: Transport = transport or DaskTransport(scheduler)
-        self._transfers = Transfers(self._transport)
         self._callbacks = callbacks
         self._version = version
-        self._failure_detector = FailureDetector()
-        self._links = Links()
         self._queues = InstructionQueues(self._transport, self._spawn, self._on_rejected)
-        #: {address: reason} of losses not passed to the controller yet.
-        self._lost: dict[str, str] = {}
+        self._watch = NodeWatch(scheduler, self.controller, self._feed, self._queues.drop, self._spawn)
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
-        #: Set and replaced whenever a checkpoint was written, or failed.
-        self._checkpoint_ended = asyncio.Event()
-        self._checkpoint_error = ""
-        self._gone_on = False
-        self._evaluator = Evaluator(self._transfers, callbacks.read_heldout, partial(self._count, "evaluate"))
-        #: {task of an evaluation: its clock}.
-        self._evaluations: dict[asyncio.Task[None], int] = {}
-        #: Bytes gathered by kind, since the beginning.
-        self._moved: Counter[str] = Counter()
+        self._saver = StateSaver(Transfers(self._transport), callbacks, self.controller.history, self._feed)
         self._event_log = Storybook(callbacks.keep_page, callbacks.wall_s)
 
     def open(self) -> None:
         """Register handlers and plugin; the scheduler must be running."""
-        self._scheduler.add_plugin(MembershipPlugin(self._on_joined, self._on_lost))
+        self._scheduler.add_plugin(MembershipPlugin(self._on_joined, self._watch.lose))
         self._scheduler.handlers.update(proteus_notice=self.notice, proteus_event=self.event)
         self._spawn(self._tick())
         self._spawn(self._event_log.run())
@@ -240,17 +169,18 @@ class ControllerShell:
 
     async def checkpoint(self) -> dict[str, Any]:
         """Save the committed state; returns {"clock": clock of the newest checkpoint, "error": "" unless it failed}."""
-        book, self._checkpoint_error, tries = self.controller.book, "", 0
+        book, saver, tries = self.controller.book, self._saver, 0
+        saver.checkpoint_error = ""
         wanted = 0 if book is None else book.common
         while self.controller.checkpoints.clock < wanted and self.controller.state not in ENDED:
-            if self._gone_on and tries < _TRIES:  # the clock had ended before its servers received the request
-                self._checkpoint_error = ""
+            if saver.too_late and tries < _TRIES:  # the clock had ended before its servers received the request
+                saver.checkpoint_error = ""
             self._feed(CheckpointRequested(_now()))
-            if self.controller.checkpoints.under_way is None or self._checkpoint_error:
+            if self.controller.checkpoints.under_way is None or saver.checkpoint_error:
                 break  # there is nothing to save (any more), or the store failed
             tries += 1
-            await self._checkpoint_ended.wait()
-        return {"clock": self.controller.checkpoints.clock, "error": self._checkpoint_error}
+            await saver.checkpoint_ended()
+        return {"clock": self.controller.checkpoints.clock, "error": saver.checkpoint_error}
 
     async def traffic(self) -> dict[str, Any]:
         """Return `links`, what pairs of nodes have exchanged (see `byte_counts`), and `model_bytes`."""
@@ -304,7 +234,7 @@ class ControllerShell:
             if moved:
                 self.controller.handle(BytesMoved(process, moved, _now()))  # it returns no instruction
             reported: Event = unpack(event)
-            self._links.heard(reported, _now())
+            self._watch.heard(reported, _now())
         except Exception as error:  # noqa: BLE001 - raised at the node, it would end that in place of the job
             self._fail("a report", error)
             return "ok"
@@ -331,21 +261,6 @@ class ControllerShell:
             logger.error("node %s is refused: %s", node, misfit)
         self._feed(NodeJoined(node, address, tier, threads, _now(), code_sha256, misfit))
 
-    def _on_lost(self, address: str, reason: str) -> None:
-        """Note a loss; losses that follow closely are passed on together, so that the job rolls back only once."""
-        self._queues.drop(address)
-        if not self._lost:
-            self._spawn(self._feed_lost())
-        self._lost.setdefault(address, reason)
-
-    async def _feed_lost(self) -> None:
-        until_s, before = _now() + _LOSSES_TOGETHER_S, 0
-        while len(self._lost) > before and _now() < until_s:
-            before = len(self._lost)
-            await asyncio.sleep(_LOSSES_APART_S)
-        lost, self._lost = self._lost, {}
-        self._feed(NodesLost(lost, _now()))
-
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self._tick_s)
@@ -354,25 +269,8 @@ class ControllerShell:
     async def tick(self) -> None:
         """Look at the nodes and let the time pass; it happens every `tick_s` seconds by itself."""
         # First exclude nodes: the timer event dispatches failed work again.
-        await self._exclude_failed()
+        await self._watch.exclude_failed(_now())
         self._feed(TimerFired(_now()))
-
-    async def _exclude_failed(self) -> None:
-        """Exclude nodes whose heartbeats have stopped, even if still connected, and nodes isolated from others."""
-        live = dict(self.controller.members.present)
-        workers, by_endpoint = self._scheduler.workers, {endpoint_and_mark(address)[0]: address for address in live}
-        beats = {by_endpoint[at]: worker.last_seen for at, worker in workers.items() if at in by_endpoint}
-        for address, silent_s in self._failure_detector.look(beats, _now(), self.controller.silence_timeout_s).items():
-            logger.warning("%s has sent no heartbeat for %.1f s", address, silent_s)
-            await self._exclude(address, f"no heartbeat for {silent_s:.1f} s")
-        holds = self.controller.tiers.holds
-        ends = {address: End(node.name, node.tier, holds(node.name)) for address, node in live.items()}
-        if cut := self._links.look(ends, _now()):
-            logger.warning("%s is excluded: %s", cut.name, cut.reason)
-            if cut.aside:
-                self._feed(NodeUnfit(cut.name, cut.address, cut.reason, _now()))
-            else:
-                await self._exclude(cut.address, cut.reason)
 
     def _feed(self, event: Event) -> None:
         """Have the controller process an event, and carry out its instructions; an exception fails the job.
@@ -423,126 +321,19 @@ class ControllerShell:
     # -- instructions out -----------------------------------------------------------------------------------------
 
     def _carry_out(self, instruction: Instruction) -> None:
-        if isinstance(instruction, GatherModel):
-            self._spawn(self._gather(instruction))
-            return
-        if isinstance(instruction, SaveCheckpoint):
-            self._spawn(self._save_checkpoint(instruction))
-            return
-        if isinstance(instruction, Evaluate):
-            task = self._spawn(self._evaluate(instruction))
-            self._evaluations[task] = instruction.clock
-            task.add_done_callback(self._evaluations.pop)
-            return
-        if instruction.address not in self._lost:
-            self._queues.enqueue(instruction)
+        match instruction:
+            case GatherModel():
+                self._spawn(self._saver.save_model(instruction))
+            case SaveCheckpoint():
+                self._spawn(self._saver.save_checkpoint(instruction))
+            case Evaluate():
+                self._saver.add_evaluation(self._spawn(self._saver.evaluate(instruction)), instruction.clock)
+            case _ if not self._watch.is_lost(instruction.address):
+                self._queues.enqueue(instruction)
 
     def _on_rejected(self, address: str, error: Exception) -> None:
         # In the background, since it cancels the delivery that is calling.
-        self._spawn(self._exclude(address, f"it rejected an instruction: {_line(error)}"))
-
-    async def _exclude(self, address: str, reason: str) -> None:
-        """Exclude the process at `address`; the scheduler asks it to close, so that its node returns as a new process.
-
-        If it cannot be reached, it closes when its heartbeats get through again, or its connection breaks.
-        """
-        self._on_lost(address, reason)
-        endpoint, mark = endpoint_and_mark(address)
-        worker = self._scheduler.workers.get(endpoint)
-        if worker is not None and worker.extra.get(HELLO, {}).get("mark", "") != mark:
-            return  # it has ended, and its successor listens there
-        await self._scheduler.remove_worker(endpoint, stimulus_id="proteus-given-up")
-
-    async def _gather(self, instruction: GatherModel) -> None:
-        try:
-            event: Event = await self._collect(instruction)
-        except ApplicationRaised as error:
-            logger.exception("the application failed")
-            event = SaveFailed(str(error), True, _now())
-        except Exception as error:
-            # For example a slow node, or a store outage: the shards are still served, and the controller retries.
-            logger.exception("saving failed")
-            event = SaveFailed(_line(error), False, _now())
-        self._feed(event)
-
-    async def _collect(self, instruction: GatherModel) -> ModelSaved | EffectsMissing:
-        config, committed = instruction.config, instruction.committed
-        sharding = await asyncio.to_thread(sharding_of, config)
-        shards, folded = await from_servers(self._transfers, sharding, instruction.owners, committed)
-        if lost := lost_effects(folded, instruction.effects):
-            return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
-        states = await own_states(self._transfers, config, instruction.states)
-        await self._count("model", shards, instruction.owners, states, instruction.states)
-        arrays = await asyncio.to_thread(whole_tables, config, shards, states)
-        figures = await self._evaluator.evaluate_tables(config, arrays)
-        await asyncio.gather(*self._evaluations, return_exceptions=True)  # so that the series is complete
-        history = self.controller.history
-        result: dict[str, Any] = {**instruction.summary, **history.traffic.figures(), "lost_micro_tasks": lost}
-        result["bytes_by_link"] = history.traffic.links()
-        result["metrics_by_clock"] = [*history.evaluating.series(committed - 1), [committed, figures]]
-        for name, value in figures.items():
-            result.setdefault(name, value)  # an application's figures never replace the engine's
-        result["metrics"] = figures
-        await asyncio.to_thread(self._callbacks.save, config, arrays, result)
-        return ModelSaved(result, _now())
-
-    async def _evaluate(self, instruction: Evaluate) -> None:
-        """Evaluate a clock beside the training."""
-        metrics = await self._evaluator.evaluate(instruction)
-        self._feed(Evaluated(instruction.clock, instruction.generation, metrics, _now()))
-
-    async def _metrics(self, clock: int) -> list[list[Any]]:
-        """Return the figures of the clocks up to `clock`, also those under way: a resumed job cannot repeat them."""
-        if under_way := [task for task, evaluated in self._evaluations.items() if evaluated <= clock]:
-            await asyncio.wait(under_way, timeout=_EVALUATION_TIMEOUT_S)
-        return self.controller.history.evaluating.series(clock)
-
-    async def _save_checkpoint(self, instruction: SaveCheckpoint) -> None:
-        """Write a checkpoint while the training goes on."""
-        config, committed = instruction.config, instruction.committed
-        try:
-            collect = from_replicas if instruction.from_replicas else from_servers
-            sharding = await asyncio.to_thread(sharding_of, config)
-            shards, folded = await collect(self._transfers, sharding, instruction.owners, committed)
-            if lost := lost_effects(folded, instruction.effects):
-                raise RuntimeError(f"{lost} effect(s) are missing from the shards")
-            states = await states_at(self._transfers, instruction.states)
-            carried = {ref.executor: ref.checkpoint for ref in instruction.states if ref.checkpoint}
-            await self._count("checkpoint", shards, instruction.owners, states, instruction.states)
-            summary = {**instruction.summary, "metrics_by_clock": await self._metrics(committed)}
-            saved = await asyncio.to_thread(
-                self._callbacks.save_checkpoint, config, committed, shards, summary, states, carried
-            )
-        except Exception as error:
-            # For example a server that has gone on, or a store outage: the next checkpoint follows automatically.
-            logger.exception("the checkpoint of clock %d failed", committed)
-            self._checkpoint_error, self._gone_on = _line(error), isinstance(error, GoneOn)
-            self._feed(CheckpointFailed(self._checkpoint_error, _now()))
-        else:
-            self._checkpoint_error, self._gone_on = "", False
-            self._feed(CheckpointSaved(saved, _now()))
-        self._checkpoint_ended.set()
-        self._checkpoint_ended = asyncio.Event()
-
-    async def _count(
-        self,
-        kind: str,
-        shards: Mapping[int, Arrays],
-        owners: Iterable[ShardOwner],
-        states: Mapping[int, Arrays],
-        refs: Iterable[StateRef],
-    ) -> None:
-        """Count gathered bytes; all come over the network, since the controller serves nothing."""
-        gathered = [(owner.address, shards[owner.shard]) for owner in owners if owner.shard in shards]
-        gathered += [(ref.address, states[ref.executor]) for ref in refs if ref.executor in states]
-
-        def measure() -> list[tuple[str, int]]:
-            return [(address, sent_bytes([arrays])) for address, arrays in gathered]
-
-        for address, n_bytes in await asyncio.to_thread(measure):
-            self._moved[kind] += n_bytes
-            self._moved[link(address)] += n_bytes
-        self.controller.handle(BytesMoved(CONTROLLER, dict(self._moved), _now()))
+        self._spawn(self._watch.exclude(address, f"it rejected an instruction: {format_error(error)}"))
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -558,7 +349,3 @@ class ControllerShell:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -17,7 +17,8 @@ import numpy as np
 from psengine.config import JobConfig, Tier
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.rpc.transport import Unreachable
-from psengine.shell.controller_shell import ControllerCallbacks, ControllerShell
+from psengine.shell.callbacks import ControllerCallbacks
+from psengine.shell.controller_shell import ControllerShell
 from psengine.shell.dask_plugins import HELLO, AgentPlugin
 from psengine.worker.agent import NodeAgent
 from psengine.worker.blocking_work import BlockingWork

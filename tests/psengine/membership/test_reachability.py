@@ -125,7 +125,7 @@ def test_who_is_set_aside_is_given_nothing_more() -> None:
 
     async def story() -> None:
         cluster.open()
-        feed = cluster.shell._feed
+        feed = cluster.shell._watch._report
 
         def watched(event: Event) -> None:
             if isinstance(event, NodeUnfit):
@@ -133,7 +133,7 @@ def test_who_is_set_aside_is_given_nothing_more() -> None:
                 runs.append(cluster.shell.controller.book.running_on(event.node))
             feed(event)
 
-        cluster.shell._feed = watched  # type: ignore[method-assign]
+        cluster.shell._watch._report = watched  # type: ignore[method-assign]
         try:
             for name in ("r1", "r2"):
                 cluster.start(name, "reliable")
@@ -190,7 +190,7 @@ def test_a_server_that_cannot_reach_who_keeps_its_shards_is_done_without() -> No
                 for one, other in ((served.address, "sim://r1/1"), ("sim://r1/1", served.address))
             }
             kept.append(controller.tiers.backups.clock)
-            while served.node not in cluster.shell._links._went:
+            while served.node not in cluster.shell._watch._links._went:
                 await asyncio.sleep(0.1)
             while (controller.tiers.backups.clock or 0) <= kept[0] + 10:
                 await asyncio.sleep(0.1)

@@ -26,7 +26,8 @@ from psengine.protocol.events import BatchDone, Event, NodeReady, NodesLost, Sha
 from psengine.protocol.instructions import Dispatch, Instruction, LoadPartitions, OpenShards
 from psengine.rpc.transport import Unreachable
 from psengine.server.shard_server import ShardServer, initial_shards
-from psengine.shell.controller_shell import ControllerCallbacks, ControllerShell
+from psengine.shell.callbacks import ControllerCallbacks
+from psengine.shell.controller_shell import ControllerShell
 from psengine.tables.sharding import Sharding
 from psengine.telemetry.training_progress import losses_of
 from tests.psengine.worker.test_agent import Counting
@@ -312,7 +313,7 @@ def test_a_node_that_refuses_an_order_is_given_up_and_told_to_come_back() -> Non
         status = await shell.status()
         assert [(n["name"], n["state"]) for n in status["nodes"]] == [("r", "ready"), ("t", "lost")]
         assert scheduler.removed == [OTHER]
-        shell._on_lost(OTHER, "Dask says so, too")
+        shell._watch.lose(OTHER, "Dask says so, too")
 
     story(body, Store())
 
@@ -479,10 +480,10 @@ def test_a_node_that_says_nothing_is_done_without_and_one_that_beats_is_not() ->
             scheduler.workers[address] = SimpleNamespace(last_seen=0.0, extra={})
         for ago_s in (5.0, 4.0, 3.0, 2.0):
             looked_s = asyncio.get_running_loop().time() - ago_s
-            shell._failure_detector.look({NODE: 0.0, OTHER: 0.0}, looked_s, lambda address: 1.0)
+            shell._watch._failure_detector.look({NODE: 0.0, OTHER: 0.0}, looked_s, lambda address: 1.0)
         shell.controller.silence_timeout_s = lambda address: 0.5  # type: ignore[method-assign]
         scheduler.workers[NODE].last_seen = 1.0
-        await shell._exclude_failed()
+        await shell._watch.exclude_failed(asyncio.get_running_loop().time())
         assert scheduler.removed == [OTHER]
         await told_of_losses(shell)
         gone = {node.name: node.gone for node in shell.controller.members.nodes.values()}
@@ -494,7 +495,7 @@ def test_a_node_that_says_nothing_is_done_without_and_one_that_beats_is_not() ->
 async def told_of_losses(shell: ControllerShell) -> None:
     """Wait until the controller knows of all who are gone."""
     async with asyncio.timeout(5 * PATIENCE):
-        while shell._lost:
+        while shell._watch._lost:
             await asyncio.sleep(0.001)
 
 
@@ -511,13 +512,13 @@ def test_losses_that_come_together_are_one_event() -> None:
         shell.controller.handle = heard  # type: ignore[method-assign]
         for name in "abcd":
             shell._on_joined(name, f"tcp://{name}", "transient", 1)
-        shell._on_lost("tcp://a", "killed")
+        shell._watch.lose("tcp://a", "killed")
         await asyncio.sleep(0)
-        shell._on_lost("tcp://b", "killed")
-        shell._on_lost("tcp://b", "it refused an order")
+        shell._watch.lose("tcp://b", "killed")
+        shell._watch.lose("tcp://b", "it refused an order")
         await told_of_losses(shell)
         assert told == [("tcp://a", "tcp://b")]
-        shell._on_lost("tcp://c", "killed")
+        shell._watch.lose("tcp://c", "killed")
         await told_of_losses(shell)
         assert told[1:] == [("tcp://c",)]
         assert [node.gone for node in shell.controller.members.nodes.values()] == [True, True, True, False]
@@ -529,11 +530,11 @@ def test_who_is_gone_is_sent_nothing_before_the_loss_is_told() -> None:
     async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
         nodes.refuses[OTHER] = Unreachable(OTHER, "proteus_instruct", OSError("away"))
         shell._on_joined("t", OTHER, "transient", 1)
-        shell._on_lost(OTHER, "killed")
+        shell._watch.lose(OTHER, "killed")
         await shell.start(job().to_dict())
         told = shell.controller.members.nodes["t"].request
         assert told, "the controller has told it to load"
-        assert shell._lost
+        assert shell._watch._lost
         await told_of_losses(shell)
         assert OTHER not in shell._queues._queues
 
@@ -543,12 +544,12 @@ def test_who_is_gone_is_sent_nothing_before_the_loss_is_told() -> None:
 def test_a_loss_is_told_though_there_are_always_more() -> None:
     async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
         shell._on_joined("t", OTHER, "transient", 1)
-        shell._on_lost(OTHER, "killed")
+        shell._watch.lose(OTHER, "killed")
         async with asyncio.timeout(5 * PATIENCE):
             for number in itertools.count():
                 if shell.controller.members.nodes["t"].gone:
                     break
-                shell._on_lost(f"tcp://stranger-{number}", "killed")
+                shell._watch.lose(f"tcp://stranger-{number}", "killed")
                 await asyncio.sleep(0.001)
 
     story(body, Store())

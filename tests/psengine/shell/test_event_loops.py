@@ -12,7 +12,7 @@ import pytest
 from psengine.config import JobConfig, TableSpec
 from psengine.protocol.events import NodeReady, ShardsOpened
 from psengine.protocol.instructions import LoadPartitions, OpenShards
-from psengine.shell import controller_shell
+from psengine.shell import controller_shell, state_saving
 from psengine.tables.sharding import Sharding
 from tests.psengine.shell.test_controller_shell import NODE, Nodes, Scheduler, Store, job, story, until
 from tests.psengine.worker.test_agent import HERE, Counting, Disk, Wires, alone
@@ -81,7 +81,7 @@ def test_a_node_creates_the_application_and_its_values_beside_the_loop(called: l
 def test_the_controller_joins_and_measures_a_model_beside_its_loop(
     called: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    join, sent_bytes = Sharding.join, controller_shell.sent_bytes
+    join, sent_bytes = Sharding.join, state_saving.sent_bytes
 
     def watched_join(self: Sharding, shards: Any) -> Any:
         called.append(("join", on_loop()))
@@ -92,7 +92,7 @@ def test_the_controller_joins_and_measures_a_model_beside_its_loop(
         return sent_bytes(shards)
 
     monkeypatch.setattr(Sharding, "join", watched_join)
-    monkeypatch.setattr(controller_shell, "sent_bytes", watched_bytes)
+    monkeypatch.setattr(state_saving, "sent_bytes", watched_bytes)
 
     async def body(shell: controller_shell.ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
         shell._on_joined("r", NODE, "reliable", 1)

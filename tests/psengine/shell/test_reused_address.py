@@ -16,7 +16,8 @@ from infra.nodes.main import DASK_CONFIG
 from psengine.config import JobConfig
 from psengine.protocol.instructions import UpdateShardMap
 from psengine.rpc.transport import Unreachable, address_of
-from psengine.shell.controller_shell import ControllerCallbacks, ControllerShell
+from psengine.shell.callbacks import ControllerCallbacks
+from psengine.shell.controller_shell import ControllerShell
 from psengine.shell.dask_plugins import AgentPlugin, hello
 from psengine.shell.dask_transport import DaskTransport
 from tests.psengine.worker.test_agent import no_shards
@@ -70,7 +71,7 @@ def test_the_successor_of_a_process_joins_and_does_its_work(heard: bool) -> None
             await until(lambda: shell.controller.book.common > before)
             assert nodes["r"].address == address_of(worker.address, "two")
             assert first == address_of(worker.address, "one"), "the port is the same"
-            await shell._exclude(first, "silent, as was heard too late")
+            await shell._watch.exclude(first, "silent, as was heard too late")
             assert worker.address in scheduler.workers, "its successor is not removed for that"
 
             caller = DaskTransport(scheduler)

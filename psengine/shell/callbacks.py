@@ -1,0 +1,52 @@
+"""Access of the controller's process to stores, clocks and the control plane, implemented by infra."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.config import JobConfig
+from psengine.protocol.checkpoint import Checkpoint
+from psengine.shell.event_log_writer import KeepPage
+from psengine.tables.sharding import Arrays
+from psengine.telemetry.event_log import Entry
+
+
+def _installed(config: JobConfig) -> None:
+    """Load no code: the application's module is installed on this machine."""
+
+
+def _store_no_page(number: int, entries: Sequence[Entry]) -> None:
+    """Store no event log."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ControllerCallbacks:
+    """Access of the shell to stores and clocks, implemented by infra.
+
+    `read_heldout(data_url)` returns arrays, `save(config, arrays, result)` writes the model and then its manifest,
+    `find_finished(config)` returns the result of an existing manifest or None. `save_checkpoint(config, clock, shards,
+    summary, states, carried)` writes a checkpoint, reads it back and drops older ones: `states` are those of executors,
+    `carried` gives the earlier checkpoint that has the state of an executor which has not run since.
+    `find_checkpoint(config)` returns the newest complete one or None, and raises `JobError` if it is of another job.
+    `load_code(config)` prepares the import of the application's module, and raises `JobError` if it is not the
+    config's. `report_notice(about)` reports an eviction notice to the control plane. `keep_page(number, entries)`
+    stores a page of the job's event log. All of these block and run on threads. `wall_s()` returns the time of day, for
+    display.
+    """
+
+    read_heldout: Callable[[str], Mapping[str, NDArray[np.generic]]]
+    save: Callable[[JobConfig, Arrays, dict[str, Any]], None]
+    find_finished: Callable[[JobConfig], dict[str, Any] | None]
+    wall_s: Callable[[], float]
+    report_notice: Callable[[Mapping[str, Any]], None]
+    save_checkpoint: Callable[
+        [JobConfig, int, Mapping[int, Arrays], Mapping[str, Any], Mapping[int, Arrays], Mapping[int, str]], Checkpoint
+    ]
+    find_checkpoint: Callable[[JobConfig], Checkpoint | None]
+    load_code: Callable[[JobConfig], None] = _installed
+    keep_page: KeepPage = _store_no_page

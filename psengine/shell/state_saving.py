@@ -1,0 +1,184 @@
+"""Saving of committed states: the model at the end, checkpoints, and the evaluation of clocks during the training.
+
+Shards and executors' states are gathered on the controller's event loop; user code, copies of whole tables and the
+stores run on threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from psengine.controller.history import History
+from psengine.protocol.events import (
+    BytesMoved,
+    CheckpointFailed,
+    CheckpointSaved,
+    EffectsMissing,
+    Evaluated,
+    Event,
+    ModelSaved,
+    SaveFailed,
+)
+from psengine.protocol.executor_state import StateRef
+from psengine.protocol.instructions import Evaluate, GatherModel, SaveCheckpoint, ShardOwner
+from psengine.rpc.transfers import Transfers
+from psengine.scheduling.micro_tasks import lost_effects
+from psengine.shell.callbacks import ControllerCallbacks
+from psengine.shell.evaluator import ApplicationRaised, Evaluator, own_states, sharding_of, whole_tables
+from psengine.shell.shard_gathering import from_replicas, from_servers
+from psengine.shell.state_gathering import GoneOn, states_at
+from psengine.tables.sharding import Arrays
+from psengine.telemetry.byte_counts import CONTROLLER, link, sent_bytes
+from psengine.telemetry.formatting import format_error
+
+logger = logging.getLogger(__name__)
+
+#: Maximum seconds that a gathered checkpoint waits for evaluations of earlier clocks.
+_EVALUATION_TIMEOUT_S = 10.0
+
+
+class StateSaver:
+    """Gathers, evaluates and saves the states of one job, and reports the outcome.
+
+    Parameters
+    ----------
+    history : History
+        The figures of the job, which are saved with its states.
+    report : callable
+        Passes an event to the controller.
+
+    Attributes
+    ----------
+    checkpoint_error : str
+        Error of the last checkpoint; empty if it succeeded.
+    too_late : bool
+        Whether it failed because its clock was not available any more.
+    """
+
+    def __init__(
+        self,
+        transfers: Transfers,
+        callbacks: ControllerCallbacks,
+        history: History,
+        report: Callable[[Event], None],
+    ) -> None:
+        self._transfers, self._callbacks, self._history, self._report = transfers, callbacks, history, report
+        self.checkpoint_error = ""
+        self.too_late = False
+        #: Set and replaced whenever a checkpoint was written, or failed.
+        self._checkpoint_ended = asyncio.Event()
+        self._evaluator = Evaluator(transfers, callbacks.read_heldout, partial(self._count, "evaluate"))
+        #: {task of an evaluation: its clock}.
+        self._evaluations: dict[asyncio.Task[None], int] = {}
+        #: Bytes gathered by kind, since the beginning.
+        self._moved: Counter[str] = Counter()
+
+    async def save_model(self, instruction: GatherModel) -> None:
+        """Save the model of the last clock, with its evaluation."""
+        try:
+            event: Event = await self._save_model(instruction)
+        except ApplicationRaised as error:
+            logger.exception("the application failed")
+            event = SaveFailed(str(error), True, _now())
+        except Exception as error:
+            # For example a slow node, or a store outage: the shards are still served, and the controller retries.
+            logger.exception("saving failed")
+            event = SaveFailed(format_error(error), False, _now())
+        self._report(event)
+
+    async def _save_model(self, instruction: GatherModel) -> ModelSaved | EffectsMissing:
+        config, committed = instruction.config, instruction.committed
+        sharding = await asyncio.to_thread(sharding_of, config)
+        shards, folded = await from_servers(self._transfers, sharding, instruction.owners, committed)
+        if lost := lost_effects(folded, instruction.effects):
+            return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
+        states = await own_states(self._transfers, config, instruction.states)
+        await self._count("model", shards, instruction.owners, states, instruction.states)
+        arrays = await asyncio.to_thread(whole_tables, config, shards, states)
+        figures = await self._evaluator.evaluate_tables(config, arrays)
+        await asyncio.gather(*self._evaluations, return_exceptions=True)  # so that the series is complete
+        history = self._history
+        result: dict[str, Any] = {**instruction.summary, **history.traffic.figures(), "lost_micro_tasks": lost}
+        result["bytes_by_link"] = history.traffic.links()
+        result["metrics_by_clock"] = [*history.evaluating.series(committed - 1), [committed, figures]]
+        for name, value in figures.items():
+            result.setdefault(name, value)  # an application's figures never replace the engine's
+        result["metrics"] = figures
+        await asyncio.to_thread(self._callbacks.save, config, arrays, result)
+        return ModelSaved(result, _now())
+
+    def add_evaluation(self, task: asyncio.Task[None], clock: int) -> None:
+        """Note the task that evaluates a clock."""
+        self._evaluations[task] = clock
+        task.add_done_callback(self._evaluations.pop)
+
+    async def evaluate(self, instruction: Evaluate) -> None:
+        """Evaluate a clock beside the training."""
+        metrics = await self._evaluator.evaluate(instruction)
+        self._report(Evaluated(instruction.clock, instruction.generation, metrics, _now()))
+
+    async def _metrics(self, clock: int) -> list[list[Any]]:
+        """Return the figures of the clocks up to `clock`, also those under way: a resumed job cannot repeat them."""
+        if under_way := [task for task, evaluated in self._evaluations.items() if evaluated <= clock]:
+            await asyncio.wait(under_way, timeout=_EVALUATION_TIMEOUT_S)
+        return self._history.evaluating.series(clock)
+
+    async def checkpoint_ended(self) -> None:
+        """Wait until the checkpoint under way was written, or failed."""
+        await self._checkpoint_ended.wait()
+
+    async def save_checkpoint(self, instruction: SaveCheckpoint) -> None:
+        """Write a checkpoint while the training goes on."""
+        config, committed = instruction.config, instruction.committed
+        try:
+            collect = from_replicas if instruction.from_replicas else from_servers
+            sharding = await asyncio.to_thread(sharding_of, config)
+            shards, folded = await collect(self._transfers, sharding, instruction.owners, committed)
+            if lost := lost_effects(folded, instruction.effects):
+                raise RuntimeError(f"{lost} effect(s) are missing from the shards")
+            states = await states_at(self._transfers, instruction.states)
+            carried = {ref.executor: ref.checkpoint for ref in instruction.states if ref.checkpoint}
+            await self._count("checkpoint", shards, instruction.owners, states, instruction.states)
+            summary = {**instruction.summary, "metrics_by_clock": await self._metrics(committed)}
+            saved = await asyncio.to_thread(
+                self._callbacks.save_checkpoint, config, committed, shards, summary, states, carried
+            )
+        except Exception as error:
+            # For example a server that has gone on, or a store outage: the next checkpoint follows automatically.
+            logger.exception("the checkpoint of clock %d failed", committed)
+            self.checkpoint_error, self.too_late = format_error(error), isinstance(error, GoneOn)
+            self._report(CheckpointFailed(self.checkpoint_error, _now()))
+        else:
+            self.checkpoint_error, self.too_late = "", False
+            self._report(CheckpointSaved(saved, _now()))
+        self._checkpoint_ended.set()
+        self._checkpoint_ended = asyncio.Event()
+
+    async def _count(
+        self,
+        kind: str,
+        shards: Mapping[int, Arrays],
+        owners: Iterable[ShardOwner],
+        states: Mapping[int, Arrays],
+        refs: Iterable[StateRef],
+    ) -> None:
+        """Count gathered bytes; all come over the network, since the controller serves nothing."""
+        gathered = [(owner.address, shards[owner.shard]) for owner in owners if owner.shard in shards]
+        gathered += [(ref.address, states[ref.executor]) for ref in refs if ref.executor in states]
+
+        def measure() -> list[tuple[str, int]]:
+            return [(address, sent_bytes([arrays])) for address, arrays in gathered]
+
+        for address, n_bytes in await asyncio.to_thread(measure):
+            self._moved[kind] += n_bytes
+            self._moved[link(address)] += n_bytes
+        self._report(BytesMoved(CONTROLLER, dict(self._moved), _now()))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
