@@ -1,0 +1,30 @@
+"""The examples of docs/engine.md print what the page says."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "engine.md"
+
+
+def test_the_examples_print_what_the_page_says() -> None:
+    examples = re.findall(r"```python\n(.*?)```\n\n    (.*?)\n", PAGE.read_text(), re.DOTALL)
+    assert len(examples) == 3
+    names: dict[str, Any] = {}
+    for code, expected in examples:  # each goes on from the one before
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, PAGE.name, "exec"), names)  # noqa: S102 - the page's own code
+        assert printed.getvalue().strip() == expected
+
+
+def test_the_modules_that_the_pages_name_exist() -> None:
+    root = PAGE.parents[1]
+    text = PAGE.read_text() + (PAGE.parent / "engine-internals.md").read_text()
+    named = set(re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", text))
+    assert len(named) > 20
+    assert not [
+        name for name in sorted(named) if not (root / name).exists() and not (root / "psengine" / name).exists()
+    ]
