@@ -198,6 +198,8 @@ class KernelThreads:
             raise CancelledError
         wait = asyncio.run_coroutine_threadsafe(work, self._loop)
         self._waits.add(wait)
+        if self._closed:  # meanwhile
+            wait.cancel()
         try:
             _at_work.batch.blocked()
             with self._permits.given_away():
