@@ -172,7 +172,7 @@ class KernelThreads:
         self._permits = Permits(threads)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waits: set[Future[Any]] = set()
-        self._closed = False
+        self._closed = threading.Event()
         #: Set when no job of the last batch runs any more.
         self._quiet: threading.Event | None = None
 
@@ -193,12 +193,12 @@ class KernelThreads:
             If the pool is closed meanwhile.
         """
         assert self._loop is not None, "no batch was started"
-        if self._closed:
+        if self._closed.is_set():
             work.close()
             raise CancelledError
         wait = asyncio.run_coroutine_threadsafe(work, self._loop)
         self._waits.add(wait)
-        if self._closed:  # meanwhile
+        if self._closed.is_set():  # meanwhile
             wait.cancel()
         try:
             _at_work.batch.blocked()
@@ -209,7 +209,7 @@ class KernelThreads:
 
     def close(self) -> None:
         """Start no further job; running ones are completed, and do not wait for reads any more."""
-        self._closed = True
+        self._closed.set()
         for wait in list(self._waits):
             wait.cancel()
         self.pool.shutdown(wait=False, cancel_futures=True)
