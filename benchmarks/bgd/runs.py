@@ -27,6 +27,8 @@ AWAY = frozenset(range(PARTITIONS // 2, PARTITIONS))
 LOST, BACK, ROUNDS = 100, 200, 300
 L2 = 1e-5
 CONSTANT_STEP = 0.1
+#: Algorithm 1's: the step of round r is this / (1 + r / 100).
+DECAYING_STEP, DECAY = 0.4, 0.01
 #: Rounds between evaluations on the test set.
 _EVERY = 10
 
@@ -35,8 +37,8 @@ _MISSING: Mapping[Case, Missing] = MappingProxyType(
     {"no failure": "approximate", "elastic": "approximate", "stall": "stall", "ignore": "ignore"}
 )
 CASES: tuple[Case, ...] = ("no failure", "elastic", "stall", "ignore")
-Rule = Literal["line search", "constant step", "L-BFGS"]
-RULES: tuple[Rule, ...] = ("line search", "constant step", "L-BFGS")
+Rule = Literal["line search", "constant step", "decaying step", "L-BFGS"]
+RULES: tuple[Rule, ...] = ("constant step", "decaying step", "line search", "L-BFGS")
 
 
 @dataclass
@@ -81,16 +83,18 @@ def partitions_of(data: SpliceSet) -> list[LinearPartition]:
     return parts
 
 
-def descend_under_preemption(case: Case, rule: Rule, parts: list[LinearPartition], data: SpliceSet) -> DescentCurve:
+def descend_under_preemption(
+    case: Case, rule: Rule, parts: list[LinearPartition], data: SpliceSet, l2: float = L2
+) -> DescentCurve:
     """Run one descent to round 300 and return its figures."""
-    return _Run(case, rule, parts, data).curve
+    return _Run(case, rule, parts, data, l2).curve
 
 
 class _Run:
-    def __init__(self, case: Case, rule: Rule, parts: list[LinearPartition], data: SpliceSet) -> None:
+    def __init__(self, case: Case, rule: Rule, parts: list[LinearPartition], data: SpliceSet, l2: float) -> None:
         self.curve = DescentCurve()
         self.parts, self.data, self.case = parts, data, case
-        self.l2 = np.full((data.x.n_cols + 1, 1), L2)
+        self.l2 = np.full((data.x.n_cols + 1, 1), l2)
         self.l2[-1] = 0.0  # the constant's
         direction, step = _rules(rule)
         self.cluster = LocalCluster(parts, self._timed)
@@ -162,4 +166,6 @@ class _Run:
 def _rules(rule: Rule) -> tuple[DescentRule, StepRule]:
     if rule == "L-BFGS":
         return Lbfgs(), SearchedStep()
-    return SteepestDescent(), SearchedStep() if rule == "line search" else FixedStep(CONSTANT_STEP)
+    if rule == "line search":
+        return SteepestDescent(), SearchedStep()
+    return SteepestDescent(), FixedStep(DECAYING_STEP, DECAY) if rule == "decaying step" else FixedStep(CONSTANT_STEP)

@@ -239,6 +239,7 @@ class Consequences(ControllerState):
         self.stopping.roll_back()
         if self.stopping.ending and self.book is not None:
             self._end_at(self.book.common)  # a job that is to end does not repeat the lost clocks
+        self._count_clocks()
         self._saving, self.reason = None, self.rollbacks[-1][1]
         self.members.settle(self._busy)
 
@@ -251,16 +252,23 @@ class Consequences(ControllerState):
         while book.commit_next():
             if book.common in driver.evaluations:
                 self.history.evaluating.request(book.common)
-            self.progress.close([book.common], now_s, self.stage)
+            complete = driver.clock
             driver.committed(book.common)
+            counted = not driver.counts_clocks or driver.clock > complete
+            self.progress.close(book.common, driver.clock if counted else None, now_s, self.stage)
         if driver.end is not None:
             group, reason = driver.end
             self.stopping.converge_at(group if group > book.common else book.last_begun, reason)
         elif book.common > before and (reason := self.stopping.reached(self.progress.losses)):
             self.stopping.converge_at(max(1, book.last_begun), reason)
+        self._count_clocks()
         replicated = self.tiers.backups.oldest_clock
         driver.forget_before(book.common if replicated is None else min(replicated, book.common))
         return book.common > before
+
+    def _count_clocks(self) -> None:
+        if self.driver is not None and self.driver.counts_clocks:
+            self.stopping.complete(*self.progress.last_complete)
 
     def _dispatch(self, now_s: float) -> list[Instruction]:
         """Dispatch the tasks that may run. At the end: gather the model."""

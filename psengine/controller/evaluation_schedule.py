@@ -29,9 +29,9 @@ class Evaluating:
         self.points: list[tuple[int, dict[str, float | None]]] = []
         #: Clocks that were skipped, or could not be evaluated.
         self.left_out: list[int] = []
-        #: Clocks that the driver wants evaluated.
+        #: Groups that the driver wants evaluated.
         self._requested: set[int] = set()
-        #: {clock: generation of the shards that are evaluated}.
+        #: {group: generation of the shards that are evaluated}.
         self._under_way: dict[int, int] = {}
 
     @property
@@ -39,54 +39,61 @@ class Evaluating:
         """Whether an evaluation is under way."""
         return bool(self._under_way)
 
-    def request(self, clock: int) -> None:
-        """Have the model of a clock evaluated that is about to become common."""
-        self._requested.add(clock)
+    def request(self, group: int) -> None:
+        """Have the model of a group evaluated that is about to be committed."""
+        self._requested.add(group)
 
     def instructions(
         self,
         config: JobConfig,
-        clocks: Sequence[int],
-        last_clock: int | None,
+        committed: Mapping[int, int | None],
+        last_group: int | None,
         owners: tuple[ShardOwner, ...],
         generation: int,
         states: Callable[[int], tuple[StateRef, ...]] = lambda clock: (),
     ) -> list[Evaluate]:
-        """Return the evaluations of `clocks`, which have just become common; the model's is that of `last_clock`.
+        """Return the evaluations that are due.
 
-        `states` returns the states of executors at a clock.
+        Parameters
+        ----------
+        committed : mapping
+            {group that has just been committed: the clock that it completed, or None}.
+        last_group : int or None
+            The last group of the job: the model is evaluated there in any case.
+        states : callable
+            Returns the states of executors at a group.
         """
         every, evaluations = config.evaluate_every, []
-        for clock in clocks:
-            due = clock in self._requested or (every is not None and clock % every == 0)
-            self._requested.discard(clock)
-            if not due or clock == last_clock:
+        for group, clock in committed.items():
+            due = group in self._requested or (every is not None and clock is not None and clock % every == 0)
+            self._requested.discard(group)
+            if not due or group == last_group:
                 continue
             if len(self._under_way) >= MOST_UNDER_WAY:
-                self.left_out.append(clock)
+                self.left_out.append(group if clock is None else clock)
                 continue
-            self._under_way[clock] = generation
-            evaluations.append(Evaluate(config, clock, owners, generation, states(clock)))
+            self._under_way[group] = generation
+            evaluations.append(Evaluate(config, group, owners, generation, states(group)))
         return evaluations
 
-    def take(self, clock: int, generation: int, metrics: Mapping[str, float | None] | None) -> None:
-        """Note the figures of a clock whose evaluation was requested in `generation`; None if it failed.
+    def take(self, group: int, generation: int, metrics: Mapping[str, float | None] | None, clock: int) -> None:
+        """Note the figures of a group, at `clock`, evaluated by request in `generation`; None if it failed.
 
-        They are ignored if the job has rolled back behind that clock, and used if it was not affected.
+        They are ignored if the job has rolled back behind that group, and used if it was not affected.
         """
-        if self._under_way.get(clock) != generation:
+        if self._under_way.get(group) != generation:
             return
-        del self._under_way[clock]
+        del self._under_way[group]
         if metrics is None:
             self.left_out.append(clock)
         else:
             self.points = sorted([*(point for point in self.points if point[0] != clock), (clock, dict(metrics))])
 
-    def roll_back(self, clock: int) -> None:
-        """Forget the clocks after `clock`: they are repeated."""
+    def roll_back(self, group: int, clock: int) -> None:
+        """Forget the groups after `group` and the clocks after `clock`: they are repeated."""
         self.points = [point for point in self.points if point[0] <= clock]
         self.left_out = [skipped for skipped in self.left_out if skipped <= clock]
-        self._under_way = {evaluated: gen for evaluated, gen in self._under_way.items() if evaluated <= clock}
+        self._under_way = {evaluated: gen for evaluated, gen in self._under_way.items() if evaluated <= group}
 
     def go_on(self, points: Sequence[Sequence[Any]]) -> None:
         """Take over the figures of a job that continues."""

@@ -75,8 +75,8 @@ class History:
         self._seen: dict[str, tuple[str, str, bool, bool]] = {}
         #: What the shards' servers and replicas were seen in.
         self._seen_shards: tuple[object, object] = (None, None)
-        #: the common clock when it last looked
-        self.common = 0
+        #: The last committed group, and the number of complete clocks, when it last looked.
+        self.common = self.clock = 0
         self._idle_since: float | None = None
 
     def note(self, event: Event, controller: Observed) -> list[Instruction]:
@@ -86,7 +86,8 @@ class History:
             return []
         book, config = controller.book, controller.config
         if isinstance(event, Evaluated):
-            self.evaluating.take(event.clock, event.generation, event.metrics)
+            clock = controller.progress.clock_at(event.clock)
+            self.evaluating.take(event.clock, event.generation, event.metrics, clock)
             return []
         if book is None or config is None or controller.result is not None:
             return []
@@ -99,14 +100,16 @@ class History:
         nodes = {
             node.name: (node.tier, "gone" if node.gone else node.state) for node in changed.values() if node is not None
         }
-        self.timeline.look(second, book.common, controller.stage, nodes, self._shards(controller))
+        progress = controller.progress
+        self.clock = progress.clock_at(book.common)
+        self.timeline.look(second, self.clock, controller.stage, nodes, self._shards(controller))
         before, self.common = self.common, book.common
         if book.common < before:
-            self.evaluating.roll_back(book.common)
+            self.evaluating.roll_back(book.common, self.clock)
         return [
             *self.evaluating.instructions(
                 config,
-                range(before + 1, book.common + 1),
+                {group: progress.completed_by(group) for group in range(before + 1, book.common + 1)},
                 controller.stopping.last_clock,
                 controller.shards.owners,
                 controller.shards.generation,
@@ -114,8 +117,8 @@ class History:
             )
         ]
 
-    def go_on(self, summary: Mapping[str, Any], clock: int) -> None:
-        """Take over the history of a job that goes on from a checkpoint of `clock` (see `figures`)."""
+    def go_on(self, summary: Mapping[str, Any], group: int) -> None:
+        """Take over the history of a job that goes on from a checkpoint of `group` (see `figures`)."""
         self.traffic.go_on(summary)
         self.timeline.go_on(summary.get("timeline", []))
         self.evaluating.go_on(summary.get("metrics_by_clock", []))
@@ -125,7 +128,7 @@ class History:
             for change in summary.get("changes", [])
         ]
         self.held = [(float(begin), float(end)) for begin, end in summary.get("held", [])]
-        self.common = clock
+        self.common, self.clock = group, int(summary.get("clocks", group))
 
     def figures(self, clock: int, seconds: float) -> dict[str, Any]:
         """Return what there was at `clock`, `seconds` after the training began; JSON-able. Bytes are those of now."""

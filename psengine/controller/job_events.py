@@ -45,6 +45,8 @@ class JobEvents(Consequences):
         self.driver = DriverHost(partial(self._make_driver, config), self.book, config.seed)
         self._dispatcher = BatchDispatcher(self.book, self.driver)
         self._recovery.adopt(config, self.book, self.driver, checkpoint)
+        self.progress.clocks_are_groups = not self.driver.counts_clocks
+        self._count_clocks()
         if checkpoint is not None:
             self.history.go_on(checkpoint.summary, clock)
         self.members.adopt(config)

@@ -70,7 +70,7 @@ class Recovery:
         self.checkpoints = CheckpointSchedule(config.checkpoint_s, checkpoint)
         self.restored = checkpoint
         if checkpoint is not None:
-            self._progress.go_on(checkpoint.summary)
+            self._progress.go_on(checkpoint.summary, checkpoint.clock)
             self.rollbacks = [(int(back["clock"]), back["reason"]) for back in checkpoint.summary.get("went_back", [])]
             book.states.restore(states_of(checkpoint))
             book.repeated = int(checkpoint.summary["repeated_micro_tasks"])
@@ -129,18 +129,20 @@ class Recovery:
         if restored is None:
             return None
         clock, instructions = restored
-        self._roll_back(clock, self._tiers.backups.states(), f"{reason}; rolled back to clock {clock}")
+        reason = f"{reason}; rolled back to clock {self._progress.clock_at(clock)}"
+        self._roll_back(clock, self._tiers.backups.states(), reason)
         return instructions
 
     def roll_back_to_checkpoint(self, reason: str) -> None:
         """Roll back to the newest checkpoint, or to the beginning; no node has the shards until they are reopened."""
         self.restored = self.checkpoints.newest
-        clock = self.checkpoints.clock
-        target = f"the checkpoint of clock {clock}" if clock else "the beginning (there is no checkpoint)"
+        group = self.checkpoints.clock
+        clock = self._progress.clock_at(group)
+        target = f"the checkpoint of clock {clock}" if group else "the beginning (there is no checkpoint)"
         self._tiers.abandon(self._members)
         reason = f"{reason}; rolled back to {target}, waiting for a reliable node that can serve"
         states = () if self.restored is None else states_of(self.restored)
-        self._roll_back(clock, states, reason, self.restored)
+        self._roll_back(group, states, reason, self.restored)
 
     @property
     def _required_job(self) -> tuple[JobConfig, MicroTaskTable, DriverHost]:
@@ -152,11 +154,11 @@ class Recovery:
     ) -> None:
         _, book, driver = self._required_job
         if clock > book.common and self.restored is not None:  # the replicas were older than the checkpoint
-            self._progress.go_on(self.restored.summary)
+            self._progress.go_on(self.restored.summary, self.restored.clock)
         if checkpoint is None:
             driver.roll_back(clock)
         else:
             driver.resume(checkpoint)
         book.states.restore(states)
         self._progress.roll_back(clock)
-        self.rollbacks.append((clock, reason))
+        self.rollbacks.append((self._progress.clock_at(clock), reason))

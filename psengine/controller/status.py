@@ -25,7 +25,8 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
     -------
     dict
         `state`: starting, waiting, running, or one of the ends finished, stopped, failed; `reason` explains it in a
-        sentence. `clocks`: the last clock, None if the driver counts the clocks. `shards`: server and backup owner of
+        sentence. `clock` and `clocks`: the last complete clock, and the last one of the job; a driver may count all
+        clocks (see `CountsClocks`). `shards`: server and backup owner of
         each (key `keeper`); `backup_clock`: clock of the replicas, None without any. `recent_seconds`: seconds of the
         last clocks; `metrics`: the newest evaluation, as [[clock, figures]]; `bytes_moved` and `bytes_not_read` as in
         `byte_counts`. `went_back`: clock and reason of every rollback. `nodes`: state as in `membership`, with `error`
@@ -33,16 +34,17 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         its `stopped` is the reason of a stop, or None. A job that was stopped before its shards were open has `clocks`
         0 there, and left no model.
     """
-    config, book, progress = controller.config, controller.book, controller.progress
+    config, book, progress, driver = controller.config, controller.book, controller.progress, controller.driver
     seconds = progress.clock_seconds[-_RECENT_CLOCKS:]
     losses = progress.losses
     owned = controller.members.placement.by_owner
+    backup_group = controller.tiers.backups.clock
     return {
         "job_id": config.job_id if config else None,
         "state": controller.state,
         "reason": controller.reason,
         "clock": losses[-1][0] if losses else 0,
-        "clocks": controller.stopping.target,
+        "clocks": driver.clocks if driver is not None and driver.counts_clocks else controller.stopping.target,
         "elapsed_s": None if progress.started_s is None else progress.seconds(now_s),
         "losses": losses[bisect_right(losses, since_clock, key=itemgetter(0)) :],
         "nodes": [
@@ -65,9 +67,9 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
             for owner in controller.shards.owners
             for backup in [controller.tiers.backups.backup_owner(owner.shard)]
         ],
-        "backup_clock": controller.tiers.backups.clock,
+        "backup_clock": None if backup_group is None else progress.clock_at(backup_group),
         "went_back": _went_back(controller),
-        "checkpoint_clock": controller.checkpoints.clock,
+        "checkpoint_clock": progress.clock_at(controller.checkpoints.clock),
         "repeated_micro_tasks": book.repeated if book else 0,
         "lost_micro_tasks": controller.lost_micro_tasks,
         "notices": list(controller.members.notices),
@@ -84,19 +86,21 @@ def _went_back(controller: ControllerState) -> list[dict[str, Any]]:
     return [{"clock": clock, "reason": reason} for clock, reason in controller.rollbacks]
 
 
-def summary(controller: ControllerState, now_s: float, clock: int | None = None) -> dict[str, object]:
-    """Return the summary of the job at `clock` (default: its common clock), as checkpoints and manifests store it."""
-    config, book = controller.config, controller.book
-    at = (book.common if book else 0) if clock is None else clock
+def summary(controller: ControllerState, now_s: float, group: int | None = None) -> dict[str, object]:
+    """Return the summary of the job at a group (default: the last one), as checkpoints and manifests store it."""
+    config, book, driver = controller.config, controller.book, controller.driver
+    at = (book.common if book else 0) if group is None else group
+    clock = controller.progress.clock_at(at)
     figures = controller.progress.figures(at, now_s)
     return {
         "job_id": config.job_id if config else None,
         "app": config.app if config else None,
-        "clocks": at,
+        "clocks": clock,
         "repeated_micro_tasks": book.repeated if book else 0,
         "went_back": _went_back(controller),
         "stopped": controller.stopping.stop_reason,
         **({"converged": controller.stopping.criterion} if controller.stopping.criterion else {}),
         **figures,
-        **controller.history.figures(at, figures["seconds"]),
+        **({"driver_figures": of_driver} if driver is not None and (of_driver := driver.figures()) else {}),
+        **controller.history.figures(clock, figures["seconds"]),
     }

@@ -14,7 +14,7 @@ Source: Litz (2017), Table 1 and section 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -164,6 +164,8 @@ class Driver(Protocol):
 class CountsClocks(Protocol):
     """A driver for which a clock of the job is not a group: it counts the clocks, and ends the job by `finish`.
 
+    Losses, evaluations, holds and the output are by its clocks.
+
     Attributes
     ----------
     clocks : int or None
@@ -171,3 +173,17 @@ class CountsClocks(Protocol):
     """
 
     clocks: int | None
+
+    @property
+    def clock(self) -> int:
+        """The number of clocks that are complete; it rises by 1 at most in a call of `committed`."""
+        ...
+
+
+@runtime_checkable
+class HasFigures(Protocol):
+    """A driver with figures of its own for the result of the job."""
+
+    def figures(self) -> Mapping[str, float]:
+        """Return them by name; `--json` has them beside those of every job."""
+        ...

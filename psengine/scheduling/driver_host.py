@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from psengine.drivers.interface import CountsClocks, Dispatcher, Done, Driver, Task
+from psengine.drivers.interface import CountsClocks, Dispatcher, Done, Driver, HasFigures, Task
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.rpc.pickled_text import from_text, to_text
 from psengine.scheduling.micro_tasks import MicroTaskTable
@@ -133,6 +133,22 @@ class DriverHost:
     def counts_clocks(self) -> bool:
         """Whether the driver counts the clocks of the job: they are not its groups."""
         return isinstance(self._driver, CountsClocks)
+
+    @property
+    def clocks(self) -> int | None:
+        """The number of clocks that a driver which counts them makes; None if it makes no certain number."""
+        return self._driver.clocks if isinstance(self._driver, CountsClocks) else None
+
+    @property
+    def clock(self) -> int:
+        """The number of clocks that are complete: committed groups, or what the driver counts."""
+        driver = self._driver
+        return int(self._run(lambda: driver.clock)) if isinstance(driver, CountsClocks) else self._book.common
+
+    def figures(self) -> dict[str, float]:
+        """Return the driver's own figures of the job."""
+        driver = self._driver
+        return dict(self._run(driver.figures)) if isinstance(driver, HasFigures) else {}
 
     # -- of the controller ----------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ class StoppingRule:
         self._converged_at: int | None = None
         self._ends_at: int | None = None
         self._held_at: int | None = None
+        #: Number of complete clocks, and the group that completed the last one; None where clocks are groups.
+        self._complete: tuple[int, int] | None = None
 
     @property
     def ending(self) -> bool:
@@ -37,7 +39,18 @@ class StoppingRule:
     @property
     def limit(self) -> int | None:
         """The clock after which none is begun at present: the last one, or an earlier one at which the job is held."""
-        return self.last_clock if self.ending else _earlier(self.last_clock, self._held_at)  # a hold delays no end
+        return self.last_clock if self.ending else _earlier(self.last_clock, self._held_after)  # a hold delays no end
+
+    @property
+    def _held_after(self) -> int | None:
+        if self._held_at is None or self._complete is None:
+            return self._held_at
+        clock, group = self._complete
+        return group if clock >= self._held_at else None
+
+    def complete(self, clock: int, group: int) -> None:
+        """Note the number of complete clocks of a driver that counts them, and the group that completed the last."""
+        self._complete = clock, group
 
     def end_at(self, clock: int) -> None:
         """Set the last clock of the job."""

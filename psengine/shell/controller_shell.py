@@ -314,7 +314,7 @@ class ControllerShell:
             lines.append(f"job is {after[0]}{after[1] and f': {after[1]}'}")
         for line in lines:
             logger.info("%s", line)
-        self._event_log.tell(event, instructions, self.controller.history.common, lines)
+        self._event_log.tell(event, instructions, self.controller.history.clock, lines)
         for instruction in instructions:
             self._carry_out(instruction)
 

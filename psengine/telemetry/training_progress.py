@@ -1,5 +1,8 @@
 """Progress of a training: losses, durations and work by tier, clock by clock.
 
+Where the driver counts the clocks, a clock is made of several groups, of which the last completes it. Elsewhere a clock
+is a group. Rollbacks and checkpoints are by group.
+
 Of a long job the clocks are thinned behind which it never rolls back. At most `MOST_CLOCKS` of them, the newest ones,
 have their seconds and their stage listed, and of older losses every second one is dropped again and again. Totals count
 all clocks.
@@ -10,8 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from psengine.membership.node_record import NodeRecord
@@ -35,6 +37,10 @@ class TrainingProgress:
     def __init__(self) -> None:
         #: (clock, mean loss over all examples) of common clocks.
         self.losses: list[tuple[int, float]] = []
+        #: The group that completed each of these clocks.
+        self._groups: list[int] = []
+        #: Whether each group is a clock.
+        self.clocks_are_groups = True
         #: Seconds from the end of the previous clock to that of each common clock; the last ones.
         self.clock_seconds: list[float] = []
         #: Stage in which each of these clocks was completed.
@@ -44,7 +50,7 @@ class TrainingProgress:
         self.seconds_left_out = 0.0
         #: Seconds in kernels: per clock those of the node that had the most; the rest of a clock is overhead.
         self.kernel_seconds = 0.0
-        #: Completions of common clocks; those of later ones are not in a checkpoint, and would count twice after it.
+        #: Completions of committed groups; those of later ones are not in a checkpoint, and would count twice after it.
         self.done_by_tier: dict[str, int] = {"reliable": 0, "transient": 0}
         #: Seconds of the longest micro-task; None before any was done.
         self.longest_s: float | None = None
@@ -55,8 +61,8 @@ class TrainingProgress:
         self._failures = Counter[str]()
         self._seconds_before = 0.0
         self._last_common_s = 0.0
-        #: {clock: (kernel seconds, completions by tier)} of the clocks that became common in this process.
-        self._by_clock: dict[int, tuple[float, Counter[str]]] = {}
+        #: {group: (kernel seconds, completions by tier, loss)} of groups that were committed in this process.
+        self._by_group: dict[int, tuple[float, Counter[str], float | None]] = {}
         self._stats: dict[int, dict[int, tuple[float, int]]] = {}
         self._tiers: dict[int, Counter[str]] = {}
         self._kernels: dict[int, dict[str, float]] = {}
@@ -67,10 +73,11 @@ class TrainingProgress:
             self._last_common_s = now_s
             self.started_s = now_s - self._seconds_before
 
-    def go_on(self, summary: Mapping[str, Any]) -> None:
-        """Take over the figures of a checkpoint's summary, as if its clocks had run in this process."""
-        self._by_clock.clear()
+    def go_on(self, summary: Mapping[str, Any], group: int) -> None:
+        """Take over the figures of a checkpoint of `group`, as if its clocks had run in this process."""
+        self._by_group.clear()
         self.losses = losses_of(summary)
+        self._groups = [min(clock, group) for clock, _ in self.losses]  # it never rolls back behind `group`
         self.clocks_left_out = int(summary.get("clocks_left_out", 0))
         self.seconds_left_out = float(summary.get("seconds_left_out", 0.0))
         self.clock_seconds = [float(seconds) for seconds in summary.get("seconds_by_clock", [])]
@@ -80,6 +87,25 @@ class TrainingProgress:
         self._seconds_before = float(summary["seconds"])
         if self.started_s is not None:
             self._last_common_s = self.started_s + self._seconds_before
+
+    def clock_at(self, group: int) -> int:
+        """Return the number of clocks that were complete when `group` was committed."""
+        if self.clocks_are_groups:
+            return group
+        number = bisect_right(self._groups, group)
+        return self.losses[number - 1][0] if number else 0
+
+    def completed_by(self, group: int) -> int | None:
+        """Return the clock that `group` has completed; None if it has completed none."""
+        at = bisect_right(self._groups, group) - 1
+        if self.clocks_are_groups:
+            return group
+        return self.losses[at][0] if at >= 0 and self._groups[at] == group else None
+
+    @property
+    def last_complete(self) -> tuple[int, int]:
+        """The number of complete clocks, and the group that completed the last one."""
+        return (self.losses[-1][0], self._groups[-1]) if self.losses else (0, 0)
 
     def seconds(self, now_s: float) -> float:
         """Return the seconds since the training began; 0 before."""
@@ -109,68 +135,74 @@ class TrainingProgress:
         self.trouble = ""
         self._failures.clear()
 
-    def close(self, clocks: Iterable[int], now_s: float, stage: int) -> None:
-        """Note that `clocks` have become common, in `stage`."""
-        for clock in clocks:
-            self._forget_failures()
-            parts = self._stats.pop(clock, {})  # none: all tasks of the group were withdrawn before they were sent
-            examples = sum(parts[p][1] for p in sorted(parts))
-            loss = sum(parts[p][0] for p in sorted(parts))
-            tiers, kernel_s = self._tiers.pop(clock, Counter()), max(self._kernels.pop(clock, {}).values(), default=0.0)
-            for tier, count in tiers.items():
-                self.done_by_tier[tier] += count
-            before = self.losses[-1][1] if self.losses else 0.0  # of a group that looked at no example
-            self.losses.append((clock, loss / examples if examples else before))
-            self.kernel_seconds += kernel_s
-            self._by_clock[clock] = kernel_s, tiers
-            self.clock_seconds.append(now_s - self._last_common_s)
-            self.clock_stages.append(stage)
-            self._last_common_s = now_s
+    def close(self, group: int, clock: int | None, now_s: float, stage: int) -> None:
+        """Note that `group` is committed, in `stage`, and has completed `clock`; None: that clock is not complete."""
+        self._forget_failures()
+        parts = self._stats.pop(group, {})  # none: all tasks of the group were withdrawn before they were sent
+        examples = sum(parts[p][1] for p in sorted(parts))
+        loss = sum(parts[p][0] for p in sorted(parts)) / examples if examples else None
+        tiers, kernel_s = self._tiers.pop(group, Counter()), max(self._kernels.pop(group, {}).values(), default=0.0)
+        for tier, count in tiers.items():
+            self.done_by_tier[tier] += count
+        self.kernel_seconds += kernel_s
+        self._by_group[group] = kernel_s, tiers, loss
+        if clock is None:
+            return
+        # Of a clock that looked at some examples twice the loss is the last one.
+        numbers = [number for number in self._by_group if self.last_complete[1] < number <= group]
+        found = (self._by_group[number][2] for number in sorted(numbers, reverse=True))
+        before = self.losses[-1][1] if self.losses else 0.0  # of a clock that looked at no example
+        self.losses.append((clock, next((loss for loss in found if loss is not None), before)))
+        self._groups.append(group)
+        self.clock_seconds.append(now_s - self._last_common_s)
+        self.clock_stages.append(stage)
+        self._last_common_s = now_s
 
-    def thin(self, clock: int) -> None:
-        """Thin the clocks up to `clock`, behind which the job never rolls back."""
-        for done in [done for done in self._by_clock if done <= clock]:
-            del self._by_clock[done]
-        while (old := bisect_right(self.losses, clock, key=itemgetter(0))) > MOST_CLOCKS:
+    def thin(self, group: int) -> None:
+        """Thin the clocks up to `group`, behind which the job never rolls back."""
+        for done in [done for done in self._by_group if done <= min(group, self.last_complete[1])]:
+            del self._by_group[done]
+        while (old := bisect_right(self._groups, group)) > MOST_CLOCKS:
             self.losses[: old // 2] = self.losses[: old // 2 : 2]
-        left_out = len(self.clock_seconds) - self._after(clock) - MOST_CLOCKS
+            self._groups[: old // 2] = self._groups[: old // 2 : 2]
+        left_out = len(self.clock_seconds) - self._after(group) - MOST_CLOCKS
         if left_out > 0:
             self.clocks_left_out += left_out
             self.seconds_left_out += sum(self.clock_seconds[:left_out])
             del self.clock_seconds[:left_out], self.clock_stages[:left_out]
 
-    def roll_back(self, clock: int) -> None:
-        """Forget the clocks after `clock`: they are repeated. Their seconds are added to those of the next clock."""
-        later = self._after(clock)
+    def roll_back(self, group: int) -> None:
+        """Forget the groups after `group`: they are repeated. Their seconds are added to those of the next clock."""
+        later = self._after(group)
         self._forget_failures()
+        for repeated in [done for done in self._by_group if done > group]:
+            kernel_s, tiers, _ = self._by_group.pop(repeated)
+            self.kernel_seconds -= kernel_s
+            for tier, count in tiers.items():
+                self.done_by_tier[tier] -= count
         self._stats.clear()
         self._tiers.clear()
         self._kernels.clear()
         if not later:
             return
         self._last_common_s -= sum(self.clock_seconds[-later:])
-        del self.losses[-later:], self.clock_seconds[-later:], self.clock_stages[-later:]
-        for repeated in [done for done in self._by_clock if done > clock]:
-            kernel_s, tiers = self._by_clock.pop(repeated)
-            self.kernel_seconds -= kernel_s
-            for tier, count in tiers.items():
-                self.done_by_tier[tier] -= count
+        del self.losses[-later:], self._groups[-later:], self.clock_seconds[-later:], self.clock_stages[-later:]
 
-    def _after(self, clock: int) -> int:
-        """Return the number of common clocks after `clock`."""
-        return len(self.losses) - bisect_right(self.losses, clock, key=itemgetter(0))
+    def _after(self, group: int) -> int:
+        """Return the number of clocks that were completed after `group`."""
+        return len(self._groups) - bisect_right(self._groups, group)
 
-    def figures(self, clock: int, now_s: float) -> dict[str, Any]:
-        """Return the figures of the job at `clock`, the latest common one or one shortly before; JSON-able."""
-        later = self._after(clock)
+    def figures(self, group: int, now_s: float) -> dict[str, Any]:
+        """Return the figures of the job at `group`, the latest committed one or one shortly before; JSON-able."""
+        later = self._after(group)
         keep = len(self.losses) - later
-        of_later = [self._by_clock[done] for done, _ in self.losses[keep:]]
+        of_later = [figures for done, figures in self._by_group.items() if done > group]
         seconds = self.seconds(now_s)
         if later:
             seconds = self.seconds(self._last_common_s) - sum(self.clock_seconds[-later:])
         return {
             "seconds": seconds,
-            "kernel_seconds": self.kernel_seconds - sum(kernel_s for kernel_s, _ in of_later),
+            "kernel_seconds": self.kernel_seconds - sum(kernel_s for kernel_s, *_ in of_later),
             "losses": [list(pair) for pair in self.losses[:keep]],
             "seconds_by_clock": self.clock_seconds[: len(self.clock_seconds) - later],
             "stage_by_clock": self.clock_stages[: len(self.clock_stages) - later],
@@ -180,6 +212,6 @@ class TrainingProgress:
                 else {}
             ),
             "micro_tasks_done": {
-                tier: count - sum(tiers[tier] for _, tiers in of_later) for tier, count in self.done_by_tier.items()
+                tier: count - sum(tiers[tier] for _, tiers, _ in of_later) for tier, count in self.done_by_tier.items()
             },
         }

@@ -211,7 +211,7 @@ class LocalTraining(ClosedAtEnd):
         if self._config is None:
             return 0
         checkpoint = find_checkpoint(self._blobs, self._config)
-        return 0 if checkpoint is None else checkpoint.clock
+        return 0 if checkpoint is None else int(checkpoint.summary.get("clocks", checkpoint.clock))
 
     def finish(self, status: Mapping[str, Any]) -> dict[str, Any]:
         """End every process; return the figures of the job, which are stored with it."""
@@ -269,6 +269,7 @@ def figures_of(
             **({"converged": result["converged"]} if "converged" in result else {}),
             **{name: result.get(name) for name in (*totals, *by_clock)},
             **{name: result[name] for name in ("clocks_left_out", "seconds_left_out") if name in result},
+            **result.get("driver_figures", {}),
             "stalls": [stall.record() for stall in stalls_of(result)],
             **{name: result.get(name) for name in ("bytes_moved", "bytes_not_read", "timeline")},
             "nodes": list(nodes),

@@ -107,6 +107,15 @@ class ElasticDescentDriver:
         self._step, self._memory, self._missing = step, memory, missing
         self._state = _State(Roster(0, missing), frozenset())
 
+    @property
+    def clock(self) -> int:
+        """The number of accepted steps."""
+        return self._state.rounds
+
+    def figures(self) -> dict[str, float]:
+        """Return the number of rounds that were done again."""
+        return {"redone_rounds": self._state.redone}
+
     # -- of the controller ----------------------------------------------------------------------------------------
 
     def start(self, to: Dispatcher, executors: int, seed: int) -> None:

@@ -92,7 +92,12 @@ def test_svmlight_under_a_script_of_events(tmp_path: Path) -> None:
     assert run.code == 0, run
     figures = json.loads(run.out)
     assert [event["action"] for event in figures["events"]] == ["kill", "notice", "join"]
+    assert [event["clock"] for event in figures["events"]] == [8, 12, 20], "accepted steps, which the events wait for"
     assert figures["converged"].startswith(("40 rounds; redone rounds: ", "no step decreases"))
+    assert figures["clocks"] == len(figures["losses"]) == figures["losses"][-1][0] <= 40
+    assert figures["converged"].endswith(f"redone rounds: {figures['redone_rounds']}")
+    assert figures["redone_rounds"] >= 1
+    assert f"clock 40/40" in run.err or figures["clocks"] < 40
     assert figures["metrics"]["accuracy"] > 0.8
     found = predict(figures["model"].removesuffix("/model.npz"), str(tmp_path / "a.svm"))
     assert found.accuracy is not None

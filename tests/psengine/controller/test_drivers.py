@@ -1,6 +1,7 @@
 """A job with a driver of its own: its errors, its end, and what it asks for."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from psengine.drivers.interface import Dispatcher, Done, Driver, Task
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
     BatchDone,
+    Evaluated,
+    HoldRequested,
     JobStarted,
     ModelSaved,
     NodeJoined,
@@ -54,10 +57,10 @@ class Alternating(Driver):
         self.results = list(state)
 
 
-def begun(driver: Driver) -> tuple[Controller, list[Instruction]]:
+def begun(driver: Driver, config: JobConfig = CONFIG) -> tuple[Controller, list[Instruction]]:
     controller = Controller(lambda config: driver)
     controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
-    controller.handle(JobStarted(CONFIG, 0.0))
+    controller.handle(JobStarted(config, 0.0))
     controller.handle(NodeReady("r", "tcp://r", 1, (0, 1, 2), 0.0))
     return controller, controller.handle(ShardsOpened("r", "tcp://r", (0,), 1, 0.0))
 
@@ -205,11 +208,50 @@ def test_a_group_that_is_complete_without_vanished_executors_is_committed() -> N
 
 
 class Counting(Alternating):
-    """Counts the job's clocks itself."""
+    """Counts the job's clocks itself: each of two groups."""
 
-    clocks: int | None = 9
+    clocks: int | None = 3
+    clock = 0
+
+    def committed(self, to: Dispatcher, group: int) -> None:
+        self.clock += group % 2 == 0
+        if self.clock == self.clocks:
+            to.finish(group, "all clocks")
+        else:
+            super().committed(to, group)
+
+    def figures(self) -> dict[str, float]:
+        return {"groups": 2 * self.clock}
 
 
-def test_groups_have_no_target_where_the_driver_counts_the_clocks() -> None:
+def test_clocks_that_the_driver_counts_are_those_of_the_status_the_hold_and_the_result() -> None:
     assert describe(begun(Alternating())[0], 0, 1.0)["clocks"] == 9
-    assert describe(begun(Counting())[0], 0, 1.0)["clocks"] is None
+    controller, orders = begun(Counting(), replace(CONFIG, evaluate_every=2))
+    controller.handle(HoldRequested(1, 0.5))
+    seen = []
+    while any(isinstance(order, Dispatch) for order in orders):
+        orders = answer(controller, orders, 1.0 + len(seen))
+        status = describe(controller, 0, 1.0)
+        seen.append((status["clock"], status["clocks"], len(status["losses"])))
+    assert seen == [(0, 3, 0), (1, 3, 1)], "two groups, and held after clock 1"
+    orders = controller.handle(HoldRequested(None, 4.0))
+    evaluated, gathered = [], []
+    for second in range(5, 9):
+        orders = answer(controller, orders, float(second))
+        evaluated += [order.clock for order in orders if isinstance(order, Evaluate)]
+        gathered += [order for order in orders if isinstance(order, GatherModel)]
+    assert evaluated == [4], "the group that completed clock 2"
+    controller.handle(Evaluated(4, controller.shards.generation, {"loss": 0.5}, 9.0))
+    assert describe(controller, 0, 9.0)["metrics"] == [[2, {"loss": 0.5}]]
+    (last,) = gathered
+    assert (last.committed, last.summary["clocks"], last.summary["driver_figures"]) == (6, 3, {"groups": 6})
+    assert [clock for clock, _ in last.summary["losses"]] == [1, 2, 3]
+
+
+def test_a_job_ends_by_a_rule_on_the_losses_of_the_clocks_that_the_driver_counts() -> None:
+    controller, orders = begun(Counting(), replace(CONFIG, until="loss=1"))
+    orders = answer(controller, orders, 1.0)
+    assert [order.clock for order in orders if isinstance(order, Dispatch)] == [2], "no clock is complete"
+    orders = answer(controller, orders, 2.0)
+    assert [type(order) for order in orders if isinstance(order, Dispatch | GatherModel)] == [GatherModel]
+    assert controller.stopping.criterion == "converged: the loss of clock 1 is 1, at most 1"

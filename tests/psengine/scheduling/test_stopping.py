@@ -35,6 +35,17 @@ def test_a_hold_is_lifted() -> None:
     assert limits.limit is None
 
 
+def test_where_the_driver_counts_the_clocks_a_hold_is_by_them() -> None:
+    limits = StoppingRule()
+    limits.complete(2, 9)
+    limits.pause_at(3)
+    assert limits.limit is None
+    limits.complete(3, 12)
+    assert limits.limit == 12
+    limits.pause_at(0)
+    assert limits.limit == 12
+
+
 @pytest.mark.parametrize("stopped", [True, False])
 def test_a_stop_finishes_the_clock_under_way_also_beyond_where_the_job_is_held(stopped: bool) -> None:
     controller, dispatch = started(JobConfig("held", n_partitions=2, n_shards=1, clocks=9))

@@ -51,7 +51,7 @@ def test_a_clock_that_became_common_is_in_all_the_figures() -> None:
     progress.begin(10.0)
     complete(progress, 1, range(PARTITIONS))
     assert progress.done_by_tier == {"reliable": 0, "transient": 0}
-    progress.close([1], 12.5, 1)
+    progress.close(1, 1, 12.5, 1)
     assert progress.losses == [(1, 2.0 * (1 + 2 + 3 + 4) / 8)]
     assert (progress.clock_seconds, progress.clock_stages) == ([2.5], [1])
     assert progress.kernel_seconds == 1.0, "of the node that had the most: two of half a second on one thread"
@@ -68,17 +68,17 @@ def test_what_is_done_again_after_a_checkpoint_in_mid_clock_counts_once(
     before.begin(0.0)
     for clock in range(1, clocks + 1):
         complete(before, clock, range(PARTITIONS))
-        before.close([clock], float(clock), 1)
+        before.close(clock, clock, float(clock), 1)
     if len(ahead) < PARTITIONS:  # else the clock were common
         complete(before, clocks + 1, ahead)
         complete(before, clocks + 2, ahead & further)
 
     after = TrainingProgress()
-    after.go_on(summary(before))
+    after.go_on(summary(before), clocks)
     after.begin(100.0)
     for clock in (clocks + 1, clocks + 2):
         complete(after, clock, range(PARTITIONS))
-        after.close([clock], 100.0 + clock, 1)
+        after.close(clock, clock, 100.0 + clock, 1)
 
     each = (clocks + 2) * PARTITIONS // 2
     assert after.done_by_tier == {"reliable": each, "transient": each}
@@ -94,7 +94,7 @@ def test_a_checkpoint_of_a_long_job_holds_a_bounded_number_of_clocks() -> None:
     for _ in range(5):  # a checkpoint after each
         for clock in range(clocks + 1, clocks + MOST_CLOCKS + 1):
             complete(progress, clock, range(PARTITIONS))
-            progress.close([clock], float(clock), 1)
+            progress.close(clock, clock, float(clock), 1)
         clocks += MOST_CLOCKS
         progress.thin(clocks - 10)
     figures = progress.figures(clocks, float(clocks))
@@ -109,7 +109,7 @@ def test_a_checkpoint_of_a_long_job_holds_a_bounded_number_of_clocks() -> None:
     assert [clock for clock, _ in progress.losses[-2:]] == [clocks - 11, clocks - 10]
 
     after = TrainingProgress()
-    after.go_on(figures)
+    after.go_on(figures, clocks)
     after.begin(0.0)
     assert after.figures(clocks, float(clocks)) == figures | {"seconds": 2.0 * clocks}
 
@@ -119,7 +119,7 @@ def test_what_a_job_may_roll_back_to_is_never_thinned() -> None:
     progress.begin(0.0)
     for clock in range(1, 5):
         complete(progress, clock, range(PARTITIONS))
-        progress.close([clock], float(clock), 1)
+        progress.close(clock, clock, float(clock), 1)
     progress.thin(2)
     progress.roll_back(2)
     assert (progress.losses[-1][0], len(progress.clock_seconds)) == (2, 2)
@@ -149,3 +149,24 @@ def test_a_job_that_goes_on_from_a_checkpoint_in_mid_clock_counts_each_micro_tas
         (dispatch, *_) = [order for order in orders if isinstance(order, Dispatch)]
         orders = again.handle(done(dispatch, 1.0))
     assert orders[0].summary["micro_tasks_done"] == {"reliable": 3 * PARTITIONS, "transient": 0}
+
+
+def test_a_clock_of_several_groups_has_their_work_and_the_loss_of_the_last_that_saw_examples() -> None:
+    progress = TrainingProgress()
+    progress.clocks_are_groups = False
+    progress.begin(0.0)
+    for group, clock in ((1, None), (2, None), (3, 1), (4, None), (5, 2)):
+        complete(progress, group, range(PARTITIONS))
+        progress.close(group, clock, float(group), 1)
+    assert [clock for clock, _ in progress.losses] == [1, 2]
+    assert progress.clock_seconds == [3.0, 2.0]
+    assert sum(progress.done_by_tier.values()) == 5 * PARTITIONS
+    assert [progress.clock_at(group) for group in range(7)] == [0, 0, 0, 1, 1, 2, 2]
+    assert [progress.completed_by(group) for group in range(1, 6)] == [None, None, 1, None, 2]
+    assert progress.last_complete == (2, 5)
+    progress.roll_back(4)
+    assert progress.last_complete == (1, 3)
+    complete(progress, 5, range(PARTITIONS))
+    progress.close(5, 2, 7.0, 1)
+    assert progress.clock_seconds == [3.0, 4.0], "with the seconds that were lost"
+    assert sum(progress.done_by_tier.values()) == 5 * PARTITIONS, "group 4 counts, and group 5 once"
