@@ -101,7 +101,16 @@ class Adam:
 
 @dataclass(frozen=True)
 class Replace:
-    """Update rule: the summed updates take the place of the table; rows that they lack become 0."""
+    """Update rule: the summed updates take the place of the table; rows that they lack become 0.
+
+    Attributes
+    ----------
+    keeps_sums : bool
+        Whether the servers keep the sums that nodes have sent, until others take the place of the table: the sum of
+        some executors' updates can then be read (`Parameters.kept_sum`). They are not replicated.
+    """
+
+    keeps_sums: bool = False
 
 
 #: What a server does with the sum of a clock's updates of a table, once, when the clock is committed.

@@ -8,7 +8,7 @@ tables while it runs. Every `App` is run as an `Application` (see `executors`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -110,6 +110,14 @@ class Parameters(Protocol):
         ------
         ValueError
             If there is no such table, or it has no such rows.
+        """
+        ...
+
+    def kept_sum(self, table: str, executors: Collection[int]) -> NDArray[np.generic] | None:
+        """Return the sum of what exactly these executors added in the last group that updated a table.
+
+        The table's rule is `Replace(keeps_sums=True)`. None: the servers have no such sum. They have it of executors
+        that ran together on a node, and of several nodes, until a shard moves or the job rolls back.
         """
         ...
 

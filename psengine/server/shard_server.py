@@ -230,11 +230,13 @@ class ShardServer:
         exact: bool,
         rows: Mapping[int, Wanted] | None = None,
         memory: bool = False,
+        summed: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Return the rows of the shards named in `epochs`, folded through `committed`.
 
         `rows` are the wanted rows, counted within the shard, by shard and table, None for all of a table; other tables
-        are not returned. Without `rows`, all tables are, and with `memory` that of their update rules, too.
+        are not returned. Without `rows`, all tables are, and with `memory` that of their update rules, too. With
+        `summed`, a `table` and `executors`, the sum of what these have added is (`ShardStore.kept_sum`), or no shard.
 
         `status` is "ok" (with `shards`), "stale-epoch", "stale-read", or "moved" with the present `owners`. A shard
         that was handed over is still read here if that needs no later update.
@@ -248,6 +250,11 @@ class ShardServer:
         if refused:
             return refused
         try:
+            if summed is not None:
+                table, executors = str(summed["table"]), summed["executors"]
+                sums = {shard: self.stores[shard].kept_sum(committed, table, executors) for shard in epochs}
+                is_kept = all(total is not None for total in sums.values())
+                return {"status": "ok", "shards": {s: {table: total} for s, total in sums.items()} if is_kept else {}}
             if rows is None:
                 self._make_room(epochs, committed)
                 return {

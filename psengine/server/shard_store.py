@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from psengine.config import Add
+import numpy as np
+
+from psengine.config import Add, Replace
 from psengine.protocol.shard_state import ShardState
 from psengine.server.clock_updates import Answer, ClockUpdates
 from psengine.server.next_clock import NextClock, with_update
 from psengine.tables.row_sets import Array, RowSet, Wanted, count, span
-from psengine.tables.row_updates import added
+from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.sharding import Arrays, Sharding
-from psengine.tables.tree_sum import Delta
+from psengine.tables.tree_sum import Delta, Subtree, tree_sum
 from psengine.tables.update_rules import begin_memory, memory_tables
 
 #: Maximum number of marked states.
@@ -71,6 +73,10 @@ class ShardStore:
         #: Number of distinct effects (clock, partition) in `committed`.
         self.folded = folded
         self._n_partitions = n_partitions
+        #: {table: {block: its update}} of the last clock that updated each table that keeps the sums of nodes.
+        self._sums: dict[str, dict[Subtree, Array | RowDelta]] = {
+            table.name: {} for table in tables if isinstance(table.rule, Replace) and table.rule.keeps_sums
+        }
         #: Number of clocks between two marked states; None: no state is marked.
         self.mark_every: int | None = None
         #: {clock: its state} of the last marked clocks.
@@ -213,10 +219,35 @@ class ShardStore:
                 self.committed = {name: after[name] for name in self.committed}
                 self.folded += len(effects)
                 self._committed_by = effects.attempt(self._n_partitions)
+                for name in self._sums:
+                    if sums := {block: update[name] for block, update in effects.by_block.items() if name in update}:
+                        self._sums[name] = sums
             self.committed_clock = clock
             self._next.go_on(self.committed, self.pending.get(clock + 1))
             self.mark(clock)
         self._forget_live()
+
+    def kept_sum(self, committed: int, table: str, partitions: Collection[int]) -> Array | None:
+        """Return the sum of exactly these partitions' updates in the last clock, up to `committed`, that had the table.
+
+        None: the blocks that were received do not say it, or the table keeps no sums.
+
+        Raises
+        ------
+        StaleReadError
+            If a later clock is committed already.
+        """
+        before = self.read(committed, exact=True, tables=(table,)).get(table)
+        wanted = frozenset(partitions)
+        parts = {
+            block: {table: sums}
+            for block, sums in self._sums.get(table, {}).items()
+            if wanted.issuperset(range(*block))
+        }
+        if before is None or frozenset().union(*(range(*block) for block in parts)) != wanted:
+            return None
+        total = tree_sum((0, self._n_partitions), parts.get)
+        return None if total is None else added(np.zeros_like(before), total[table])
 
     def mark(self, clock: int) -> None:
         """Mark the committed state, which is that of `clock`, if one is due; its arrays are never written again."""

@@ -22,7 +22,7 @@ from psengine.config import JobConfig
 from psengine.protocol.events import TaskStats
 from psengine.protocol.executor_state import ExecutorState
 from psengine.protocol.instructions import Dispatch, TaskKey
-from psengine.tables.row_sets import RowBlock, RowSet, Wanted, same
+from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, same
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.worker.executor_states import ExecutorStates
 from psengine.worker.kernel_threads import KernelThreads
@@ -36,6 +36,8 @@ from psengine.worker.task_parameters import TaskParameters, checked_reads, union
 Job = tuple[JobConfig, Application, Sharding]
 #: Reads rows of tables from the servers.
 Read = Callable[[Wanted], Coroutine[Any, Any, Mapping[str, RowBlock]]]
+#: Reads the sum of what some executors have added to a table; None if the servers do not keep it.
+ReadSum = Callable[[str, tuple[int, ...]], Coroutine[Any, Any, Array | None]]
 T = TypeVar("T")
 
 
@@ -160,7 +162,11 @@ class BatchRunner:
             return await self._client.read_rows(sharding, rows, order.parent_clock, order.committed, exact)
 
         needed = union_of(sharding.tables, list(wanted.values()))
-        return self._start(job, order.clock, assigned, wanted, await read(needed), read)
+
+        async def read_sum(table: str, executors: tuple[int, ...]) -> Array | None:
+            return await self._client.kept_sum(sharding, table, executors, order.committed) if exact else None
+
+        return self._start(job, order.clock, assigned, wanted, await read(needed), read, read_sum)
 
     async def _begin_ahead(self, job: Job, order: Dispatch, done: Mapping[int, MicroTaskResult]) -> Begun:
         """Read what comes after `order`, as soon as it is there, and begin the partitions' next micro-tasks with it."""
@@ -180,7 +186,11 @@ class BatchRunner:
                 raise SupersededError(f"the effects of clock {order.clock} are of attempts {attempt} and {others}")
             return found
 
-        return attempt, self._start(job, order.clock + 1, assigned, wanted, first, read)
+        async def read_sum(table: str, executors: tuple[int, ...]) -> Array | None:
+            del table, executors
+            return None  # the clock is not committed yet
+
+        return attempt, self._start(job, order.clock + 1, assigned, wanted, first, read, read_sum)
 
     def _start(
         self,
@@ -190,6 +200,7 @@ class BatchRunner:
         wanted: Mapping[int, Wanted],
         first: Mapping[str, RowBlock],
         read: Read,
+        read_sum: ReadSum,
     ) -> Kernels:
         """Begin micro-tasks; `first` are the rows that were read for all of them, `read` reads others."""
         config, _, sharding = job
@@ -197,7 +208,7 @@ class BatchRunner:
 
         generation = self._client.routes.generation
 
-        async def fetched(wanted: Wanted) -> Mapping[str, RowBlock]:
+        async def fetched(read: Callable[..., Coroutine[Any, Any, T]], *wanted: Any) -> T:
             # A kernel may outlive its batch: by the map of a later generation it would read what is not there yet.
             if self._client.routes.generation != generation:
                 raise SupersededError(f"a task of generation {generation} still runs")
@@ -205,16 +216,19 @@ class BatchRunner:
             assert task is not None
             self._task_reads.add(task)
             try:
-                return await read(wanted)
+                return await read(*wanted)
             finally:
                 self._task_reads.discard(task)
 
         def fetch(table: str, rows: RowSet | None) -> RowBlock:
-            return self._kernel_threads.wait_for(fetched({table: rows}))[table]
+            return self._kernel_threads.wait_for(fetched(read, {table: rows}))[table]
+
+        def fetch_sum(table: str, executors: tuple[int, ...]) -> Array | None:
+            return self._kernel_threads.wait_for(fetched(read_sum, table, executors))
 
         def kernel(part: int) -> MicroTaskResult:
             task = assigned[part]
-            params = TaskParameters(clock, tables, wanted[part], first, fetch)
+            params = TaskParameters(clock, tables, wanted[part], first, fetch, fetch_sum)
             rng = np.random.default_rng([config.seed, clock, part])
             began_s = perf_counter()
             result, loss_sum, examples, state = task.executor.run(task.before, task.args, params, rng)

@@ -129,6 +129,36 @@ class ParameterClient:
             self._cache = exact, parent_clock, found
         return {name: found[name] for name in wanted}
 
+    async def kept_sum(self, sharding: Sharding, table: str, executors: Sequence[int], committed: int) -> Array | None:
+        """Return the sum of what exactly these executors have added to a table; None if a server does not keep it.
+
+        Raises
+        ------
+        SupersededError
+        """
+        wanted = {"table": table, "executors": list(executors)}
+
+        async def read_from(address: str, epochs: dict[int, int]) -> dict[int, Arrays]:
+            most = sum(sharding.nbytes(shard) for shard in epochs)
+            try:
+                answer = await self._ask(
+                    address, "proteus_pull", most, epochs=epochs, committed=committed, exact=True, summed=wanted
+                )
+            except Unreachable:
+                return {}
+            if answer["status"] == "moved":
+                return {}  # the sums do not move
+            self._count_read(address, answer["shards"], {})
+            return unpacked(answer["shards"])
+
+        found = await all_or_none(
+            read_from(*server) for server in self.routes.by_server(range(sharding.n_shards)).items()
+        )
+        shards = {shard: rows for by_shard in found for shard, rows in by_shard.items()}
+        if len(shards) < sharding.n_shards:
+            return None
+        return _blocks(sharding, {table: None}, shards)[table].values
+
     async def read_ahead(self, sharding: Sharding, wanted: Wanted, clock: int) -> tuple[dict[str, RowBlock], int]:
         """Return the rows that `read_rows` returns at the committed clock `clock`, once the servers have its effects.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, checked, c
 from psengine.tables.row_updates import RowDelta, checked_update, combined
 from psengine.tables.tree_sum import Delta
 
+#: Returns the sum of what some executors have added to a table, if the servers keep it.
+FetchSum = Callable[[str, tuple[int, ...]], Array | None]
 #: Returns rows of a table (None: all) from the servers; blocks.
 Fetch = Callable[[str, RowSet | None], RowBlock]
 
@@ -30,6 +32,8 @@ class TaskParameters:
         Rows that were fetched before the task, among them those of `reads`.
     fetch : callable
         Fetches other rows.
+    fetch_sum : callable, optional
+        Fetches kept sums; without it there are none.
     """
 
     def __init__(
@@ -39,8 +43,10 @@ class TaskParameters:
         reads: Mapping[str, RowSet | None],
         read: Mapping[str, RowBlock],
         fetch: Fetch,
+        fetch_sum: FetchSum = lambda table, executors: None,
     ) -> None:
         self.group = group
+        self._fetch_sum = fetch_sum
         self._tables, self._reads, self._fetch = tables, reads, fetch
         self._read = dict(read)
         self._updates: dict[str, Array | RowDelta] = {}
@@ -52,6 +58,11 @@ class TaskParameters:
         if block is None or not block.has(wanted):
             block = self._read[table] = self._fetch(table, wanted)
         return block.of(wanted)
+
+    def kept_sum(self, table: str, executors: Collection[int]) -> Array | None:
+        """Return the sum of what exactly these executors added: see `psengine.apps.base.Parameters`."""
+        self._checked(table, None)
+        return self._fetch_sum(table, tuple(sorted(executors)))
 
     def add(self, table: str, delta: Array, rows: RowSet | None = None) -> None:
         """Add to rows of a table, or to all of it: see `psengine.apps.base.Parameters`."""

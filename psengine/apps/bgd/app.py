@@ -12,7 +12,7 @@ from psengine.apps.bgd.driver import ElasticDescentDriver
 from psengine.apps.bgd.executor import DescentExecutor, tables
 from psengine.apps.bgd.losses import LOSSES, LinearLoss, linear_loss
 from psengine.apps.bgd.partition import LinearPartition, margins_of
-from psengine.apps.bgd.roster import Missing
+from psengine.apps.bgd.roster import Approximation, Missing
 from psengine.apps.bgd.steps import FixedStep, SearchedStep, StepRule
 from psengine.apps.csr import Csr, inputs
 from psengine.apps.parameter_checks import check_from, check_whole
@@ -22,6 +22,7 @@ F64 = NDArray[np.float64]
 
 _SOLVERS = ("lbfgs", "gradient")
 _MISSING = ("approximate", "ignore", "stall")
+_APPROXIMATIONS = ("kept", "redone")
 
 
 class ElasticDescent:
@@ -47,6 +48,9 @@ class ElasticDescent:
     decay : float
     missing : str
         What stands for vanished partitions: ``approximate``, ``ignore`` or ``stall``.
+    approximation : str
+        Where their gradient is taken from: ``kept``, the sums that nodes sent in the round before, if the servers still
+        have those of exactly these partitions; ``redone``, a second sum of the others there. They agree to rounding.
 
     Raises
     ------
@@ -68,6 +72,7 @@ class ElasticDescent:
         step: float = 0.0,
         decay: float = 0.0,
         missing: str = "approximate",
+        approximation: str = "kept",
     ) -> None:
         check_from(0, l2=l2, step=step, decay=decay)
         check_whole(1, memory=memory)
@@ -75,6 +80,8 @@ class ElasticDescent:
             raise ValueError(f"solver is {solver!r}; want one of {', '.join(_SOLVERS)}")
         if missing not in _MISSING:
             raise ValueError(f"missing is {missing!r}; want one of {', '.join(_MISSING)}")
+        if approximation not in _APPROXIMATIONS:
+            raise ValueError(f"approximation is {approximation!r}; want one of {', '.join(_APPROXIMATIONS)}")
         if loss and loss not in LOSSES:
             raise ValueError(f"loss is {loss!r}; want one of {', '.join(LOSSES)}")
         if decay and not step:
@@ -87,6 +94,7 @@ class ElasticDescent:
         self.memory = memory if solver == "lbfgs" else 0
         self.step: StepRule = FixedStep(step, decay) if step else SearchedStep()
         self.missing: Missing = missing  # type: ignore[assignment]
+        self.approximation: Approximation = approximation  # type: ignore[assignment]
 
     @property
     def predicts(self) -> str:
@@ -118,7 +126,7 @@ class ElasticDescent:
 
     def driver(self, clocks: int | None = None) -> ElasticDescentDriver:
         """Return the driver of a job of `clocks` accepted steps; None: until it has converged."""
-        return ElasticDescentDriver(self.step, self.memory, self.missing, clocks)
+        return ElasticDescentDriver(self.step, self.memory, self.missing, clocks, self.approximation)
 
     def prepare(self, arrays: Mapping[str, NDArray[np.generic]]) -> LinearPartition:
         """Return the examples of a partition; raise ValueError that names what does not fit."""

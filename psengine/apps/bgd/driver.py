@@ -1,9 +1,13 @@
 """Elastic batch gradient descent as a driver: scalars and sets here, vectors in tables.
 
-A round is a few commit groups. ``gradient``: each member adds its gradient at `weights` to table `gradient`, which
+A round is a few commit groups. ``gradient``: each member adds its gradient at `weights` to a table `gradient`, which
 holds the sum of one group. ``direction``: one executor, the clerk, writes `direction` and returns the slope. ``trial``:
-the contributors return loss and slope at a step. ``step``: the clerk moves the model. After a loss: ``previous``, the
-survivors' gradients at the model before, and ``approximate``, in which the clerk stores what is missing in a slot.
+the contributors return loss and slope at a step. ``step``: the clerk moves the model. After a loss: ``kept``, in which
+the clerk stores the sum that the servers keep of the lost partitions in a slot; if they have none, ``previous``, the
+survivors' gradients at the model before, and ``approximate``, in which the clerk stores what is missing.
+
+There are two tables `gradient`: one has the sums of the last round that ended in a step, so that voided rounds and
+second reduces do not replace them.
 
 Nodes are taken away in the middle of a group: tasks that are not completed then are withdrawn, and the group is sealed
 with the rest, so that who contributed is who completed.
@@ -16,13 +20,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from psengine.apps.bgd.roster import Missing, Roster
+from psengine.apps.bgd.roster import Approximation, Missing, Roster
 from psengine.apps.bgd.steps import FixedStep, LineSearch, StepRule
 from psengine.drivers.interface import Dispatcher, Done, Task
 
-Phase = Literal["gradient", "previous", "direction", "trial", "step", "approximate"]
+Phase = Literal["gradient", "kept", "previous", "direction", "trial", "step", "approximate"]
 #: Phases with one task.
-_OF_THE_CLERK = ("direction", "step", "approximate")
+_OF_THE_CLERK = ("direction", "step", "kept", "approximate")
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ class _State:
     clerks_args: Any = None
     rounds: int = 0
     redone: int = 0
+    second_reduces: int = 0
+    table: int = 0  # the table `gradient` that the round adds to; the other one has those of the last step
     contributors: frozenset[int] = frozenset()
     standing: tuple[Slot, ...] = ()
     loss: float = 0.0
@@ -100,10 +106,20 @@ class ElasticDescentDriver:
     missing : see `Roster`.
     clocks : int or None
         The number of accepted steps after which the job ends.
+    approximation : str
+        As in `ElasticMaster`; the servers have the part of the inner nodes.
     """
 
-    def __init__(self, step: StepRule, memory: int, missing: Missing, clocks: int | None) -> None:
+    def __init__(
+        self,
+        step: StepRule,
+        memory: int,
+        missing: Missing,
+        clocks: int | None,
+        approximation: Approximation = "kept",
+    ) -> None:
         self.clocks = clocks
+        self._approximation = approximation
         self._step, self._memory, self._missing = step, memory, missing
         self._state = _State(Roster(0, missing), frozenset())
 
@@ -113,8 +129,8 @@ class ElasticDescentDriver:
         return self._state.rounds
 
     def figures(self) -> dict[str, float]:
-        """Return the number of rounds that were done again."""
-        return {"redone_rounds": self._state.redone}
+        """Return how many rounds were done again, and before how many of them the survivors computed a second sum."""
+        return {"redone_rounds": self._state.redone, "second_reduces": self._state.second_reduces}
 
     # -- of the controller ----------------------------------------------------------------------------------------
 
@@ -208,7 +224,7 @@ class ElasticDescentDriver:
         asked = state.roster.members(state.available)
         if asked != state.converged:
             state.converged = None
-            self._begin(to, "gradient", asked, None)
+            self._begin(to, "gradient", asked, state.table)
         elif asked == state.roster.everyone:
             self._finish(to, "no step decreases the objective")
         else:
@@ -235,13 +251,13 @@ class ElasticDescentDriver:
         state.last_objective = objective
         kept = tuple(number for number in state.pairs if number != pair)
         slots = tuple(entry.number for entry in state.standing if entry.number is not None)
-        self._ask_clerk(to, "direction", (slots, state.steepest, kept, pair))
+        self._ask_clerk(to, "direction", (state.table, slots, state.steepest, kept, pair))
 
     def _after_direction(self, to: Dispatcher) -> None:
         state = self._state
         (figures,) = state.results.values()
         state.figures = figures
-        (_, _, kept, pair) = state.clerks_args
+        (_, _, _, kept, pair) = state.clerks_args
         if not state.steepest:
             state.pairs = (*kept, pair) if figures.has_pair else kept
         if figures.slope == 0.0:
@@ -297,12 +313,13 @@ class ElasticDescentDriver:
         if state.steepest or not state.pairs:
             state.step_before = step
         freed = (entry.number for entry in state.roster.queue if entry not in state.standing)
-        self._ask_clerk(to, "step", (step, tuple(number for number in freed if number is not None)))
+        self._ask_clerk(to, "step", (state.table, step, tuple(number for number in freed if number is not None)))
 
     def _after_step(self, to: Dispatcher) -> None:
         state = self._state
         state.roster.stored, state.roster.queue = state.contributors, state.standing
         state.rounds += 1
+        state.table = 1 - state.table
         if self.clocks is not None and state.rounds >= self.clocks:
             self._finish(to, f"{state.rounds} rounds")
         else:
@@ -329,12 +346,31 @@ class ElasticDescentDriver:
             return False
         state.redone += 1
         state.lost = state.roster.to_approximate(lost)
-        survivors = state.roster.stored - state.lost
         if not state.lost:
             self._begin_round(to)
-        elif not self._begin(to, "previous", survivors, None):
-            self._ask_approximation(to, survivors)
+        elif self._approximation == "kept":
+            self._ask_clerk(to, "kept", (self._free_slot(), 1 - state.table, tuple(sorted(state.lost))))
+        else:
+            self._ask_survivors(to)
         return True
+
+    def _free_slot(self) -> int:
+        roster = self._state.roster
+        return min(set(range(len(roster.everyone))) - {entry.number for entry in roster.queue})
+
+    def _after_kept(self, to: Dispatcher) -> None:
+        (is_stored,) = self._state.results.values()
+        if is_stored:
+            self._after_approximate(to)
+        else:
+            self._ask_survivors(to)
+
+    def _ask_survivors(self, to: Dispatcher) -> None:
+        state = self._state
+        survivors = state.roster.stored - state.lost
+        state.second_reduces += 1
+        if not self._begin(to, "previous", survivors, state.table):
+            self._ask_approximation(to, survivors)
 
     def _after_previous(self, to: Dispatcher) -> None:
         state = self._state
@@ -344,10 +380,8 @@ class ElasticDescentDriver:
         """Let the clerk store what is missing; it is all that is stored if no survivor is left."""
         state = self._state
         state.lost |= also_lost
-        used = {entry.number for entry in state.roster.queue}
-        slot = min(set(range(len(state.roster.everyone))) - used)
         is_empty = state.lost >= state.roster.stored
-        self._ask_clerk(to, "approximate", (slot, is_empty))
+        self._ask_clerk(to, "approximate", (self._free_slot(), state.table, is_empty))
 
     def _after_approximate(self, to: Dispatcher) -> None:
         state = self._state

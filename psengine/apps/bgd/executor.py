@@ -6,6 +6,7 @@ adds up; in `approximations` a slot is written when it is 0, and is set back to 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,6 +29,10 @@ class Vectors(Protocol):
         """Return a table, or rows of it."""
         ...
 
+    def kept_sum(self, table: str, executors: Collection[int]) -> NDArray[Any] | None:
+        """Return the sum of what exactly these executors added to a table, if it is kept."""
+        ...
+
     def add(self, table: str, delta: NDArray[Any], rows: RowSet | None = None) -> None:
         """Add to a table, or to rows of it."""
         ...
@@ -37,15 +42,16 @@ def tables(n_rows: int, n_cols: int, n_partitions: int, memory: int) -> tuple[Ta
     """Return the tables of a descent.
 
     ``weights``: the model. ``previous``: the model of the round before, and ``stored`` the gradient there of those
-    that had contributed. ``gradient``: what a group has added up. ``direction``, and ``total``: the gradient of the
-    whole objective where it begins. ``moved0``, ``changed0``, …: the pairs of L-BFGS. ``approximations``: a slot of
-    `n_rows` rows for each entry of the queue.
+    that had contributed. ``gradient0``, ``gradient1``: what a group has added up (see `driver`). ``direction``, and
+    ``total``: the gradient of the whole objective where it begins. ``moved0``, ``changed0``, …: the pairs of L-BFGS.
+    ``approximations``: a slot of `n_rows` rows for each entry of the queue.
     """
-    names = ["weights", "previous", "stored", "gradient", "direction"]
+    names = ["weights", "previous", "stored", "direction"]
     if memory:
         names += ["total", *(f"{name}{number}" for name in ("moved", "changed") for number in range(memory))]
-    vectors = (TableSpec(name, n_rows, n_cols, "float64", rule=Replace()) for name in names)
-    return (*vectors, TableSpec("approximations", n_rows * n_partitions, n_cols, "float64"))
+    vectors = [TableSpec(name, n_rows, n_cols, "float64", rule=Replace()) for name in names]
+    sums = [TableSpec(f"gradient{i}", n_rows, n_cols, "float64", rule=Replace(keeps_sums=True)) for i in range(2)]
+    return (*vectors, *sums, TableSpec("approximations", n_rows * n_partitions, n_cols, "float64"))
 
 
 @dataclass
@@ -83,24 +89,26 @@ class DescentExecutor:
         del rng
         phase, details = args
         if phase in ("gradient", "previous"):
-            return self._add_gradient("weights" if phase == "gradient" else "previous", params)
+            return self._add_gradient("weights" if phase == "gradient" else "previous", details, params)
         if phase == "trial":
             return self._along(params).at(details), 0.0, 0
-        result = None
+        result: Any = None
         if phase == "direction":
             result = self._direction(params, *details)
         elif phase == "step":
             self._step(params, *details)
+        elif phase == "kept":
+            result = self._use_kept_sum(params, *details)
         else:
             self._approximate(params, *details)
         return result, 0.0, 0
 
     # -- of every member ------------------------------------------------------------------------------------------
 
-    def _add_gradient(self, table: str, params: Vectors) -> tuple[Any, float, int]:
-        weights = params.get(table)
+    def _add_gradient(self, model: str, table: int, params: Vectors) -> tuple[Any, float, int]:
+        weights = params.get(model)
         loss, gradient = self._partition.gradient(weights, self._margins_at(weights))
-        params.add("gradient", gradient)
+        params.add(f"gradient{table}", gradient)
         return loss, loss / self._partition.scale, len(self._partition.y)
 
     def _margins_at(self, weights: F64) -> F64:
@@ -119,7 +127,13 @@ class DescentExecutor:
     # -- of the clerk ---------------------------------------------------------------------------------------------
 
     def _direction(
-        self, params: Vectors, slots: tuple[int, ...], steepest: bool, kept: tuple[int, ...], pair: int | None
+        self,
+        params: Vectors,
+        table: int,
+        slots: tuple[int, ...],
+        steepest: bool,
+        kept: tuple[int, ...],
+        pair: int | None,
     ) -> DirectionFigures:
         weights = params.get("weights")
         known = self._penalty * weights
@@ -128,7 +142,7 @@ class DescentExecutor:
             approximation = params.get("approximations", self._rows_of(slot))
             known += approximation
             constant += float(np.vdot(approximation, weights))
-        total = params.get("gradient") + known
+        total = params.get(f"gradient{table}") + known
         direction, has_pair = -total, False
         if not steepest:
             pairs = [(params.get(f"moved{number}"), params.get(f"changed{number}")) for number in kept]
@@ -146,18 +160,26 @@ class DescentExecutor:
         linear, square = float(np.vdot(known, direction)), 0.5 * float(np.sum(self._penalty * direction * direction))
         return DirectionFigures(float(np.vdot(total, direction)), (constant, linear, square), has_pair)
 
-    def _step(self, params: Vectors, step: float, freed: tuple[int, ...]) -> None:
+    def _step(self, params: Vectors, table: int, step: float, freed: tuple[int, ...]) -> None:
         weights = params.get("weights")
         params.add("weights", weights + step * params.get("direction"))
         params.add("previous", weights)
-        params.add("stored", params.get("gradient"))
+        params.add("stored", params.get(f"gradient{table}"))
         for slot in freed:
             params.add("approximations", -params.get("approximations", self._rows_of(slot)), self._rows_of(slot))
 
-    def _approximate(self, params: Vectors, slot: int, is_empty: bool) -> None:
+    def _use_kept_sum(self, params: Vectors, slot: int, table: int, lost: tuple[int, ...]) -> bool:
+        """Store the sum of the lost partitions at the last step, if the servers keep it; return whether they do."""
+        total = params.kept_sum(f"gradient{table}", lost)
+        if total is not None:
+            params.add("approximations", total, self._rows_of(slot))
+            params.add("stored", params.get("stored") - total)
+        return total is not None
+
+    def _approximate(self, params: Vectors, slot: int, table: int, is_empty: bool) -> None:
         """Store what the survivors' sum lacks of the stored gradient; `is_empty`: no partition has survived."""
         stored = params.get("stored")
-        survivors = np.zeros_like(stored) if is_empty else params.get("gradient")
+        survivors = np.zeros_like(stored) if is_empty else params.get(f"gradient{table}")
         params.add("approximations", stored - survivors, self._rows_of(slot))
         params.add("stored", survivors)
 

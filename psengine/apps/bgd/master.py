@@ -14,19 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psengine.apps.bgd.directions import DescentRule
 from psengine.apps.bgd.messages import Reply, Request, Vanished
-from psengine.apps.bgd.roster import Missing, Roster
+from psengine.apps.bgd.roster import Approximation, Missing, Roster
 from psengine.apps.bgd.steps import FixedStep, LineSearch, StepRule
 
 F64 = NDArray[np.float64]
-
-Approximation = Literal["kept", "redone"]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Generic, Literal, Protocol, TypeVar
 
 Missing = Literal["approximate", "ignore", "stall"]
+Approximation = Literal["kept", "redone"]
 
 
 class RosterEntry(Protocol):

@@ -12,6 +12,7 @@ from psengine.apps.bgd import ElasticDescent
 from psengine.config import JobConfig
 from tests.psengine.apps.bgd.test_losses import examples
 from tests.psengine.whole_engine.test_wires import LIMIT_S, WEATHERS, ended, finished
+from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_storm import WiredStorm
 from tests.support.virtual_time import run_virtual
@@ -77,3 +78,48 @@ def test_in_a_storm_it_ends_at_the_minimum(seed: int) -> None:
     penalty = np.full((6, 1), 0.05)
     penalty[-1] = 0.0
     assert np.abs(whole.gradient(weights)[1] + penalty * weights).max() < 1e-6
+
+
+def lose_a_node(approximation: str) -> tuple[np.ndarray, dict[str, Any]]:
+    """Lose one of three nodes that serve nothing after step 4, and return the model of step 10."""
+    cluster = WiredCluster(1, Trouble(), load=load, heldout=load(0))
+    config = JobConfig(
+        "job",
+        "bgd",
+        PARAMS | {"solver": "gradient", "approximation": approximation},
+        n_partitions=PARTITIONS,
+        n_shards=2,
+        clocks=10,
+        n_reliable=1,
+        stage=1,
+    )
+
+    async def story() -> None:
+        cluster.open()
+        try:
+            cluster.start("r1", "reliable")
+            cluster.start("t1")
+            cluster.start("t2")
+            await cluster.shell.hold(4)
+            await cluster.shell.start(config.to_dict())
+            while (await cluster.shell.status())["clock"] < 4:
+                await asyncio.sleep(0.1)
+            await cluster.kill("t1")
+            while (await cluster.shell.status())["nodes"][1]["state"] != "lost":
+                await asyncio.sleep(0.1)
+            await cluster.shell.hold(None)
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    model, result = finished(cluster)
+    assert result["clocks"] == 10
+    return model["weights"], result["driver_figures"]
+
+
+def test_the_sums_that_the_servers_keep_and_a_second_reduce_agree() -> None:
+    (kept, figures), (redone, others) = lose_a_node("kept"), lose_a_node("redone")
+    assert figures == {"redone_rounds": 1, "second_reduces": 0}
+    assert others == {"redone_rounds": 1, "second_reduces": 1}
+    np.testing.assert_allclose(kept, redone, atol=1e-12)

@@ -19,6 +19,12 @@ class Tables:
         self.specs = {table.name: table for table in specs}
         self.values = {name: np.zeros((spec.n_rows, spec.n_cols)) for name, spec in self.specs.items()}
         self.sums: dict[str, np.ndarray] = {}
+        #: {table: {executor: what it added}} of the group under way, and of the last group that had the table.
+        self.parts: dict[str, dict[int, np.ndarray]] = {}
+        self.kept: dict[str, dict[int, np.ndarray]] = {}
+        self.executor = 0
+        #: Executors of a node: those whose numbers have the same quotient by this one.
+        self.per_node = 2
 
     def get(self, table: str, rows: Any = None) -> np.ndarray:
         return self.values[table][slice(None) if rows is None else rows].copy()
@@ -26,12 +32,25 @@ class Tables:
     def add(self, table: str, delta: np.ndarray, rows: Any = None) -> None:
         total = self.sums.setdefault(table, np.zeros_like(self.values[table]))
         total[slice(None) if rows is None else rows] += delta
+        if rows is None:
+            self.parts.setdefault(table, {})[self.executor] = delta.copy()
+
+    def kept_sum(self, table: str, executors: Collection[int]) -> np.ndarray | None:
+        """The sums of nodes, as the servers have them."""
+        nodes: dict[int, list[int]] = {}
+        for executor in self.kept.get(table, {}):
+            nodes.setdefault(executor // self.per_node, []).append(executor)
+        whole = [executor for node in nodes.values() if set(node) <= set(executors) for executor in node]
+        if set(whole) != set(executors):
+            return None
+        return sum((self.kept[table][executor] for executor in whole), np.zeros_like(self.values[table]))
 
     def commit(self) -> None:
         for name, total in self.sums.items():
             adds = isinstance(self.specs[name].rule, Add)
             self.values[name] = self.values[name] + total if adds else total
-        self.sums = {}
+        self.kept |= self.parts
+        self.sums, self.parts = {}, {}
 
 
 class JobInProcess:
@@ -78,6 +97,7 @@ class JobInProcess:
         task = self.queue.pop(int(self.rng.integers(len(self.queue))))
         if task.args[0] == "step":
             self.steps.append(task.group)
+        self.tables.executor = task.executor
         result, loss, examples = self.executors[task.executor].run(task.args, self.tables, self.rng)
         self.driver.completed(self, Done(task, from_text(to_text(result)), examples, loss))
         self._commit()

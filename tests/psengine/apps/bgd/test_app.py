@@ -86,6 +86,7 @@ def test_a_constant_step_decays_as_it_says() -> None:
         ({"loss": "cube"}, "loss is 'cube'; want one of logistic, hinge, squared"),
         ({"solver": "newton"}, "solver is 'newton'; want one of lbfgs, gradient"),
         ({"missing": "panic"}, "missing is 'panic'; want one of approximate, ignore, stall"),
+        ({"approximation": "none"}, "approximation is 'none'; want one of kept, redone"),
         ({"decay": 1.0}, "decay is 1, and the step is searched for; give step, or leave decay out"),
         ({"step": 0.5}, "step is 0.5, and L-BFGS searches for its steps; give solver=gradient with it"),
         ({"l2": -1.0}, "l2 is -1.0; want a number from 0"),

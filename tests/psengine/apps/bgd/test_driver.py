@@ -23,11 +23,13 @@ COUNT, MEMORY = 6, 4
 RULES = {"constant": (FixedStep(1.0), 0), "searched": (SearchedStep(), 0), "lbfgs": (SearchedStep(), MEMORY)}
 
 
-def engine(rule: str, missing: Any = "approximate", clocks: int = 8, seed: int = 0) -> JobInProcess:
+def engine(
+    rule: str, missing: Any = "approximate", clocks: int = 8, seed: int = 0, approximation: Any = "kept"
+) -> JobInProcess:
     step, memory = RULES[rule]
     penalty = np.full((5, 1), L2)
     return JobInProcess(
-        lambda: ElasticDescentDriver(step, memory, missing, clocks),
+        lambda: ElasticDescentDriver(step, memory, missing, clocks, approximation),
         tables(5, 1, COUNT, memory),
         [DescentExecutor(part, penalty, memory > 0) for part in partitions(COUNT)],
         seed,
@@ -86,9 +88,11 @@ EVENTS = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(EVENTS, st.sampled_from(sorted(RULES)), st.integers(0, 9))
-def test_whatever_vanishes_each_step_counts_every_partition_once(events: Any, rule: str, seed: int) -> None:
-    job = engine(rule, seed=seed)
+@given(EVENTS, st.sampled_from(sorted(RULES)), st.integers(0, 9), st.sampled_from(["kept", "redone"]))
+def test_whatever_vanishes_each_step_counts_every_partition_once(
+    events: Any, rule: str, seed: int, approximation: str
+) -> None:
+    job = engine(rule, seed=seed, approximation=approximation)
     checked = Checked(job)
     for tasks, executors, is_loss in events:
         for _ in range(tasks):
@@ -99,6 +103,43 @@ def test_whatever_vanishes_each_step_counts_every_partition_once(events: Any, ru
         pass
     assert job.end is not None
     assert job.state.rounds == 8 or "no step" in job.end[1]
+
+
+def lost_nodes(approximation: str, events: Any, per_node: int) -> JobInProcess:
+    """A descent of 8 steps in which whole nodes go between two rounds, or some of a node's executors."""
+    job = engine("constant", approximation=approximation)
+    job.tables.per_node = per_node
+    for vanishing, returning in events:
+        job.bring_back(returning)
+        job.lose(vanishing)
+        rounds = len(job.models)
+        while len(job.models) == rounds and job.run_one():
+            pass
+    job.bring_back(range(COUNT))
+    while job.run_one():
+        pass
+    return job
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(*[st.frozensets(st.integers(0, COUNT - 1), max_size=4)] * 2), max_size=7), st.integers(1, 3))
+def test_kept_sums_and_a_second_reduce_agree(events: Any, per_node: int) -> None:
+    kept, redone = (lost_nodes(approximation, events, per_node) for approximation in ("kept", "redone"))
+    assert len(kept.models) == len(redone.models)
+    assert kept.state.redone == redone.state.redone
+    assert kept.state.second_reduces <= redone.state.second_reduces
+    for ours, theirs in zip(kept.models, redone.models, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+def test_only_a_node_that_is_lost_in_part_needs_a_second_reduce() -> None:
+    events = [(frozenset[int](), frozenset[int]())] * 2
+    whole = lost_nodes("kept", [*events, (frozenset({2, 3}), ())], 2)
+    assert whole.driver.figures() == {"redone_rounds": 1, "second_reduces": 0}
+    two = lost_nodes("kept", [*events, (frozenset({0, 1, 4, 5}), ())], 2)
+    assert two.driver.figures() == {"redone_rounds": 1, "second_reduces": 0}
+    part = lost_nodes("kept", [*events, (frozenset({2}), ())], 2)
+    assert part.driver.figures() == {"redone_rounds": 1, "second_reduces": 1}
 
 
 class Checked:
