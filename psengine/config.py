@@ -175,6 +175,9 @@ class JobConfig:
         Clock target; None: until `max_seconds` or until stopped.
     max_seconds : float or None
         Real seconds from the first dispatch after which no new clock is begun.
+    max_partitions_per_node : int or None
+        Partitions that a node may own at most; the others have no owner until there are nodes for them. None: any
+        number.
     n_reliable : int
         Number of reliable nodes to wait for before the shards are opened on them.
     start_patience_s : float
@@ -212,6 +215,7 @@ class JobConfig:
     evaluate_every: int | None = None
     code_sha256: str = ""
     until: str = ""
+    max_partitions_per_node: int | None = None
 
     @property
     def stop_rule(self) -> Until:
@@ -225,6 +229,8 @@ class JobConfig:
         for name, low in (("n_partitions", 1), ("n_shards", 1), ("staleness", 0), ("n_reliable", 1)):
             if getattr(self, name) < low:
                 raise JobError(f"{name} is {getattr(self, name)}: it must be at least {low}")
+        if self.max_partitions_per_node is not None and self.max_partitions_per_node < 1:
+            raise JobError(f"max_partitions_per_node is {self.max_partitions_per_node}: it must be at least 1")
         if self.clocks is None and self.max_seconds is None:
             raise JobError("clocks and max_seconds are both unset: give the job one of them to end by")
         if self.clocks is not None and self.clocks < 1:

@@ -68,6 +68,13 @@ class Training(FormModel):
         description="On what is held out. Empty: only at the end.",
     )
     seed: int = Field(0, ge=0, le=MOST_COUNT, title="Seed")
+    max_partitions_per_node: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        title="Most partitions of a node",
+        description="The others wait for more nodes; bgd does without them until then. Empty: any number.",
+    )
     until: str = Field(
         "",
         title="Stop when it has converged",

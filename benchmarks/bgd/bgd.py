@@ -18,6 +18,7 @@ from benchmarks.bgd.picture import draw_curves
 from benchmarks.bgd.runs import (
     BACK,
     CASES,
+    L2,
     LOST,
     RULES,
     Case,
@@ -75,17 +76,25 @@ _CLAIMS = (
 
 @dataclass(frozen=True)
 class _Setting:
-    """A step rule, and the features: n-grams up to `longest` letters, of `factor` times the examples."""
+    """A step rule, a penalty, and the features: n-grams up to `longest` letters, of `factor` times the examples."""
 
     name: str
     rule: Rule
     longest: int = LONGEST
     factor: int = 1
+    l2: float = L2
 
 
-#: The last has 25 examples for each feature, as the paper has 77: with fewer examples than features, those of the
-#: missing partitions are in directions in which the others and the penalty have next to no curvature.
-SETTINGS = (*(_Setting(rule, rule) for rule in RULES), _Setting("line search, letters alone", "line search", 1, 2))
+#: With fewer examples than features, those of the missing partitions are in directions in which the others and the
+#: penalty have next to no curvature: hence the line search also with a stronger penalty, with more examples, and with
+#: 25 examples for each feature (the paper has 77).
+SETTINGS = (
+    *(_Setting(rule, rule) for rule in RULES),
+    _Setting("line search, l2 0.01", "line search", l2=0.01),
+    _Setting("line search, 4 times the examples", "line search", factor=4),
+    _Setting("line search, letters alone", "line search", 1, 2),
+    _Setting("L-BFGS, letters alone", "L-BFGS", 1, 2),
+)
 
 
 def run(
@@ -110,7 +119,8 @@ def run(
             found = [_curves(setting, examples, seed) for seed in range(seeds)]
             first[setting.name] = found[0]
             size = f"{setting.factor * examples} examples of {n_features(setting.longest)} features"
-            figures += _figures(setting.name, found, f"{size}, {100 * _POSITIVES:g} % positive, {seeds} seeds")
+            size += f", {100 * _POSITIVES:g} % positive, l2 {setting.l2:g}, {seeds} seeds"
+            figures += _figures(setting.name, found, size)
     if picture is not None:
         draw_curves(first, f"{examples} examples, {100 * _POSITIVES:g} % positive; the first of {seeds} seeds", picture)
     return figures
@@ -121,7 +131,7 @@ def _curves(setting: _Setting, examples: int, seed: int) -> Curves:
     parts = partitions_of(data)
     curves = {}
     for case in CASES:
-        curve = curves[case] = descend_under_preemption(case, setting.rule, parts, data)
+        curve = curves[case] = descend_under_preemption(case, setting.rule, parts, data, setting.l2)
         values = ", ".join(f"{curve.at(number):.4g}" for number in (LOST, BACK, LAST))
         click.echo(f"{setting.name}, seed {seed}, {case}: {values} after {LOST}, {BACK}, {LAST} rounds", err=True)
     return curves
@@ -129,6 +139,19 @@ def _curves(setting: _Setting, examples: int, seed: int) -> Curves:
 
 def _figures(rule: str, found: list[Curves], note: str) -> list[Figure]:
     figures = [_judge(claim, rule, found, note) for claim in _CLAIMS]
+    for number in (BACK, LAST):
+        for case in ("stall", "ignore"):
+            figures.append(
+                figure(
+                    _NAME,
+                    f"{rule}: objective of {case} at round {number}",
+                    "",
+                    [curves[case].at(number) for curves in found],
+                    [curves["no failure"].at(number) for curves in found],
+                    "no failure",
+                    note,
+                )
+            )
     for beside in ("no failure", "ignore", "stall"):
         figures.append(
             figure(

@@ -64,6 +64,7 @@ class TrainOptions:
     checkpoint: str | None
     checkpoint_every: float
     evaluate_every: int | None
+    max_partitions_per_node: int | None
     events: Path | None
     report: Path | None
     explain: tuple[str, ...]
@@ -231,6 +232,7 @@ def _training(options: TrainOptions) -> Training:
             checkpoint_minutes=options.checkpoint_every / MINUTE_S,
             seed=options.seed,
             until=options.until,
+            max_partitions_per_node=options.max_partitions_per_node,
         )
     except ValidationError as error:
         raise InputError(f"{first_fault(error, _option)}; mend the option") from None

@@ -167,6 +167,7 @@ class Consequences(ControllerState):
 
         More nodes may be lost along with the first: loads planned for one loss at a time are wasted after the next.
         """
+        self._withhold()
         if self._begun and self.shards.opening:
             self.members.take_over()
             return []
@@ -278,6 +279,8 @@ class Consequences(ControllerState):
         assert driver is not None
         assert dispatcher is not None
         ready = self.leaving.may_begin(now_s)
+        self._note_unowned(ready)
+        loads = self._replan() if self._withhold() else []
         if driver.absent:
             self._return_executors(ready)
         self._advance(now_s)  # groups may be complete without executors that are absent
@@ -300,7 +303,29 @@ class Consequences(ControllerState):
             self.reason = f"the driver waits for executors {format_ranges(driver.absent)}, whose nodes were lost"
         else:
             self.reason = self.progress.trouble
-        return [*dispatcher.orders(self.members.placement, ready, limits.limit, self._map_sent, self.shards.generation)]
+        return [
+            *loads,
+            *dispatcher.orders(self.members.placement, ready, limits.limit, self._map_sent, self.shards.generation),
+        ]
+
+    def _note_unowned(self, ready: Mapping[str, NodeRecord]) -> None:
+        """Report executors to the driver that have no node, since no node may own more partitions."""
+        assert self.driver is not None
+        owner = self.members.placement.owner
+        unowned = frozenset(executor for executor, name in enumerate(owner) if name is None and ready)
+        if new := unowned - self._unowned:
+            self.driver.vanished(new)
+        self._unowned = unowned
+
+    def _withhold(self) -> bool:
+        """Let the driver say which executors stay without a node; return whether these are others than before."""
+        driver, members = self.driver, self.members
+        absent = frozenset() if driver is None else frozenset(driver.absent)
+        before = members.withheld
+        members.withheld = absent
+        if absent and driver is not None:
+            members.withheld = absent - driver.restarts(members.room_for(len(absent)))
+        return members.withheld != before
 
     def _return_executors(self, ready: Mapping[str, NodeRecord]) -> None:
         """Report omitted executors to the driver once a working node has loaded their input."""

@@ -75,6 +75,8 @@ class ControllerState:
         #: Version of the map that every node was sent, and whether the present one is to be sent at the next tick.
         self._map_sent = 0
         self._maps_due = False
+        #: Executors without a node, as last reported to the driver.
+        self._unowned: frozenset[int] = frozenset()
         #: Whether the placement is brought in line with the nodes at the next tick.
         self._plan_due = False
         #: Number of successive failures to open the shards.

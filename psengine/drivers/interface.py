@@ -181,6 +181,18 @@ class CountsClocks(Protocol):
 
 
 @runtime_checkable
+class OrdersReturns(Protocol):
+    """A driver that says which of the executors that it does without get a node; of another one, all do."""
+
+    def restarts(self, absent: frozenset[int], free: int) -> Collection[int]:
+        """Return which of the `absent` executors get a node, at most `free`; the others stay without one.
+
+        It changes nothing, and may be called at any time.
+        """
+        ...
+
+
+@runtime_checkable
 class HasFigures(Protocol):
     """A driver with figures of its own for the result of the job."""
 

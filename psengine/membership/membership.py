@@ -30,7 +30,7 @@ from typing import Any
 from psengine.config import JobConfig, Tier
 from psengine.membership.node_index import NodeIndex
 from psengine.membership.node_record import NodeRecord
-from psengine.membership.placement import Owners, Placement, balance, contiguous_runs, quotas, switch, take_over
+from psengine.membership.placement import Limits, Owners, Placement, balance, contiguous_runs, quotas, switch, take_over
 from psengine.protocol.instructions import Instruction, LoadPartitions
 
 #: Seconds until a node of which a read failed is asked again: at first, and at most.
@@ -50,6 +50,8 @@ class Membership:
         self.notices: list[dict[str, object]] = []
         #: Tier whose nodes are not to work: in stage 3 the reliable one.
         self.resting: Tier | None = None
+        #: Partitions that stay without owner on purpose.
+        self.withheld: frozenset[int] = frozenset()
         self._config: JobConfig | None = None
 
     def adopt(self, config: JobConfig) -> None:
@@ -257,10 +259,22 @@ class Membership:
 
     # -- placement ------------------------------------------------------------------------------------------------
 
+    @property
+    def _limits(self) -> Limits:
+        return Limits(None if self._config is None else self._config.max_partitions_per_node, self.withheld)
+
+    def room_for(self, absent: int) -> int:
+        """Return how many of `absent` partitions that the driver does without may have an owner, beside all others."""
+        most = None if self._config is None else self._config.max_partitions_per_node
+        if most is None:
+            return absent
+        taken = len(self.placement.owner) - absent
+        return min(absent, max(0, most * len(self._candidates) - taken))
+
     def take_over(self) -> None:
         """Give every partition without a present owner to a present node."""
         nodes = [node.capacity for node in self.in_state("ready", "leaving")]
-        self.placement = take_over(self.placement, nodes, self.target)
+        self.placement = take_over(self.placement, nodes, self.target, self._limits)
 
     def reassign_unloaded(self) -> None:
         """Give partitions that their owners have not loaded to balanced owners; call it only while nothing runs.
@@ -272,7 +286,7 @@ class Membership:
             owner if owner is not None and (owner not in ready or part in ready[owner].holds) else None
             for part, owner in enumerate(self.placement.owner)
         )
-        wanted = balance(loaded, list(ready.values()))
+        wanted = balance(loaded, list(ready.values()), self._limits)
         owners = tuple(
             new if current is None and new is not None else old
             for current, new, old in zip(loaded, wanted, self.placement.owner, strict=True)
@@ -288,7 +302,7 @@ class Membership:
         leaving = {node.name for node in self.in_state("leaving")}
         now = tuple(o if o in leaving else t for o, t in zip(self.placement.owner, self.target, strict=True))
         share = leaving | {node.name for node in self._candidates}
-        shares = quotas(self.placement.owner, [node for node in nodes if node.node in share])
+        shares = quotas(self.placement.owner, [node for node in nodes if node.node in share], self._limits)
         self.placement = switch(self.placement, now, nodes, shares if leaving else None)
 
     @property
@@ -313,7 +327,7 @@ class Membership:
             planned if planned in names else owner if owner in names else None
             for owner, planned in zip(self.placement.owner, self.target, strict=True)
         )
-        self.target = balance(held, [node.capacity for node in candidates])
+        self.target = balance(held, [node.capacity for node in candidates], self._limits)
         if begun and not any(not node.gone for node in self.in_state("joining", "draining")):
             self.target = contiguous_runs(self.target, [node.capacity for node in candidates])
         if begun:

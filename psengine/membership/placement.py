@@ -5,6 +5,8 @@ takes over if it has the partition loaded, else the previous owner, without touc
 nodes that have the partition loaded, except for orphans: a partition whose owner was lost gets another owner at once,
 which loads it on demand if no remaining node has it loaded.
 
+A node may be restricted to a number of partitions, and partitions may be withheld: these have no owner.
+
 When nodes join and leave one by one, the partitions of a node become scattered, and it has as many sums to send. When
 no node is about to join or leave, contiguous runs are restored (`contiguous_runs`).
 
@@ -72,12 +74,44 @@ def _by_node(owners: Owners) -> dict[str | None, tuple[int, ...]]:
     return {node: tuple(partitions) for node, partitions in found.items()}
 
 
-def quotas(owners: Owners, nodes: Sequence[Capacity]) -> dict[str, int]:
-    """Return the number of partitions each node should own: proportional to threads, remainders where least moves."""
+@dataclass(frozen=True)
+class Limits:
+    """What restricts owners.
+
+    Attributes
+    ----------
+    most : int or None
+        Partitions that a node may own.
+    withheld : frozenset of int
+        Partitions that get no owner.
+    """
+
+    most: int | None = None
+    withheld: frozenset[int] = frozenset()
+
+
+_NO_LIMITS = Limits()
+
+
+def quotas(owners: Owners, nodes: Sequence[Capacity], limits: Limits = _NO_LIMITS) -> dict[str, int]:
+    """Return the number of partitions each node should own: proportional to threads, remainders where least moves.
+
+    What a node may not own is shared out among the others, as far as they may.
+    """
+    count = len(owners) - len(limits.withheld)
+    most = count if limits.most is None else limits.most
+    share = dict.fromkeys((node.node for node in nodes), 0)
+    while (left := count - sum(share.values())) > 0 and (free := [n for n in nodes if share[n.node] < most]):
+        more = _proportional(left, owners, free)
+        share |= {name: min(share[name] + part, most) for name, part in more.items()}
+    return share
+
+
+def _proportional(count: int, owners: Owners, nodes: Sequence[Capacity]) -> dict[str, int]:
     total = sum(node.threads for node in nodes)
-    exact = [len(owners) * node.threads / total for node in nodes]
+    exact = [count * node.threads / total for node in nodes]
     share = {node.node: int(part) for node, part in zip(nodes, exact, strict=True)}
-    rest = len(owners) - sum(share.values())
+    rest = count - sum(share.values())
     owned = Counter(owners)
     by_claim = sorted(
         range(len(nodes)),
@@ -96,7 +130,7 @@ def _holders(nodes: Sequence[Capacity]) -> dict[int, list[Capacity]]:
     return holders
 
 
-def balance(owners: Owners, nodes: Sequence[Capacity]) -> Owners:
+def balance(owners: Owners, nodes: Sequence[Capacity], limits: Limits = _NO_LIMITS) -> Owners:
     """Return the target owners, which hold once every node has loaded the partitions it lacks.
 
     Parameters
@@ -108,12 +142,12 @@ def balance(owners: Owners, nodes: Sequence[Capacity]) -> Owners:
     """
     if not nodes:
         return (None,) * len(owners)
-    room = quotas(owners, nodes)
+    room = quotas(owners, nodes, limits)
     threads = {node.node: node.threads for node in nodes}
     first = {node.node: index for index, node in enumerate(nodes)}
     target: list[str | None] = []
-    for owner in owners:
-        keeps = owner is not None and room.get(owner, 0) > 0
+    for partition, owner in enumerate(owners):
+        keeps = owner is not None and room.get(owner, 0) > 0 and partition not in limits.withheld
         if keeps and owner is not None:
             room[owner] -= 1
         target.append(owner if keeps else None)
@@ -129,6 +163,8 @@ def balance(owners: Owners, nodes: Sequence[Capacity]) -> Owners:
     holders = _holders(nodes)
     for partition, owner in enumerate(target):
         able = [node.node for node in holders.get(partition, ()) if room[node.node] > 0] if owner is None else []
+        if partition in limits.withheld:
+            continue
         if able:
             before = target[partition - 1] if partition else None
             chosen = before if before is not None and before in able else min(able, key=choice)
@@ -137,7 +173,7 @@ def balance(owners: Owners, nodes: Sequence[Capacity]) -> Owners:
     queue = [choice(node.node) for node in nodes]
     heapify(queue)
     for partition, owner in enumerate(target):
-        if owner is not None:
+        if owner is not None or partition in limits.withheld:
             continue
         before = target[partition - 1] if partition else None
         if before is not None and room.get(before, 0) > 0:
@@ -146,7 +182,7 @@ def balance(owners: Owners, nodes: Sequence[Capacity]) -> Owners:
             while queue and queue[0] != (fresh := choice(queue[0][2])):  # its room has shrunk since
                 heapreplace(queue, fresh)
             if not queue or room[queue[0][2]] <= 0:
-                break  # rounding left no room
+                break  # the nodes may own no more
             chosen = queue[0][2]
         room[chosen] -= 1
         target[partition] = chosen
@@ -181,8 +217,10 @@ def contiguous_runs(owners: Owners, nodes: Sequence[Capacity]) -> Owners:
     return tuple(target)
 
 
-def take_over(placement: Placement, nodes: Sequence[Capacity], planned: Owners | None = None) -> Placement:
-    """Return the placement in which every partition without a usable owner has one, if there is any node.
+def take_over(
+    placement: Placement, nodes: Sequence[Capacity], planned: Owners | None = None, limits: Limits = _NO_LIMITS
+) -> Placement:
+    """Return the placement in which every partition without a usable owner has one, if there is a node that may own it.
 
     The order of preference: the `planned` owner if it has the partition loaded, the previous owner, the planned owner,
     the choice of `balance` (nodes that have it loaded and have room, then runs). Nodes that are not among `nodes` are
@@ -191,18 +229,29 @@ def take_over(placement: Placement, nodes: Sequence[Capacity], planned: Owners |
     holds: dict[str | None, frozenset[int]] = {node.node: node.holds for node in nodes}
     owner = [o if o in holds else None for o in placement.owner]
     previous = [o if o in holds else None for o in placement.previous]
+    owned = Counter(owner)
+
+    def may_own(node: str | None) -> bool:
+        return limits.most is None or owned[node] < limits.most
+
     for partition, heir in enumerate(planned or (None,) * len(owner)):
-        if owner[partition] is not None:
+        if owner[partition] is not None or partition in limits.withheld:
             continue
+        if not may_own(heir):
+            heir = None
+        if not may_own(previous[partition]):
+            previous[partition] = None
         if heir in holds and (previous[partition] is None or partition in holds[heir]):
             owner[partition] = heir
             previous[partition] = None if previous[partition] == heir else previous[partition]
         else:
             owner[partition], previous[partition] = previous[partition], None
+        owned[owner[partition]] += 1
     if None in owner:
-        for partition, wanted in enumerate(balance(tuple(owner), nodes)):
-            if owner[partition] is None:
+        for partition, wanted in enumerate(balance(tuple(owner), nodes, limits)):
+            if owner[partition] is None and may_own(wanted):
                 owner[partition] = wanted
+                owned[wanted] += 1
     holders = _holders(nodes) if None in previous else {}
     for partition, standby in enumerate(previous):
         if standby is None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from psengine.drivers.interface import CountsClocks, Dispatcher, Done, Driver, HasFigures, Task
+from psengine.drivers.interface import CountsClocks, Dispatcher, Done, Driver, HasFigures, OrdersReturns, Task
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.rpc.pickled_text import from_text, to_text
 from psengine.scheduling.micro_tasks import MicroTaskTable
@@ -199,6 +199,13 @@ class DriverHost:
         """Report that executors have a node again which the driver did without."""
         if back := tuple(sorted(set(executors) & self.absent)):
             self._call(_Call("returned", back))
+
+    def restarts(self, free: int) -> frozenset[int]:
+        """Return which of the absent executors get a node, `free` at most."""
+        driver, absent = self._present, frozenset(self.absent)
+        if isinstance(driver, OrdersReturns):
+            return absent.intersection(self._run(lambda: driver.restarts(absent, free)))
+        return frozenset(sorted(absent)[:free])
 
     def next_is_certain(self, executor: int, group: int) -> bool:
         """Return whether the executor's next task is one of `group`, without arguments, that reads the one before."""

@@ -74,6 +74,9 @@ def check_asked(training: Training, place: str = "", params: str = "--param") ->
     except InputError as error:
         raise InputError(f"{place}{error}") from None
     check_parameters(f"{place}{params}", training)
+    if training.max_partitions_per_node is not None and training.app in BUILT_IN and training.app != "bgd":
+        name = f"{place}max_partitions_per_node" if place else "--max-partitions-per-node"
+        raise InputError(f"{name}: {training.app} needs all of its partitions; leave it out, or train bgd")
     for name, value in training.app_params.items():
         if not _is_json(value):
             raise InputError(

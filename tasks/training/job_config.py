@@ -35,4 +35,5 @@ def job_config(
         checkpoint_s=training.checkpoint_minutes * MINUTE_S / scale,
         code_sha256=code_sha256,
         until=training.until,
+        max_partitions_per_node=training.max_partitions_per_node,
     )

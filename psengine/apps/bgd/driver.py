@@ -179,6 +179,13 @@ class ElasticDescentDriver:
         elif state.is_waiting:
             self._begin_round(to)
 
+    def restarts(self, absent: frozenset[int], free: int) -> tuple[int, ...]:
+        """Return which executors get a node: entries of the queue first, whole, first in first out (lines 18-20)."""
+        roster = self._state.roster
+        found = roster.restarts(roster.everyone - absent, free)
+        queued = absent & frozenset().union(*(entry.partitions for entry in roster.queue))
+        return found if set(found) != queued else (*found, *sorted(absent - queued)[: free - len(found)])
+
     def next_task(self, executor: int) -> Task | None:
         """Return None: what comes next depends on what the tasks return."""
         del executor

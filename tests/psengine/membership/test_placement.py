@@ -1,5 +1,6 @@
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -8,7 +9,16 @@ from hypothesis import strategies as st
 
 from psengine.config import JobConfig, JobError
 from psengine.membership.membership import Membership
-from psengine.membership.placement import Capacity, Placement, balance, contiguous_runs, quotas, switch, take_over
+from psengine.membership.placement import (
+    Capacity,
+    Limits,
+    Placement,
+    balance,
+    contiguous_runs,
+    quotas,
+    switch,
+    take_over,
+)
 from psengine.protocol.instructions import LoadPartitions
 from psengine.tables.tree_sum import largest_subtrees
 from psengine.tiers.stages import StageThresholds, stage_for
@@ -208,3 +218,25 @@ def test_a_newcomer_of_the_tier_that_rests_is_asked_to_load_nothing_and_is_ready
     assert isinstance(order, LoadPartitions)
     assert (order.node, order.partitions) == ("r", ())
     assert members.replan(True) == [], "once"
+
+
+@given(st.integers(1, 40), seats_of, st.integers(1, 12), st.data())
+def test_a_node_owns_no_more_than_it_may_and_withheld_partitions_have_no_owner(
+    n: int, seats: list[Capacity], most: int, data: st.DataObject
+) -> None:
+    withheld = data.draw(st.frozensets(st.integers(0, n - 1)))
+    names = [*(seat.node for seat in seats), "gone"]
+    seats = [replace(seat, holds=data.draw(st.frozensets(st.integers(0, n - 1)))) for seat in seats]
+    before = tuple(None if p in withheld else data.draw(st.sampled_from([*names, None])) for p in range(n))
+    fits: list[str | None] = []
+    for owner in before:  # those that are there already own no more than they may
+        fits.append(owner if fits.count(owner) < most else None)
+    previous = tuple(data.draw(st.lists(st.sampled_from([*names, None]), min_size=n, max_size=n)))
+    limits = Limits(most, withheld)
+    target = balance(tuple(fits), seats, limits)
+    for owners in (target, take_over(Placement(tuple(fits), previous), seats, target, limits).owner):
+        counts = Counter(owner for owner in owners if owner is not None)
+        assert max(counts.values(), default=0) <= most
+        assert all(owners[p] is None for p in withheld)
+        assert counts.keys() <= {seat.node for seat in seats}
+        assert sum(counts.values()) == min(n - len(withheld), most * len(seats))

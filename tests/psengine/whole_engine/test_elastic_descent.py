@@ -123,3 +123,57 @@ def test_the_sums_that_the_servers_keep_and_a_second_reduce_agree() -> None:
     assert figures == {"redone_rounds": 1, "second_reduces": 0}
     assert others == {"redone_rounds": 1, "second_reduces": 1}
     np.testing.assert_allclose(kept, redone, atol=1e-12)
+
+
+def test_partitions_above_the_cap_stay_without_a_node_until_there_are_more_nodes() -> None:
+    cluster = WiredCluster(2, Trouble(), load=load, heldout=load(0))
+    params = PARAMS | {"solver": "gradient"}
+    config = JobConfig("job", "bgd", params, n_partitions=6, n_shards=2, clocks=20, stage=1, max_partitions_per_node=2)
+    seen: list[list[int]] = []
+
+    async def at_clock(clock: int) -> None:
+        """Let the job come to a clock, and note which executors the driver does without there."""
+        await cluster.shell.hold(clock)
+        while (await cluster.shell.status())["clock"] < clock:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(5.0)
+        driver = cluster.shell.controller.driver
+        assert driver is not None
+        seen.append(sorted(driver.absent))
+
+    async def story() -> None:
+        cluster.open()
+        try:
+            cluster.start("r1", "reliable")
+            cluster.start("t1")
+            await cluster.shell.hold(3)
+            await cluster.shell.start(config.to_dict())
+            await at_clock(3)
+            cluster.start("t2")
+            await asyncio.sleep(5.0)
+            await at_clock(6)
+            await cluster.kill("t1")
+            await at_clock(9)
+            await cluster.shell.notice("t2", 5.0)  # it is drained, and nobody may own what it had
+            await asyncio.sleep(4.0)
+            await cluster.kill("t2")
+            await at_clock(12)
+            cluster.start("t3")
+            await asyncio.sleep(5.0)
+            await at_clock(15)
+            cluster.start("t4")
+            await asyncio.sleep(5.0)
+            await at_clock(18)
+            owned = [len(node["partitions"]) for node in (await cluster.shell.status())["nodes"] if not node["gone"]]
+            assert owned == [2, 2, 2]
+            await cluster.shell.hold(None)
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    _, result = finished(cluster)
+    first, second = set(seen[2]), set(seen[3]) - set(seen[2])
+    assert [len(absent) for absent in seen] == [2, 0, 2, 4, 2, 0]
+    assert set(seen[4]) == second, f"those that were lost first, {first}, return first"
+    assert result["driver_figures"]["redone_rounds"] == 2

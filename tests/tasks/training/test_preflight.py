@@ -30,6 +30,10 @@ def test_a_good_job_is_let_through_and_nothing_is_bought_or_written(here: TaskRu
             "job job: training.app 'svm': is not known; use one of bgd, kmeans, lda, mf, mlr, or module:Class",
         ),
         ({"data": "mnist"}, "job job: training.data 'mnist': unknown; known are digits, "),
+        (
+            {"max_partitions_per_node": 2},
+            "job job: training.max_partitions_per_node: mlr needs all of its partitions; leave it out, or train bgd",
+        ),
         ({"code": "a.py"}, "job job: training.code a.py: app mlr is built in and takes no code"),
     ],
 )

@@ -52,6 +52,12 @@ from flows.terminal.output import write_json
     "(none of 5 clocks has a lower loss than all before).",
 )
 @click.option("--partitions", type=click.IntRange(min=1), default=16, show_default=True, help="Slices of the data.")
+@click.option(
+    "--max-partitions-per-node",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Slices that a node works on at most; bgd approximates the others until there are more nodes.",
+)
 @click.option("--shards", type=click.IntRange(min=1), default=4, show_default=True, help="Slices of the model.")
 @click.option(
     "--seed",

@@ -142,6 +142,27 @@ def test_only_a_node_that_is_lost_in_part_needs_a_second_reduce() -> None:
     assert part.driver.figures() == {"redone_rounds": 1, "second_reduces": 1}
 
 
+def test_the_queue_returns_first_in_first_out_an_entry_at_a_time() -> None:
+    job = engine("constant")
+    for lost in ([3, 4, 5], [1]):
+        rounds = len(job.models)
+        while len(job.models) < rounds + 2:
+            assert job.run_one()
+        job.lose(lost)
+    while len(job.models) < 6:
+        assert job.run_one()
+    assert [job.driver.restarts(frozenset({1, 3, 4, 5}), free) for free in range(5)] == [
+        (),
+        (),
+        (),
+        (3, 4, 5),
+        (3, 4, 5, 1),
+    ]
+    job.lose([2])  # it is in no entry before the round has ended
+    assert job.driver.restarts(frozenset(range(1, 6)), 4) == (3, 4, 5, 1)
+    assert job.driver.restarts(frozenset(range(1, 6)), 5) == (3, 4, 5, 1, 2)
+
+
 class Checked:
     """Checks each step of a job against gradients that are computed beside it."""
 
