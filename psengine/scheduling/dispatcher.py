@@ -19,6 +19,8 @@ from psengine.tables.tree_sum import largest_subtrees
 
 #: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to be done with.
 _SUMS = 2
+#: Number of tasks for each core of a node from which on no further batch is sent to it.
+_TASKS_A_CORE = 2
 #: In times of its last batch, what a node's next one is at least if it waits for all of it.
 _TIMES = 2
 
@@ -43,12 +45,14 @@ class BatchDispatcher:
     ) -> list[Dispatch]:
         """Dispatch whatever may run: one message a node and clock.
 
-        With stale reads a node that runs something is sent nothing, and others only what is of their earliest clock:
-        they work off batches one after the other, each reads and pushes for itself, and a partition that has fallen
-        behind the node's others would else be a batch of its own for ever. For the same reason a node that has taken
-        partitions over waits for those who are about to be done with them, if they are many, or if what it has is in
-        many pieces. With reads of rows a node that runs something is sent only what is of an earlier clock: what runs
-        may wait for that.
+        With stale reads in groups of some executors, a node has several batches in flight, as long as it has fewer
+        tasks than two for each core: while some read and push, others run.
+
+        In groups of all executors a node that runs something is sent nothing, and others only what is of their earliest
+        clock: each batch reads and pushes for itself, and a partition that has fallen behind the node's others would
+        else be a batch of its own for ever. For the same reason a node that has taken partitions over waits for those
+        who are about to be done with them, if they are many, or if what it has is in many pieces. With reads of
+        rows a node that runs something is sent only what is of an earlier clock: what runs may wait for that.
 
         Parameters
         ----------
@@ -73,11 +77,9 @@ class BatchDispatcher:
         out = []
         for (name, clock, read, withdrawn), partitions in groups.items():
             stale = read == "parent" and not withdrawn
-            if stale and (clock > first[name] or book.running_on(name)):
-                continue
             if read == "rows" and not withdrawn and (clock > first[name] or book.first_running_on(name) <= clock):
                 continue
-            if stale and self._waits(name, clock, partitions, placement.owned_by(name)):
+            if stale and not self._may_send(ready[name], clock, partitions, first[name], placement):
                 continue
             self._batches += 1
             self._tasks[name] = len(partitions), self._tasks.get(name, (0, 0))[0]
@@ -104,6 +106,14 @@ class BatchDispatcher:
                 )
             )
         return out
+
+    def _may_send(self, node: NodeRecord, clock: int, partitions: list[int], first: int, placement: Placement) -> bool:
+        """Return whether a batch with stale reads is sent now; `first`: the earliest clock of the node's tasks."""
+        running = self._book.running_on(node.name)
+        if not self._book.is_full(clock):
+            return running < _TASKS_A_CORE * node.threads
+        in_step = not running and clock == first
+        return in_step and not self._waits(node.name, clock, partitions, placement.owned_by(node.name))
 
     def _waits(self, name: str, clock: int, partitions: list[int], owned: Sequence[int]) -> bool:
         """Return whether a node's batch waits for those who are about to be done with the rest of its partitions.

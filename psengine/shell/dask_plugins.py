@@ -82,7 +82,6 @@ class AgentPlugin(WorkerPlugin):
             on_failed=end,
             state_loader=self._state_loader,
         )
-        agent.start()
         self.agent = agent
 
         async def instruct(instruction: NodeInstruction, number: int) -> str:

@@ -5,7 +5,8 @@ batch_runner       execution of a batch: reading parameters, running kernels, pu
 blocking_work      threads for reads, restores and the preparation of data, with deadlines
 executor_host      the executors of a node, and how their states come here
 executor_states    the states of executors that a node has, and replicas for other nodes
-kernel_threads     the thread pool of a node, which runs batches of kernels one after the other
+kernel_threads     the thread pool of a node, which runs the kernels of the batches in flight
+node_scheduler     the batches in flight on a node, and in which order they begin and are reported
 parameter_client   the parameter client of a node: cached reads, batched pushes
 push_messages      the messages of a push: updates summed in blocks, cut to shards
 routing            routing of requests by the shard map: redirects, retries, generations

@@ -1,7 +1,7 @@
 """The agent of a node: carries out the controller's instructions. Dask and the data store are passed in.
 
 It hosts the node's shard server and its client, loads input partitions in the background, and runs batches of
-micro-tasks one after the other, the tasks of a batch on as many threads as the node has.
+micro-tasks on as many threads as the node has (`node_scheduler`).
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from psengine.telemetry.formatting import format_error
 from psengine.worker.batch_runner import BatchRunner, Job
 from psengine.worker.blocking_work import BlockingWork, Kind
 from psengine.worker.executor_host import ExecutorHost, states_bytes
+from psengine.worker.node_scheduler import NodeScheduler
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.routing import SupersededError
 
@@ -141,14 +142,8 @@ class NodeAgent:
         self._job: Job | None = None
         self._adopting = asyncio.Lock()
         self._loading: dict[int, asyncio.Task[Any]] = {}
-        #: Number of the newest batch received; they arrive in instruction, later ones with this number are duplicates.
-        self._last_batch = 0
         self._request = 0
         self._last_instruction = 0
-        self._batches: asyncio.Queue[Dispatch] = asyncio.Queue()
-        self.client.gives_way = lambda: not self._batches.empty()
-        #: The batch under way.
-        self._running: asyncio.Task[BatchDone] | None = None
         self._blocking = BlockingWork()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -160,14 +155,13 @@ class NodeAgent:
             address, self.client.transfers, self._partition, self._read_state, self._report_taken, self.moved
         )
         self._runner = BatchRunner(self.client, threads, self.host.executor, self.host.states, self.host.find_states)
-
-    def start(self) -> None:
-        """Start to run batches; needs a running event loop."""
-        self._spawn(self._work())
+        self._batches = NodeScheduler(lambda order: self._run(order), self._report, self._report_failure)
+        self.client.gives_way = self._batches.is_awaited
 
     async def close(self) -> None:
         """End background work; a running kernel is completed, its result is dropped."""
         self._closing = True
+        self._batches.close()
         self._runner.drop_ahead()
         await cancel_all([*self._tasks, *self._loading.values()])
         self._runner.close()
@@ -197,9 +191,8 @@ class NodeAgent:
                     self._drop_partitions(instruction.partitions)
                     self._spawn(self._guarded(self._load(instruction)))
             case Dispatch():
-                if instruction.batch > self._last_batch:
-                    self._last_batch = instruction.batch
-                    self._batches.put_nowait(instruction)
+                if (work := self._batches.add(instruction)) is not None:
+                    self._spawn(work)
 
     # -- instructions ---------------------------------------------------------------------------------------------
 
@@ -318,8 +311,7 @@ class NodeAgent:
         self.server.forget(elsewhere, instruction.generation)
         self.replicas.forget([owner.shard for owner in elsewhere])
         if self.client.routes.generation != before:
-            if self._running is not None:
-                self._running.cancel()  # it may wait for a lost server
+            self._batches.cancel_all()  # they may wait for a lost server
             self._runner.cancel_reads()
             self._runner.drop_ahead()
 
@@ -415,38 +407,19 @@ class NodeAgent:
                 await asyncio.sleep(again_s)
         raise AssertionError("unreachable")
 
-    async def _work(self) -> None:
-        while True:
-            instruction = await self._batches.get()
-            report: Event
-            self._running = asyncio.get_running_loop().create_task(self._run(instruction))
-            try:
-                report = await self._running
-            except asyncio.CancelledError:
-                if asyncio.current_task().cancelling():  # type: ignore[union-attr] # this runs in a task
-                    self._running.cancel()
-                    raise
-                report = self._failed(instruction, SupersededError("the job has rolled back"), fatal=False)
-            except (Unreachable, SupersededError) as error:
-                logger.info("clock %d is given up: %s", instruction.clock, error)
-                report = self._failed(instruction, error, fatal=False)
-            except Unreadable as error:
-                # It is reported first, so that nothing is dispatched to this node again.
-                await self._report(self._unfit(error))
-                report = self._failed(instruction, error, fatal=False)
-            except Exception as error:
-                logger.exception("clock %d failed", instruction.clock)
-                report = self._failed(instruction, error, fatal=True)
-            if self._closing:
-                return  # an error of a kernel has replaced the cancellation of this task
-            await self._report(report)
-
     async def _run(self, instruction: Dispatch) -> BatchDone:
         if self._job is None or instruction.map_version > self.client.routes.version:
             raise SupersededError(f"map {instruction.map_version} required, {self.client.routes.version} present")
-        self.client.begin(instruction.generation, instruction.batch)
+        self.client.begin(instruction.generation, instruction.batch, instruction.parent_clock)
         stats = await self._runner.run(self._job, instruction)
         return BatchDone(self.node, self.address, instruction.clock, stats, 0.0)
+
+    async def _report_failure(self, instruction: Dispatch, error: Exception, fatal: bool) -> None:
+        if isinstance(error, Unreadable):
+            # It is reported first, so that nothing is dispatched to this node again.
+            await self._report(self._unfit(error))
+            fatal = False
+        await self._report(self._failed(instruction, error, fatal=fatal))
 
     # -- utilities ------------------------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ class _Assigned:
 
 
 class BatchRunner:
-    """Runs one batch after the other.
+    """Runs batches, several of them in flight.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class BatchRunner:
         self._kernel_threads = KernelThreads(threads, "kernel")
         self._foresight = ThreadPoolExecutor(1, thread_name_prefix="rows")
         #: the rows that the micro-tasks of a clock will want, by partition, as soon as that is known
-        self._foreseen: tuple[int, frozenset[int], asyncio.Future[dict[int, Wanted]]] | None = None
+        self._foreseen: dict[frozenset[int], tuple[int, asyncio.Future[dict[int, Wanted]]]] = {}
         #: the batch that was begun ahead of its order
         self._ahead: Ahead | None = None
         #: Reads that running tasks wait for.
@@ -119,6 +119,7 @@ class BatchRunner:
             if state is not None:
                 self._states.put(ExecutorState(task.partition, order.clock, task.attempt, state))
         if order.goes_on:
+            self.drop_ahead()  # of another batch in flight
             self._ahead = Ahead(order, self._client.routes.version, partial(self._begin_ahead, job, order, done))
         named = under(sums, {task.partition: task.attempt for task in order.tasks})
         await self._client.flush(sharding, order.clock, named, order.committed)
@@ -246,13 +247,9 @@ class BatchRunner:
 
     async def _wanted(self, job: Job, assigned: Mapping[int, _Assigned], clock: int) -> dict[int, Wanted]:
         """Return the rows that the micro-tasks want, by partition."""
-        foreseen = self._foreseen
-        if (
-            foreseen is not None
-            and foreseen[:2] == (clock, frozenset(assigned))
-            and all(task.args is None for task in assigned.values())
-        ):
-            return await asyncio.shield(foreseen[2])  # a reader that is cancelled leaves it to the others
+        foreseen_clock, rows = self._foreseen.get(frozenset(assigned), (0, None))
+        if rows is not None and foreseen_clock == clock and all(task.args is None for task in assigned.values()):
+            return await asyncio.shield(rows)  # a reader that is cancelled leaves it to the others
         return await self._on_threads(_wants, job, assigned, clock)
 
     def _foresee(self, job: Job, assigned: Mapping[int, _Assigned], clock: int) -> None:
@@ -265,7 +262,8 @@ class BatchRunner:
         if without_args and (config.clocks is None or clock <= config.clocks):
             future = asyncio.get_running_loop().run_in_executor(self._foresight, _wants, job, assigned, clock)
             future.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be that nobody asks
-            self._foreseen = clock, frozenset(assigned), future
+            others = {parts: rows for parts, rows in self._foreseen.items() if parts.isdisjoint(assigned)}
+            self._foreseen = others | {frozenset(assigned): (clock, future)}
 
     def _stats(self, task: TaskKey, done: MicroTaskResult) -> TaskStats:
         rows: dict[str, RowSet] = {} if done.state is None else claimed_rows(done.state)

@@ -1,7 +1,7 @@
-"""The thread pool of a node, which runs batches of jobs (kernels) one after the other.
+"""The thread pool of a node, which runs the jobs (kernels) of the batches in flight, those of earlier batches first.
 
 A job that waits for a read (`KernelThreads.wait_for`) gives its core to another job meanwhile: there are permits, one
-for each core, and a thread runs a job only while it has one.
+for each core, and a thread runs jobs only while it has one. A free permit goes to the earliest batch that waits.
 
 A thread takes one job after the other and wakes the event loop only when none is left: a loop that is woken for every
 job takes the interpreter from the kernel that runs next. For the same reason the last thread also calls `then`, which
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
@@ -29,15 +30,25 @@ _THREADS_A_CORE = 8
 
 
 class KernelBatch(Generic[K, V, R]):
-    """Jobs by name, started in order, as many concurrently as there are threads."""
+    """Jobs by name, started in order, as many concurrently as there are threads.
+
+    Parameters
+    ----------
+    number : int
+        Permits go to the batch with the lowest number.
+    after : sequence of Event
+        Events that are waited for before the first job.
+    """
 
     def __init__(
         self,
         jobs: Mapping[K, Callable[[], V]],
-        after: threading.Event | None,
+        number: int,
+        after: Sequence[threading.Event],
         then: Callable[[Mapping[K, V]], R],
     ) -> None:
-        self._names = tuple(jobs)
+        self.names = tuple(jobs)
+        self.number = number
         #: Jobs; dropped when all are done, since they hold the rows that they have read.
         self._jobs, self._then = jobs, then
         self._made: R | None = None
@@ -69,16 +80,16 @@ class KernelBatch(Generic[K, V, R]):
         except asyncio.CancelledError:
             self.want(())
             raise
-        for name in self._names:
+        for name in self.names:
             if name in self._errors and name in self._wanted:
                 raise self._errors[name]
-        if self._then_error is not None and len(self._wanted) == len(self._names):
+        if self._then_error is not None and len(self._wanted) == len(self.names):
             raise self._then_error
         return {name: result for name, result in self._results.items() if name in self._wanted}
 
     def made(self) -> R | None:
         """Return the result of `then` for all jobs; None if one of them is not wanted, or was not done."""
-        return self._made if len(self._wanted) == len(self._names) else None
+        return self._made if len(self._wanted) == len(self.names) else None
 
     def start(self, pool: ThreadPoolExecutor, threads: int, permits: Permits) -> None:
         """Start on `threads` threads of `pool`; needs a running event loop."""
@@ -99,21 +110,10 @@ class KernelBatch(Generic[K, V, R]):
 
     def _run_jobs(self) -> None:
         try:
-            if self._after is not None:
-                self._after.wait()  # the previous batch has its threads already, so it ends
-            while self._waiting:
-                try:
-                    name = self._waiting.popleft()
-                except IndexError:
-                    return  # another thread took the last one
-                if name in self._wanted:
-                    _at_work.batch = self
-                    try:
-                        with self._permits.held():
-                            self._results[name] = self._jobs[name]()
-                    except BaseException as error:  # noqa: BLE001 - raised again by `results`
-                        self._errors[name] = error
-                        self._waiting.clear()
+            for event in self._after:
+                event.wait()  # an earlier batch has its threads already, so it ends
+            with self._permits.held(self.number):
+                self._run_waiting()
         finally:
             with self._lock:
                 self._open -= 1
@@ -121,10 +121,25 @@ class KernelBatch(Generic[K, V, R]):
             if last:
                 self._finish()
 
+    def _run_waiting(self) -> None:
+        _at_work.batch = self
+        while self._waiting:
+            self._permits.pass_on(self.number)
+            try:
+                name = self._waiting.popleft()
+            except IndexError:
+                return  # another thread took the last one
+            if name in self._wanted:
+                try:
+                    self._results[name] = self._jobs[name]()
+                except BaseException as error:  # noqa: BLE001 - raised again by `results`
+                    self._errors[name] = error
+                    self._waiting.clear()
+
     def _finish(self) -> None:
         try:
-            if len(self._results) == len(self._names) == len(self._wanted):
-                self._made = self._then({name: self._results[name] for name in self._names})
+            if len(self._results) == len(self.names) == len(self._wanted):
+                self._made = self._then({name: self._results[name] for name in self.names})
         except BaseException as error:  # noqa: BLE001 - raised again by `results`
             self._then_error = error
         finally:
@@ -139,29 +154,61 @@ class KernelBatch(Generic[K, V, R]):
 
 
 class Permits:
-    """Permits to run a job, one for each core."""
+    """Permits to run jobs, one for each core; a lower number comes first."""
 
     def __init__(self, cores: int) -> None:
-        self._free = threading.Semaphore(cores)
+        self._free = cores
+        self._lock = threading.Lock()
+        self._requests = 0
+        #: (number, request, set when the permit is granted).
+        self._waiting: list[tuple[int, int, threading.Event]] = []
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, number: int) -> Iterator[None]:
         """Have a permit during the block."""
-        with self._free:
-            yield
-
-    @contextlib.contextmanager
-    def given_away(self) -> Iterator[None]:
-        """Do without the permit during the block."""
-        self._free.release()
+        self._take(number)
         try:
             yield
         finally:
-            self._free.acquire()
+            self._give()
+
+    @contextlib.contextmanager
+    def given_away(self, number: int) -> Iterator[None]:
+        """Do without the permit during the block."""
+        self._give()
+        try:
+            yield
+        finally:
+            self._take(number)
+
+    def pass_on(self, number: int) -> None:
+        """Let those with a lower number go first."""
+        with self._lock:
+            is_late = bool(self._waiting) and self._waiting[0][0] < number
+        if is_late:
+            with self.given_away(number):
+                pass
+
+    def _take(self, number: int) -> None:
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            granted = threading.Event()
+            self._requests += 1
+            heapq.heappush(self._waiting, (number, self._requests, granted))
+        granted.wait()
+
+    def _give(self) -> None:
+        with self._lock:
+            if self._waiting:
+                heapq.heappop(self._waiting)[2].set()
+            else:
+                self._free += 1
 
 
 class KernelThreads:
-    """The thread pool. A batch starts when no job of the previous one runs any more.
+    """The thread pool. Two batches with a job of one name do not run at the same time.
 
     So a job that is repeated because its batch was given up never runs beside its first attempt.
     """
@@ -173,15 +220,19 @@ class KernelThreads:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waits: set[Future[Any]] = set()
         self._closed = threading.Event()
-        #: Set when no job of the last batch runs any more.
-        self._quiet: threading.Event | None = None
+        self._batches = 0
+        #: The names of jobs that may still run, and the event that is set when they do not.
+        self._under_way: list[tuple[frozenset[Hashable], threading.Event]] = []
 
     def start(self, jobs: Mapping[K, Callable[[], V]], then: Callable[[Mapping[K, V]], R]) -> KernelBatch[K, V, R]:
         """Start a batch of jobs; `then` is called with the results of all of them, on a thread, when all are done."""
         self._loop = asyncio.get_running_loop()
-        batch = KernelBatch(jobs, self._quiet, then)
+        self._batches += 1
+        self._under_way = [entry for entry in self._under_way if not entry[1].is_set()]
+        after = [quiet for names, quiet in self._under_way if not names.isdisjoint(jobs)]
+        batch = KernelBatch(jobs, self._batches, after, then)
+        self._under_way.append((frozenset(jobs), batch.quiet))
         batch.start(self.pool, max(1, min(self.threads, len(jobs))), self._permits)
-        self._quiet = batch.quiet
         return batch
 
     def wait_for(self, work: Coroutine[Any, Any, R]) -> R:
@@ -201,8 +252,9 @@ class KernelThreads:
         if self._closed.is_set():  # meanwhile
             wait.cancel()
         try:
-            _at_work.batch.blocked()
-            with self._permits.given_away():
+            batch: KernelBatch[Any, Any, Any] = _at_work.batch
+            batch.blocked()
+            with self._permits.given_away(batch.number):
                 return wait.result()
         finally:
             self._waits.discard(wait)

@@ -11,6 +11,7 @@ server the same bit for bit wherever partitions were worked on, and can the effe
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.server.shard_server import ShardServer
 from psengine.tables.contiguous import joined, unpacked
+from psengine.tables.row_cache import RowCache
 from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count, cut, read_only
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.byte_counts import link
@@ -37,6 +39,7 @@ _TRIES = 3
 _READS = ("proteus_pull", "proteus_pull_ahead", "proteus_pull_before")
 #: Maximum number of times that a read-ahead is repeated while a server does not have the clock yet.
 _AHEAD_TRIES = 30
+_NO_VALUES = np.zeros((0, 0))
 
 
 class ParameterClient:
@@ -64,8 +67,9 @@ class ParameterClient:
         self.gives_way: Callable[[], bool] = lambda: False
         #: Number of the batch under way.
         self._batch = 0
-        #: Whether what was read is one exact state, its parent clock, and the rows read under it.
-        self._cache: tuple[bool, int, dict[str, RowBlock]] | None = None
+        self._cache = RowCache()
+        #: Reads under way: whether of one exact state, the parent clock, and the rows; done when they are in the cache.
+        self._reading: dict[asyncio.Future[None], tuple[bool, int, Wanted]] = {}
         self._sequence: dict[str, int] = {}
         #: Bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` is the
         #: state of executors, which was not read since it was on this node.
@@ -74,18 +78,21 @@ class ParameterClient:
     def use_map(self, version: int, owners: Sequence[ShardOwner], generation: int = 0) -> None:
         """Route by this map from now on, if it is newer; owners with a later epoch, known from redirects, stay."""
         if self.routes.use(version, owners, generation):
-            self._cache = None
+            self._cache.clear()
 
-    def begin(self, generation: int, batch: int) -> None:
+    def begin(self, generation: int, batch: int, parent_clock: int = 0) -> None:
         """Begin a batch that was dispatched in `generation`; nothing of it is sent once another generation has begun.
+
+        `parent_clock`: what later batches do not need is dropped from the cache.
 
         Raises
         ------
         SupersededError
             If another generation has begun already.
         """
-        self._batch = batch
         self.routes.begin(generation)
+        self._batch = batch
+        self._cache.drop_before(parent_clock)
 
     async def read(self, sharding: Sharding, parent_clock: int, committed: int, exact: bool) -> Arrays:
         """Return all tables with every effect up to `parent_clock`; do not modify them.
@@ -108,26 +115,51 @@ class ParameterClient:
     ) -> dict[str, RowBlock]:
         """Return tables, or rows of them, with every effect up to `parent_clock`; do not modify them.
 
-        Rows that were read under this clock already are not read again. The first read under a clock is sent to every
-        server, even for no rows, so that each learns which clocks it may fold.
+        Rows that were read for another task under this clock, or a newer one, or are being read, are not read again
+        (`row_cache`). The first read under a clock is sent to every server, even for no rows, so that each learns which
+        clocks it may fold.
 
         Raises
         ------
         SupersededError, Unreachable
         """
-        found: dict[str, RowBlock] = {}
-        first = True
-        if self._cache is not None:
-            is_exact, tag, before = self._cache
-            if is_exact == exact and (tag == parent_clock or (tag > parent_clock and not exact)):
-                parent_clock, found, first = tag, before, False
-        missing = {name: rows for name, rows in wanted.items() if name not in found or not found[name].has(rows)}
-        if first or missing:
+        while True:
+            blocks = {name: self._cache.find(name, rows, parent_clock, exact) for name, rows in wanted.items()}
+            found = {name: block for name, block in blocks.items() if block is not None}
+            missing = {name: rows for name, rows in wanted.items() if name not in found}
+            if not missing and self._cache.is_known(parent_clock, exact):
+                return found
+            under_way = self._read_under_way(missing, parent_clock, exact)
+            if under_way is None:
+                return found | await self._read_missing(sharding, missing, parent_clock, committed, exact)
+            await asyncio.wait([under_way])
+
+    def _read_under_way(self, missing: Wanted, parent_clock: int, exact: bool) -> asyncio.Future[None] | None:
+        for done, (of_one_state, tag, reading) in self._reading.items():
+            serves = of_one_state == exact and (tag == parent_clock or (tag > parent_clock and not exact))
+            if serves and all(
+                name in reading and RowBlock(reading[name], _NO_VALUES).has(rows) for name, rows in missing.items()
+            ):
+                return done
+        return None
+
+    async def _read_missing(
+        self, sharding: Sharding, missing: Wanted, parent_clock: int, committed: int, exact: bool
+    ) -> dict[str, RowBlock]:
+        generation = self.routes.generation
+        done = asyncio.get_running_loop().create_future()
+        self._reading[done] = exact, parent_clock, missing
+        try:
             shards = await self._pull(range(sharding.n_shards), sharding, missing, committed, exact)
             self.routes.check()
-            found = found | _blocks(sharding, missing, shards)
-            self._cache = exact, parent_clock, found
-        return {name: found[name] for name in wanted}
+            if self.routes.generation != generation:
+                raise SupersededError(f"read in generation {generation}, rolled back to {self.routes.generation}")
+            read = _blocks(sharding, missing, shards)
+            self._cache.put(read, parent_clock, exact)
+            return read
+        finally:
+            del self._reading[done]
+            done.set_result(None)
 
     async def kept_sum(self, sharding: Sharding, table: str, executors: Sequence[int], committed: int) -> Array | None:
         """Return the sum of what exactly these executors have added to a table; None if a server does not keep it.

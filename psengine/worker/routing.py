@@ -62,9 +62,13 @@ class Routes:
         return True
 
     def begin(self, generation: int) -> None:
-        """Begin a batch that was dispatched in `generation`; raises `SupersededError` if the map's differs."""
+        """Begin a batch that was dispatched in `generation`; raises `SupersededError` if the map's differs.
+
+        Other batches may be in flight: they are of the map's generation, since those of an earlier one were cancelled.
+        """
+        if generation != self.generation:
+            raise SupersededError(f"batch of generation {generation}, rolled back to generation {self.generation}")
         self._batch_generation = generation
-        self.check()
 
     def check(self) -> None:
         """Raise `SupersededError` if the batch under way was dispatched in another generation than the map's."""

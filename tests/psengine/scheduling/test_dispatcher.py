@@ -1,10 +1,12 @@
 """What is dispatched together."""
 
+from psengine.drivers.interface import Dispatcher, Task
+from psengine.drivers.ssp import Ssp
 from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Placement
 from psengine.protocol.instructions import Dispatch
 from psengine.scheduling.dispatcher import BatchDispatcher
-from tests.support.task_tables import complete, ssp_table
+from tests.support.task_tables import complete, driven_table, ssp_table
 
 READY = {name: NodeRecord(name, f"tcp://{name}", "reliable", 1, state="ready") for name in "ab"}
 
@@ -86,3 +88,22 @@ def test_bulk_synchronous_a_busy_node_is_sent_at_once_what_another_one_has_left(
     assert orders(dispatcher, "ab") == [("a", 1, [0]), ("b", 1, [1])]
     assert book.give_up("b") == [1]
     assert orders(dispatcher, "aa") == [("a", 1, [1])]
+
+
+class Single(Ssp):
+    """One executor a group, several groups ahead."""
+
+    def resume(self, to: Dispatcher, executors: int, group: int) -> None:
+        for executor in range(executors):
+            to.dispatch(Task(executor, group + executor + 1, read="parent"))
+            to.seal(group + executor + 1)
+
+
+def test_a_node_has_several_batches_in_flight_where_groups_have_few_executors() -> None:
+    """While one of them reads or pushes, another one runs: two tasks for each core."""
+    book, host = driven_table(4, Single())
+    dispatcher = BatchDispatcher(book, host)
+    assert orders(dispatcher, "aaab") == [("a", 1, [0]), ("a", 2, [1]), ("b", 4, [3])]
+    assert orders(dispatcher, "aaab") == []
+    assert book.complete(1, 2, 1)
+    assert orders(dispatcher, "aaab") == [("a", 3, [2])]

@@ -149,7 +149,6 @@ class Cluster:
     async def open(self) -> None:
         for owner in self.owners:
             agent = self.agents[owner.node]
-            agent.start()
             agent.instruct(OpenShards(owner.node, owner.address, self.config, (owner.shard,), 1))
             await self.wires.report(ShardsOpened)
         self.tell_map()

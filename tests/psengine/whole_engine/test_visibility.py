@@ -18,6 +18,7 @@ from psengine.config import JobConfig, TableSpec
 from psengine.drivers.interface import Dispatcher, Done, Driver, Read, Task
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
+from psengine.tables.row_cache import RowCache
 from psengine.worker.parameter_client import ParameterClient
 from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, storm
 from tests.psengine.whole_engine.test_wires import ended
@@ -159,56 +160,54 @@ def test_each_task_sees_what_it_must(seed: int, rows: bool) -> None:
     ]
 
 
-def sees_too_much(read: Callable[..., Any]) -> Callable[..., Any]:
-    """A read of exactly one group that is one of whatever is there."""
+def sees_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plant a read of exactly one group that is one of whatever is there."""
+    read = ParameterClient.read_rows
 
     async def read_rows(self: Any, sharding: Any, wanted: Any, parent: int, committed: int, exact: bool) -> Any:
         return await read(self, sharding, wanted, parent, committed, False)
 
-    return read_rows
+    monkeypatch.setattr(ParameterClient, "read_rows", read_rows)
 
 
-def sees_too_little(read: Callable[..., Any]) -> Callable[..., Any]:
-    """A cache that is never too old."""
+def sees_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plant a cache that is never too old."""
+    find = RowCache.find
+    monkeypatch.setattr(RowCache, "drop_before", lambda self, parent: None)
+    monkeypatch.setattr(
+        RowCache,
+        "find",
+        lambda self, table, rows, parent, exact: find(self, table, rows, parent if exact else 0, exact),
+    )
 
-    async def read_rows(self: Any, sharding: Any, wanted: Any, parent: int, committed: int, exact: bool) -> Any:
-        if self._cache is not None and not exact and not self._cache[0]:
-            parent = min(parent, self._cache[1])
-        return await read(self, sharding, wanted, parent, committed, exact)
 
-    return read_rows
-
-
-def waits_for_nobody(read: Callable[..., Any]) -> Callable[..., Any]:
-    """A server that holds no read until the rows are written."""
+def waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plant a server that holds no read until the rows are written."""
+    read = ShardServer.pull_before
 
     async def pull_before(self: Any, *args: Any, after: Any, **request: Any) -> Any:
         return await read(self, *args, after=(), **request)
 
-    return pull_before
+    monkeypatch.setattr(ShardServer, "pull_before", pull_before)
 
 
-def sees_later_groups(read: Callable[..., Any]) -> Callable[..., Any]:
-    """A server that answers with whatever was written to the rows."""
+def sees_later_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plant a server that answers with whatever was written to the rows."""
+    read = ShardStore.before
 
     def before(self: Any, clock: int, wanted: Any) -> Any:
         return read(self, clock + 1, wanted)
 
-    return before
+    monkeypatch.setattr(ShardStore, "before", before)
 
 
 @pytest.mark.parametrize(
-    ("owner", "method", "planted", "kind"),
-    [
-        (ParameterClient, "read_rows", sees_too_much, "group"),
-        (ParameterClient, "read_rows", sees_too_little, "parent"),
-        (ShardServer, "pull_before", waits_for_nobody, "rows"),
-        (ShardStore, "before", sees_later_groups, "rows"),
-    ],
+    ("planted", "kind"),
+    [(sees_too_much, "group"), (sees_too_little, "parent"), (waits_for_nobody, "rows"), (sees_later_groups, "rows")],
 )
 def test_a_violation_is_seen(
-    owner: type, method: str, planted: Callable[..., Any], kind: str, monkeypatch: pytest.MonkeyPatch
+    planted: Callable[[pytest.MonkeyPatch], None], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner, method, planted(getattr(owner, method)))
+    planted(monkeypatch)
     reasons = [trained(seed, kind == "rows").shell.controller.reason for seed in range(3)]
     assert any(f"AssertionError: read '{kind}' of rows" in reason for reason in reasons), reasons

@@ -148,7 +148,6 @@ def story(body: Callable[[Wires, NodeAgent, NodeAgent], Coroutine[Any, Any, None
         job = config(**params)
         try:
             for agent, name, address, shard in ((here, "here", HERE, 0), (there, "there", THERE, 1)):
-                agent.start()
                 agent.instruct(OpenShards(name, address, job, (shard,), 1))
                 assert (await wires.report(ShardsOpened)).shards == (shard,)
             here.instruct(LoadPartitions("here", HERE, job, 1, (0, 1)))
@@ -302,7 +301,6 @@ def alone(disk: Disk, body: Callable[[Wires, NodeAgent], Coroutine[Any, Any, Non
     async def run() -> None:
         wires = Wires()
         agent = NodeAgent("here", HERE, CONTROLLER, wires, disk, no_shards, 1, read_again_s=(0.0, 0.0))
-        agent.start()
         try:
             await body(wires, agent)
         finally:

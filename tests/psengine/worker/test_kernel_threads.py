@@ -39,17 +39,17 @@ def test_a_group_begins_when_nothing_of_the_one_before_runs_any_more() -> None:
             waits = asyncio.create_task(given_up.results())
             await asyncio.sleep(0)
             waits.cancel()
-            later = lanes.start({"z": lambda: seen.append("z")}, len)
+            later = lanes.start({"a": lambda: seen.append("z")}, len)
         finally:
             gate.set()
-        assert await later.results() == {"z": None}
+        assert await later.results() == {"a": None}
         assert seen[-1] == "z"
         assert "c" not in seen
 
     on_lanes(body)
 
 
-def test_a_job_of_a_later_group_waits_although_a_thread_is_free() -> None:
+def test_a_job_never_runs_beside_one_of_its_name_although_a_thread_is_free() -> None:
     second_ran, first_ended = threading.Event(), threading.Event()
 
     def first() -> None:
@@ -62,9 +62,40 @@ def test_a_job_of_a_later_group_waits_although_a_thread_is_free() -> None:
 
     async def body(lanes: KernelThreads) -> None:
         lanes.start({"a": first}, len)
-        assert await lanes.start({"b": second}, len).results() == {"b": True}
+        assert await lanes.start({"a": second}, len).results() == {"a": True}
 
     on_lanes(body)
+
+
+def test_a_core_that_a_batch_leaves_free_works_on_the_next_one() -> None:
+    second_ran = threading.Event()
+
+    async def body(lanes: KernelThreads) -> None:
+        first = lanes.start({"a": lambda: second_ran.wait(10 * PATIENCE)}, len)
+        lanes.start({"b": second_ran.set}, len)
+        assert await first.results() == {"a": True}
+
+    on_lanes(body)
+
+
+def test_a_core_goes_to_the_earlier_batch() -> None:
+    order: list[str] = []
+    gate, held = threading.Event(), threading.Event()
+
+    def first() -> None:
+        held.set()
+        assert gate.wait(10 * PATIENCE)
+
+    async def body(lanes: KernelThreads) -> None:
+        lanes.start({"held": first}, len)
+        await asyncio.to_thread(held.wait, 10 * PATIENCE)
+        batches = [lanes.start({f"{n}{k}": lambda n=n: order.append(n) for k in range(3)}, len) for n in ("a", "b")]
+        gate.set()
+        for batch in batches:
+            await batch.results()
+        assert order == ["a", "a", "a", "b", "b", "b"]
+
+    on_lanes(body, threads=1)
 
 
 def test_what_a_job_raises_is_raised_if_the_job_is_wanted() -> None:

@@ -1,0 +1,70 @@
+"""Rows that were read from the servers, each block with the parent clock of the task that it was read for.
+
+A block serves any task whose parent clock is not newer. A read of exactly one state serves only such reads of that
+state.
+
+Source: Litz (2017), 3.2 (parameter cache synchronization).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from psengine.tables.row_sets import RowBlock, RowSet
+
+#: Maximum number of blocks of a table.
+_MOST = 8
+
+
+@dataclass(frozen=True)
+class _Tag:
+    """Under which parent clock rows were read, and whether as exactly one state."""
+
+    exact: bool
+    clock: int
+
+    def serves(self, parent_clock: int, exact: bool) -> bool:
+        return self.exact == exact and (self.clock == parent_clock or (self.clock > parent_clock and not exact))
+
+
+class RowCache:
+    """The cache of one process, shared by its tasks."""
+
+    def __init__(self) -> None:
+        #: {table: its blocks, from the one that was read first}.
+        self._blocks: dict[str, list[tuple[_Tag, RowBlock]]] = {}
+        self._tags: set[_Tag] = set()
+
+    def find(self, table: str, rows: RowSet | None, parent_clock: int, exact: bool) -> RowBlock | None:
+        """Return a block that holds `rows` (None: the whole table) and every effect up to `parent_clock`."""
+        for tag, block in reversed(self._blocks.get(table, ())):
+            if tag.serves(parent_clock, exact) and block.has(rows):
+                return block
+        return None
+
+    def is_known(self, parent_clock: int, exact: bool) -> bool:
+        """Return whether something was read under this clock, or a newer one that serves it."""
+        return any(tag.serves(parent_clock, exact) for tag in self._tags)
+
+    def put(self, blocks: Mapping[str, RowBlock], parent_clock: int, exact: bool) -> None:
+        """Keep what was read for a task."""
+        tag = _Tag(exact, parent_clock)
+        self._tags.add(tag)
+        for table, block in blocks.items():
+            before = self._blocks.get(table, [])
+            # A block that holds all rows of an older one replaces it.
+            left = [(old, rows) for old, rows in before if old.exact != exact or not block.has(rows.rows)]
+            self._blocks[table] = [*left[1 - _MOST :], (tag, block)]
+
+    def drop_before(self, parent_clock: int) -> None:
+        """Drop what serves no task with this parent clock or a newer one."""
+        self._tags = {tag for tag in self._tags if tag.clock >= parent_clock}
+        self._blocks = {
+            table: [(tag, block) for tag, block in blocks if tag.clock >= parent_clock]
+            for table, blocks in self._blocks.items()
+        }
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._blocks, self._tags = {}, set()

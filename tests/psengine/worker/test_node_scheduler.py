@@ -1,0 +1,94 @@
+"""Several batches in flight on a node."""
+
+import asyncio
+
+from psengine.protocol.events import BatchDone, BatchFailed
+from psengine.protocol.instructions import UpdateShardMap
+from psengine.worker.agent import NodeAgent
+from tests.psengine.worker.test_agent import HERE, OWNERS, Wires, dispatch, story
+from tests.support.timeouts import PATIENCE
+
+
+class Gate:
+    """It holds the calls of one operation up."""
+
+    def __init__(self, wires: Wires, op: str) -> None:
+        self.calls, self.open, call = 0, asyncio.Event(), wires.call
+
+        async def held(address: str, asked: str, deadline_s: float, **message: object) -> object:
+            if asked == op:
+                self.calls += 1
+                await self.open.wait()
+            return await call(address, asked, deadline_s, **message)
+
+        wires.call = held  # type: ignore[method-assign]
+
+    async def has(self, calls: int) -> None:
+        async with asyncio.timeout(5 * PATIENCE):
+            while self.calls < calls:
+                await asyncio.sleep(0.001)
+
+
+def test_a_batch_runs_while_another_one_pushes() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        gate = Gate(wires, "proteus_push")
+        here.instruct(dispatch(1, 1, [(0, 1)], read="parent"))
+        await gate.has(1)
+        here.instruct(dispatch(2, 1, [(1, 1)], read="parent"))
+        await gate.has(2)
+        gate.open.set()
+        assert {(await wires.report(BatchDone)).results[0].partition for _ in range(2)} == {0, 1}
+
+    story(body)
+
+
+def test_batches_of_one_executor_follow_each_other_and_are_reported_in_order() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        gate = Gate(wires, "proteus_push")
+        here.instruct(dispatch(1, 1, [(0, 1), (1, 1)], read="parent"))
+        await gate.has(1)
+        here.instruct(dispatch(2, 1, [(1, 2)], read="parent"))
+        here.instruct(dispatch(3, 1, [(2, 1)], read="parent"))
+        await gate.has(2)
+        assert not wires.reports
+        gate.open.set()
+        reports = [await wires.report(BatchDone) for _ in range(3)]
+        attempts = [task.attempt for report in reports for task in report.results if task.partition == 1]
+        assert attempts == [1, 2]
+        assert gate.calls == 3
+
+    story(body)
+
+
+def test_a_rollback_gives_up_every_batch_in_flight() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        gate = Gate(wires, "proteus_push")
+        here.instruct(dispatch(1, 1, [(0, 1)], read="parent"))
+        here.instruct(dispatch(2, 1, [(1, 1)], read="parent"))
+        here.instruct(dispatch(3, 2, [(1, 1)], read="parent"))
+        await gate.has(2)
+        here.instruct(UpdateShardMap("here", HERE, 2, OWNERS, 2))
+        failed = [await wires.report(BatchFailed) for _ in range(3)]
+        assert sorted(report.clock for report in failed) == [1, 1, 2]
+        assert not any(report.fatal for report in failed)
+
+    story(body)
+
+
+def test_rows_that_are_being_read_are_not_read_again() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        gate = Gate(wires, "proteus_pull")
+        here.instruct(dispatch(1, 1, [(0, 1)], read="parent"))
+        await gate.has(1)
+        here.instruct(dispatch(2, 1, [(1, 1)], read="parent"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        gate.open.set()
+        for _ in range(2):
+            await wires.report(BatchDone)
+        assert gate.calls == 1
+        here.instruct(dispatch(3, 2, [(2, 1)], read="parent", parent_clock=2, committed=0))
+        await wires.report(BatchDone)
+        assert gate.calls == 2, "what it must see is newer"
+
+    story(body)
