@@ -173,6 +173,8 @@ class JobConfig:
         SSP bound in clocks; 0 is BSP.
     clocks : int or None
         Clock target; None: until `max_seconds` or until stopped.
+    passes : int or None
+        Number of passes over the data, as the driver counts them, that end the job; None: no such end.
     max_seconds : float or None
         Real seconds from the first dispatch after which no new clock is begun.
     max_partitions_per_node : int or None
@@ -216,6 +218,7 @@ class JobConfig:
     code_sha256: str = ""
     until: str = ""
     max_partitions_per_node: int | None = None
+    passes: int | None = None
 
     @property
     def stop_rule(self) -> Until:
@@ -231,8 +234,10 @@ class JobConfig:
                 raise JobError(f"{name} is {getattr(self, name)}: it must be at least {low}")
         if self.max_partitions_per_node is not None and self.max_partitions_per_node < 1:
             raise JobError(f"max_partitions_per_node is {self.max_partitions_per_node}: it must be at least 1")
-        if self.clocks is None and self.max_seconds is None:
-            raise JobError("clocks and max_seconds are both unset: give the job one of them to end by")
+        if self.clocks is None and self.max_seconds is None and self.passes is None:
+            raise JobError("clocks, passes and max_seconds are all unset: give the job one of them to end by")
+        if self.passes is not None and self.passes < 1:
+            raise JobError(f"passes is {self.passes}: it must be at least 1")
         if self.clocks is not None and self.clocks < 1:
             raise JobError(f"clocks is {self.clocks}: it must be at least 1")
         if self.max_seconds is not None and self.max_seconds <= 0:

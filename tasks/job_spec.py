@@ -58,6 +58,13 @@ class Training(FormModel):
     stage_2_above: float = Field(1.0, ge=0, title="Transient / reliable nodes above which stage 2 holds")
     stage_3_above: float = Field(15.0, ge=0, title="Transient / reliable nodes above which stage 3 holds")
     clocks: int | None = Field(None, ge=1, le=MOST_COUNT, title="Stop after this many clocks")
+    passes: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_COUNT,
+        title="Stop after this many passes over the data",
+        description="As the application counts them.",
+    )
     hours: float | None = Field(None, gt=0, title="Stop after this many market hours")
     checkpoint_minutes: float = Field(10.0, gt=0, title="Minutes between checkpoints", description="Market minutes.")
     evaluate_every: int | None = Field(
@@ -94,8 +101,8 @@ class Training(FormModel):
 
     @model_validator(mode="after")
     def _ends(self) -> "Training":
-        if self.clocks is None and self.hours is None:
-            raise ValueError("a job needs an end: give clocks, hours, or both")
+        if self.clocks is None and self.passes is None and self.hours is None:
+            raise ValueError("a job needs an end: give clocks, passes, hours, or several of them")
         if self.stage_3_above < self.stage_2_above:
             raise ValueError("stage_3_above is below stage_2_above: want the second ratio no less than the first")
         return self

@@ -54,6 +54,7 @@ class TrainOptions:
     threads: int
     staleness: int
     clocks: int | None
+    passes: int | None
     seconds: float | None
     until: str
     partitions: int
@@ -213,7 +214,8 @@ def _training(options: TrainOptions) -> Training:
     """Return the training that the options describe; `InputError` names an invalid option."""
     chosen = application("APP", options.app, options.code, options.params)
     data = options.data or default_data(chosen.app)
-    clocks = CLOCKS if options.clocks is None and options.seconds is None else options.clocks
+    unlimited = options.passes is not None or options.seconds is not None
+    clocks = CLOCKS if options.clocks is None and not unlimited else options.clocks
     try:
         return Training(
             app=chosen.app,
@@ -227,6 +229,7 @@ def _training(options: TrainOptions) -> Training:
             stage_2_above=_ratios(options.stage_above)[0],
             stage_3_above=_ratios(options.stage_above)[1],
             clocks=clocks,
+            passes=options.passes,
             evaluate_every=_evaluate_every(options.evaluate_every, clocks),
             hours=None if options.seconds is None else options.seconds / HOUR_S,
             checkpoint_minutes=options.checkpoint_every / MINUTE_S,
@@ -289,6 +292,7 @@ def _defining(job: LocalJob, options: TrainOptions) -> dict[str, Any]:
         "--nodes r=": job.n_reliable,
         "--staleness": training.staleness,
         "--clocks": training.clocks,
+        "--passes": training.passes,
         "--seconds": options.seconds,
         "--partitions": training.partitions,
         "--shards": training.shards,

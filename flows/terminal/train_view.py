@@ -33,6 +33,12 @@ class TrainingMoment:
         return f"{self.status['clock']}" if clocks is None else f"{self.status['clock']}/{clocks}"
 
     @property
+    def passes(self) -> str:
+        """The passes over the data, as in ``  pass 2.5/10``; empty if the application does not count them."""
+        done, wanted = self.status.get("passes_done"), self.status.get("passes")
+        return "" if done is None else f"  pass {done:.4g}" + ("" if wanted is None else f"/{wanted}")
+
+    @property
     def loss(self) -> str:
         """The loss of the last clock."""
         losses = self.status["losses"]
@@ -63,8 +69,8 @@ def line(moment: TrainingMoment) -> str:
     """Return a moment on one line."""
     status = moment.status
     return (
-        f"{clock_time(status['elapsed_s'] or 0.0)}  {status['state']:<8}  clock {moment.clock:>9}  loss {moment.loss}  "
-        f"s/clock {moment.pace}  stage {status['stage']}  nodes {moment.nodes}"
+        f"{clock_time(status['elapsed_s'] or 0.0)}  {status['state']:<8}  clock {moment.clock:>9}{moment.passes}  "
+        f"loss {moment.loss}  s/clock {moment.pace}  stage {status['stage']}  nodes {moment.nodes}"
     )
 
 
@@ -75,7 +81,7 @@ def screen(moment: TrainingMoment) -> Group:
     head.add_row(
         f"[bold]{moment.job_id}[/]", clock_time(status["elapsed_s"] or 0.0), status["state"], f"stage {status['stage']}"
     )
-    head.add_row(f"clock {moment.clock}", f"loss {moment.loss}", f"{moment.pace} s a clock", "")
+    head.add_row(f"clock {moment.clock}{moment.passes}", f"loss {moment.loss}", f"{moment.pace} s a clock", "")
     moved = format_bytes(sum(status["bytes_moved"].values()))
     head.add_row("held out", moment.held_out or "-", f"moved {moved}", "")
     pace = Text.assemble(("time of the last clocks  ", "dim"), bars(status["recent_seconds"]))
@@ -130,6 +136,8 @@ def closing_table(figures: Mapping[str, Any]) -> Table:
     table.add_column("figure", justify="right")
     losses, clocks, seconds = figures["losses"] or [], figures["clocks"], figures["seconds"]
     table.add_row("clocks", str(clocks))
+    if figures.get("passes") is not None:
+        table.add_row("passes over the data", f"{figures['passes']:.4g}")
     if "converged" in figures:
         table.add_row("ended", figures["converged"])
     table.add_row("seconds", f"{seconds:.2f}")

@@ -234,6 +234,19 @@ class Predicts(Protocol):
 
 
 @runtime_checkable
+class SaysPass(Protocol):
+    """An application without a driver of its own that says what a pass over the data is.
+
+    Attributes
+    ----------
+    clocks_per_pass : int
+        Number of clocks in which every partition has looked at all of its data.
+    """
+
+    clocks_per_pass: int
+
+
+@runtime_checkable
 class ChecksSizes(Protocol):
     """An application whose parameters must fit the sizes of the training set."""
 

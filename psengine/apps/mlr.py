@@ -90,6 +90,7 @@ class MultinomialLogisticRegression:
     """
 
     predicts = "class"
+    clocks_per_pass = 1
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import SIZES, App, Application, MakesDriver, Model
+from psengine.apps.base import SIZES, App, Application, MakesDriver, Model, SaysPass
 from psengine.config import JobConfig, JobError
 from psengine.drivers.interface import Driver
 from psengine.drivers.ssp import Ssp
@@ -64,7 +64,7 @@ def driver_of(config: JobConfig) -> Driver:
     """Return a new driver for a job: its application's own, else SSP. Raises `JobError` as `resolve` does."""
     app = resolve(config.app, config.app_params)
     if not isinstance(app, MakesDriver):
-        return Ssp(config.staleness)
+        return Ssp(config.staleness, app.clocks_per_pass if isinstance(app, SaysPass) else None)
     takes_clocks = "clocks" in inspect.signature(app.driver).parameters
     return app.driver(**({"clocks": config.clocks} if takes_clocks else {}))
 

@@ -260,9 +260,12 @@ class Consequences(ControllerState):
         if driver.end is not None:
             group, reason = driver.end
             self.stopping.converge_at(group if group > book.common else book.last_begun, reason)
-        elif book.common > before and (reason := self.stopping.reached(self.progress.losses)):
-            self.stopping.converge_at(max(1, book.last_begun), reason)
+        elif book.common > before:
+            passes = driver.passes(book.common, self.progress.examples)
+            if reason := self.stopping.reached(self.progress.losses, passes):
+                self.stopping.converge_at(max(1, book.last_begun), reason)
         self._count_clocks()
+        self._end_after_passes()
         replicated = self.tiers.backups.oldest_clock
         driver.forget_before(book.common if replicated is None else min(replicated, book.common))
         return book.common > before
@@ -270,6 +273,17 @@ class Consequences(ControllerState):
     def _count_clocks(self) -> None:
         if self.driver is not None and self.driver.counts_clocks:
             self.stopping.complete(*self.progress.last_complete)
+
+    def _end_after_passes(self) -> None:
+        """Set the last clock of a job that is to make so many passes: of those dispatched, the first with as many."""
+        book, driver, config = self.book, self.driver, self.config
+        if config is None or config.passes is None or book is None or driver is None:
+            return
+        for group in range(max(1, book.common), book.sealed + 1):
+            passes = driver.passes(group, self.progress.examples)
+            if passes is not None and passes >= config.passes:
+                self.stopping.passes_made_at(max(group, book.last_begun))
+                return
 
     def _dispatch(self, now_s: float) -> list[Instruction]:
         """Dispatch the tasks that may run. At the end: gather the model."""

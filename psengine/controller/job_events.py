@@ -23,6 +23,11 @@ class JobEvents(Consequences):
         if self.config is not None:
             return []
         self._adopt(event.config, event.checkpoint)
+        if event.config.passes is not None and self.driver is not None and self.driver.passes(1, 0) is None:
+            return self._fail(
+                f"the job ends after {event.config.passes} passes, and {event.config.app} does not say what a pass is: "
+                "give clocks instead, or see docs/applications.md, Passes"
+            )
         self.asked_s = event.now_s
         self.reason = f"waiting for {event.config.n_reliable} reliable node(s)"
         if self.members.quarantine_misfits(self.members.in_state("joining")):

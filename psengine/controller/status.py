@@ -26,13 +26,14 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
     dict
         `state`: starting, waiting, running, or one of the ends finished, stopped, failed; `reason` explains it in a
         sentence. `clock` and `clocks`: the last complete clock, and the last one of the job; a driver may count all
-        clocks (see `CountsClocks`). `shards`: server and backup owner of
-        each (key `keeper`); `backup_clock`: clock of the replicas, None without any. `recent_seconds`: seconds of the
-        last clocks; `metrics`: the newest evaluation, as [[clock, figures]]; `bytes_moved` and `bytes_not_read` as in
-        `byte_counts`. `went_back`: clock and reason of every rollback. `nodes`: state as in `membership`, with `error`
-        if a node is quarantined. `result`: None until the end and for a failed job, else the summary of what was saved;
-        its `stopped` is the reason of a stop, or None. A job that was stopped before its shards were open has `clocks`
-        0 there, and left no model.
+        clocks (see `CountsClocks`). `passes_done`: passes over the data, None if the driver does not say what one is;
+        `passes`: how many end the job, or None. `shards`: server and backup owner of each (key `keeper`);
+        `backup_clock`: clock of the replicas, None without any. `recent_seconds`: seconds of the last clocks;
+        `metrics`: the newest evaluation, as [[clock, figures]]; `bytes_moved` and `bytes_not_read` as in `byte_counts`.
+        `went_back`: clock and reason of every rollback. `nodes`: state as in `membership`, with `error` if a node is
+        quarantined. `result`: None until the end and for a failed job, else the summary of what was saved; its
+        `stopped` is the reason of a stop, or None. A job that was stopped before its shards were open has `clocks` 0
+        there, and left no model.
     """
     config, book, progress, driver = controller.config, controller.book, controller.progress, controller.driver
     seconds = progress.clock_seconds[-_RECENT_CLOCKS:]
@@ -45,6 +46,8 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         "reason": controller.reason,
         "clock": losses[-1][0] if losses else 0,
         "clocks": driver.clocks if driver is not None and driver.counts_clocks else controller.stopping.target,
+        "passes_done": _passes(controller, book.common if book else 0, progress.examples),
+        "passes": config.passes if config else None,
         "elapsed_s": None if progress.started_s is None else progress.seconds(now_s),
         "losses": losses[bisect_right(losses, since_clock, key=itemgetter(0)) :],
         "nodes": [
@@ -82,6 +85,10 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
     }
 
 
+def _passes(controller: ControllerState, clock: int, examples: int) -> float | None:
+    return None if controller.driver is None else controller.driver.passes(clock, examples)
+
+
 def _went_back(controller: ControllerState) -> list[dict[str, Any]]:
     return [{"clock": clock, "reason": reason} for clock, reason in controller.rollbacks]
 
@@ -96,6 +103,7 @@ def summary(controller: ControllerState, now_s: float, group: int | None = None)
         "job_id": config.job_id if config else None,
         "app": config.app if config else None,
         "clocks": clock,
+        "passes": _passes(controller, at, figures["examples_done"]),
         "repeated_micro_tasks": book.repeated if book else 0,
         "went_back": _went_back(controller),
         "stopped": controller.stopping.stop_reason,

@@ -199,3 +199,20 @@ class HasFigures(Protocol):
     def figures(self) -> Mapping[str, float]:
         """Return them by name; `--json` has them beside those of every job."""
         ...
+
+
+@runtime_checkable
+class CountsPasses(Protocol):
+    """A driver that says what a pass over the data is."""
+
+    def passes(self, group: int, examples: int) -> float | None:
+        """Return how many passes the job has made when `group` is committed; None if that is not known.
+
+        It depends on the arguments alone, and is no less for a later group.
+
+        Parameters
+        ----------
+        examples : int
+            Number of examples that the tasks of the groups up to `group` have processed, as `Executor.run` returned it.
+        """
+        ...

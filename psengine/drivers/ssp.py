@@ -21,10 +21,12 @@ class Ssp:
     staleness : int
         Number of groups that an executor may be ahead of the last committed one, beyond the next. With 0 (bulk
         synchrony) a task of group g reads exactly the model of group g - 1, else whatever is completed.
+    groups_per_pass : int, optional
+        Number of groups in which every executor has looked at all of its data; None: not known.
     """
 
-    def __init__(self, staleness: int = 0) -> None:
-        self.staleness = staleness
+    def __init__(self, staleness: int = 0, groups_per_pass: int | None = None) -> None:
+        self.staleness, self._groups_per_pass = staleness, groups_per_pass
         self._read: Read = "group" if staleness == 0 else "parent"
         self._executors = 0
         self._last_group = 0
@@ -56,6 +58,10 @@ class Ssp:
     def next_task(self, executor: int) -> Task | None:
         """Return the executor's task of the next group; under bulk synchrony only."""
         return Task(executor, self._last_group + 1) if self.staleness == 0 else None
+
+    def passes(self, group: int, examples: int) -> float | None:
+        """Return the number of passes that `group` groups are."""
+        return None if self._groups_per_pass is None else group / self._groups_per_pass
 
     def snapshot(self) -> Any:
         """Return the number of executors and the last dispatched group."""

@@ -16,7 +16,16 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from psengine.drivers.interface import CountsClocks, Dispatcher, Done, Driver, HasFigures, OrdersReturns, Task
+from psengine.drivers.interface import (
+    CountsClocks,
+    CountsPasses,
+    Dispatcher,
+    Done,
+    Driver,
+    HasFigures,
+    OrdersReturns,
+    Task,
+)
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.rpc.pickled_text import from_text, to_text
 from psengine.scheduling.micro_tasks import MicroTaskTable
@@ -149,6 +158,14 @@ class DriverHost:
         """Return the driver's own figures of the job."""
         driver = self._driver
         return dict(self._run(driver.figures)) if isinstance(driver, HasFigures) else {}
+
+    def passes(self, group: int, examples: int) -> float | None:
+        """Return how many passes the job has made with `group`, and `examples` examples; None if that is not known."""
+        driver = self._present
+        if not isinstance(driver, CountsPasses):
+            return None
+        passes = self._run(lambda: driver.passes(group, examples))
+        return None if passes is None else float(passes)
 
     # -- of the controller ----------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ class StoppingRule:
         #: Why the job has converged, as the driver or `until` says; "" if it has not.
         self.criterion = ""
         self._converged_at: int | None = None
+        self._passes_made_at: int | None = None
         self._ends_at: int | None = None
         self._held_at: int | None = None
         #: Number of complete clocks, and the group that completed the last one; None where clocks are groups.
@@ -34,7 +35,14 @@ class StoppingRule:
     @property
     def last_clock(self) -> int | None:
         """The clock after which none is begun; None if only time ends the job."""
-        return _earlier(_earlier(self.target, self._converged_at), self._ends_at)
+        return min(
+            (
+                clock
+                for clock in (self.target, self._passes_made_at, self._converged_at, self._ends_at)
+                if clock is not None
+            ),
+            default=None,
+        )
 
     @property
     def limit(self) -> int | None:
@@ -61,22 +69,31 @@ class StoppingRule:
         if self._converged_at is None:
             self._converged_at, self.criterion = clock, reason
 
+    def passes_made_at(self, clock: int) -> None:
+        """Set the last clock of a job that has made its passes with that clock; the first decision stays."""
+        if self._passes_made_at is None:
+            self._passes_made_at = clock
+
     def roll_back(self) -> None:
         """Forget that the job has converged: it has rolled back, maybe behind that clock, and decides again."""
-        self._converged_at, self.criterion = None, ""
+        self._converged_at, self.criterion, self._passes_made_at = None, "", None
 
-    def reached(self, losses: Sequence[tuple[int, float]]) -> str:
-        """Return why the job has converged with these (clock, loss) of all clocks; "" if it has not."""
+    def reached(self, losses: Sequence[tuple[int, float]], passes: float | None = None) -> str:
+        """Return why the job has converged with these (clock, loss) of all clocks; "" if it has not.
+
+        `passes`: what the job has made with them, if that is known.
+        """
         if not losses:
             return ""
         (clock, loss), until = losses[-1], self.until
+        which = f"{clock}" if passes is None or passes == clock else f"{clock} (pass {passes:.4g})"
         if until.loss is not None and loss <= until.loss:
-            return f"converged: the loss of clock {clock} is {loss:.6g}, at most {until.loss:.6g}"
+            return f"converged: the loss of clock {which} is {loss:.6g}, at most {until.loss:.6g}"
         if until.no_improvement is not None and len(losses) > until.no_improvement:
             before = [value for _, value in losses[: -until.no_improvement] if not isnan(value)]
             recent = [value for _, value in losses[-until.no_improvement :]]
             if not any(value < min(before, default=inf) for value in recent):
-                return f"converged: no lower loss in the {until.no_improvement} clocks up to {clock}"
+                return f"converged: no lower loss in the {until.no_improvement} clocks up to {which}"
         return ""
 
     def pause_at(self, clock: int | None) -> None:

@@ -52,6 +52,8 @@ class TrainingProgress:
         self.kernel_seconds = 0.0
         #: Completions of committed groups; those of later ones are not in a checkpoint, and would count twice after it.
         self.done_by_tier: dict[str, int] = {"reliable": 0, "transient": 0}
+        #: Number of examples that the micro-tasks of common clocks have processed.
+        self.examples = 0
         #: Seconds of the longest micro-task; None before any was done.
         self.longest_s: float | None = None
         #: Start of the training (earlier by the seconds of the restored checkpoint); None before.
@@ -61,8 +63,8 @@ class TrainingProgress:
         self._failures = Counter[str]()
         self._seconds_before = 0.0
         self._last_common_s = 0.0
-        #: {group: (kernel seconds, completions by tier, loss)} of groups that were committed in this process.
-        self._by_group: dict[int, tuple[float, Counter[str], float | None]] = {}
+        #: {group: (kernel seconds, completions by tier, loss, examples)} of groups that were committed in this process.
+        self._by_group: dict[int, tuple[float, Counter[str], float | None, int]] = {}
         self._stats: dict[int, dict[int, tuple[float, int]]] = {}
         self._tiers: dict[int, Counter[str]] = {}
         self._kernels: dict[int, dict[str, float]] = {}
@@ -84,6 +86,7 @@ class TrainingProgress:
         self.clock_stages = [int(stage) for stage in summary.get("stage_by_clock", [])]
         self.kernel_seconds = float(summary["kernel_seconds"])
         self.done_by_tier = {str(tier): int(count) for tier, count in summary["micro_tasks_done"].items()}
+        self.examples = int(summary.get("examples_done", 0))
         self._seconds_before = float(summary["seconds"])
         if self.started_s is not None:
             self._last_common_s = self.started_s + self._seconds_before
@@ -145,7 +148,8 @@ class TrainingProgress:
         for tier, count in tiers.items():
             self.done_by_tier[tier] += count
         self.kernel_seconds += kernel_s
-        self._by_group[group] = kernel_s, tiers, loss
+        self.examples += examples
+        self._by_group[group] = kernel_s, tiers, loss, examples
         if clock is None:
             return
         # Of a clock that looked at some examples twice the loss is the last one.
@@ -176,8 +180,9 @@ class TrainingProgress:
         later = self._after(group)
         self._forget_failures()
         for repeated in [done for done in self._by_group if done > group]:
-            kernel_s, tiers, _ = self._by_group.pop(repeated)
+            kernel_s, tiers, _, examples = self._by_group.pop(repeated)
             self.kernel_seconds -= kernel_s
+            self.examples -= examples
             for tier, count in tiers.items():
                 self.done_by_tier[tier] -= count
         self._stats.clear()
@@ -203,6 +208,7 @@ class TrainingProgress:
         return {
             "seconds": seconds,
             "kernel_seconds": self.kernel_seconds - sum(kernel_s for kernel_s, *_ in of_later),
+            "examples_done": self.examples - sum(examples for *_, examples in of_later),
             "losses": [list(pair) for pair in self.losses[:keep]],
             "seconds_by_clock": self.clock_seconds[: len(self.clock_seconds) - later],
             "stage_by_clock": self.clock_stages[: len(self.clock_stages) - later],
@@ -212,6 +218,6 @@ class TrainingProgress:
                 else {}
             ),
             "micro_tasks_done": {
-                tier: count - sum(tiers[tier] for _, tiers, _ in of_later) for tier, count in self.done_by_tier.items()
+                tier: count - sum(tiers[tier] for _, tiers, *_ in of_later) for tier, count in self.done_by_tier.items()
             },
         }

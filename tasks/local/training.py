@@ -259,7 +259,7 @@ def figures_of(
     `psengine.telemetry.stalls`, `bytes_moved` in `psengine.telemetry.byte_counts`, `timeline` in
     `psengine.telemetry.timeline`.
     """
-    totals = ("clocks", "seconds", "kernel_seconds", "losses", "metrics", "metrics_by_clock")
+    totals = ("clocks", "passes", "seconds", "kernel_seconds", "losses", "metrics", "metrics_by_clock")
     by_clock = ("seconds_by_clock", "stage_by_clock")
     counts = ("went_back", "repeated_micro_tasks", "lost_micro_tasks", "micro_tasks_done")
     figures: dict[str, Any] = finite(

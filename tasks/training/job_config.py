@@ -36,4 +36,5 @@ def job_config(
         code_sha256=code_sha256,
         until=training.until,
         max_partitions_per_node=training.max_partitions_per_node,
+        passes=training.passes,
     )

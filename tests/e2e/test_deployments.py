@@ -144,7 +144,8 @@ def test_a_bad_job_is_refused_before_there_is_a_run(story: Story, change: dict[s
 def test_what_no_schema_can_say_is_refused_before_anything_is_written(story: Story) -> None:
     endless = SPEC | {"training": {"data": "digits"}}
     run = story.deployed.await_state(story.deployed.start("train/train", {"spec": endless}), "FAILED", 60)
-    assert "spec.training: Value error, a job needs an end: give clocks, hours, or both" in run["state"]["message"]
+    wanted = "spec.training: Value error, a job needs an end: give clocks, passes, hours, or several of them"
+    assert wanted in run["state"]["message"]
     assert story.deployed.store.jobs() == []
     assert story.deployed.market_log() == []
 

@@ -1,14 +1,20 @@
 """A controller of one job in the initial state of a test, without real nodes."""
 
+from collections.abc import Callable
+
 from psengine.config import JobConfig
 from psengine.controller.controller import Controller
+from psengine.controller.state import default_driver
+from psengine.drivers.interface import Driver
 from psengine.protocol.events import BatchDone, JobStarted, NodeJoined, NodeReady, ShardsOpened, TaskStats
 from psengine.protocol.instructions import Dispatch, GatherModel
 
 
-def started(config: JobConfig) -> tuple[Controller, Dispatch]:
+def started(
+    config: JobConfig, make_driver: Callable[[JobConfig], Driver] = default_driver
+) -> tuple[Controller, Dispatch]:
     """Return a controller with one reliable node that holds everything and was given the first clock."""
-    controller = Controller()
+    controller = Controller(make_driver)
     controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
     controller.handle(JobStarted(config, 0.0))
     controller.handle(NodeReady("r", "tcp://r", 1, tuple(range(config.n_partitions)), 0.0))

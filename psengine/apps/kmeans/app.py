@@ -72,6 +72,7 @@ class KMeans:
     """
 
     predicts = "cluster"
+    clocks_per_pass = 1
 
     def __init__(self, n_inputs: int, n_examples: int, *, k: int = 8, init_seed: int = 0) -> None:
         check_whole(1, k=k)

@@ -125,6 +125,11 @@ class LatentDirichletAllocation:
                 f"blocks is {self.blocks}, and there are {self.n_words} words; want at most one block each"
             )
 
+    @property
+    def clocks_per_pass(self) -> int:
+        """Number of clocks in which each partition resamples all blocks of words."""
+        return self.blocks
+
     def tables(self) -> tuple[TableSpec, ...]:
         """Return `assignments`, `word_topic` and `topics`."""
         kind = "int16" if self.k < _MOST_INT16 else "int32"

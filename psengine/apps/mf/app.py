@@ -122,6 +122,11 @@ class MatrixFactorization:
         self.rank, self.step, self.regularisation = rank, step, regularisation
         self.schedule, self.decay, self.spread = schedule, decay, spread
 
+    @property
+    def clocks_per_pass(self) -> int:
+        """Number of clocks in which each partition visits all blocks of items."""
+        return self.n_partitions
+
     def tables(self) -> tuple[TableSpec, ...]:
         """Return `users` and `items`: the factors of each, and its sum of squared gradients (1 at the start)."""
         width = self.rank + 1

@@ -44,6 +44,7 @@ FIGURES = {
     "job": str,
     "state": str,
     "clocks": int,
+    "passes": float,
     "seconds": float,
     "kernel_seconds": float,
     "losses": list,

@@ -100,7 +100,7 @@ def test_stages_follow_the_ratio_and_do_not_flap() -> None:
         ({"job_id": "Up"}, "job_id 'Up'"),
         ({"n_partitions": 0}, "n_partitions is 0"),
         ({"staleness": -1}, "staleness is -1"),
-        ({"clocks": None}, "clocks and max_seconds are both unset"),
+        ({"clocks": None}, "clocks, passes and max_seconds are all unset"),
         ({"clocks": 0}, "clocks is 0"),
         ({"colour": 1}, "unknown field 'colour'"),
     ],

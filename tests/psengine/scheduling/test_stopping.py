@@ -5,7 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psengine.config import JobConfig, JobError, Until
-from psengine.protocol.events import BatchFailed, HoldRequested, NodesLost, SaveFailed, StopRequested, TimerFired
+from psengine.controller.controller import Controller
+from psengine.controller.status import describe
+from psengine.drivers.ssp import Ssp
+from psengine.protocol.events import (
+    BatchFailed,
+    HoldRequested,
+    JobStarted,
+    NodesLost,
+    SaveFailed,
+    StopRequested,
+    TimerFired,
+)
 from psengine.protocol.instructions import Dispatch, GatherModel
 from psengine.scheduling.stopping import StoppingRule
 from tests.support.controller import done, started
@@ -13,14 +24,17 @@ from tests.support.controller import done, started
 CLOCKS = st.none() | st.integers(0, 9)
 
 
-@given(CLOCKS, CLOCKS, CLOCKS)
-def test_the_nearest_one_counts(target: int | None, end: int | None, held: int | None) -> None:
+@given(CLOCKS, CLOCKS, CLOCKS, CLOCKS)
+def test_the_nearest_one_counts(target: int | None, end: int | None, held: int | None, made: int | None) -> None:
     limits = StoppingRule()
+    if made is not None:
+        limits.passes_made_at(made)
+        limits.passes_made_at(0)  # the first decision stays
     limits.pause_at(held)
     limits.target = target
     if end is not None:
         limits.end_at(end)
-    last = min((clock for clock in (target, end) if clock is not None), default=None)
+    last = min((clock for clock in (target, end, made) if clock is not None), default=None)
     assert limits.last_clock == last
     assert limits.ending == (end is not None)
     held = held if end is None else None
@@ -78,6 +92,7 @@ def test_a_job_has_converged_at_the_first_clock_at_which_its_rule_holds(
     rule = StoppingRule()
     rule.until = Until.parse(until)
     pairs = list(enumerate(losses, start=1))
+    assert "(pass 0.5)" in (rule.reached(pairs[:clock], 0.5) if clock else "(pass 0.5)")
     reached = [bool(rule.reached(pairs[:number])) for number in range(len(pairs) + 1)]
     assert reached.index(True) == clock if clock else not any(reached)
 
@@ -102,3 +117,44 @@ def test_a_converged_job_ends_and_decides_again_after_a_rollback() -> None:
     controller.handle(NodesLost({"tcp://r": "killed"}, 5.0))
     assert controller.stopping.last_clock == 9, "it is at the beginning again"
     assert controller.stopping.criterion == ""
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_job_ends_when_it_has_made_its_passes(staleness: int) -> None:
+    """A pass is three clocks. With stale reads the clocks that were begun beyond would be more."""
+    config = JobConfig("job", n_partitions=2, n_shards=1, passes=2, staleness=staleness)
+    controller, order = started(config, lambda config: Ssp(staleness, groups_per_pass=3))
+    for clock in range(1, 6):
+        (order,) = (o for o in controller.handle(done(order, 1.0 * clock)) if isinstance(o, Dispatch))
+    status = describe(controller, 0, 6.0)
+    assert (status["passes_done"], status["passes"], status["clock"]) == (5 / 3, 2, 5)
+    (gather,) = controller.handle(done(order, 6.0))
+    assert isinstance(gather, GatherModel)
+    assert (gather.summary["clocks"], gather.summary["passes"]) == (6, 2.0)
+
+
+class ByExamples(Ssp):
+    """A pass is over five examples; each clock looks at two."""
+
+    def passes(self, group: int, examples: int) -> float:
+        return examples / 5
+
+
+def test_passes_by_examples_are_counted_again_after_a_rollback() -> None:
+    controller, order = started(JobConfig("job", n_partitions=2, n_shards=1, passes=1), lambda config: ByExamples())
+    for clock in (1, 2):
+        (order,) = (o for o in controller.handle(done(order, 1.0 * clock)) if isinstance(o, Dispatch))
+    (gather,) = controller.handle(done(order, 3.0))
+    assert isinstance(gather, GatherModel)
+    assert (gather.summary["clocks"], gather.summary["passes"], gather.summary["examples_done"]) == (3, 6 / 5, 6)
+    controller.handle(SaveFailed("server away", False, 4.0))
+    controller.handle(NodesLost({"tcp://r": "killed"}, 5.0))
+    assert controller.stopping.last_clock is None
+    assert describe(controller, 0, 6.0)["passes_done"] == 0.0
+
+
+def test_passes_are_refused_where_nobody_says_what_one_is() -> None:
+    controller = Controller()
+    controller.handle(JobStarted(JobConfig("job", passes=3), 0.0))
+    assert controller.state == "failed"
+    assert controller.reason.startswith("the job ends after 3 passes, and mlr does not say what a pass is: give clocks")

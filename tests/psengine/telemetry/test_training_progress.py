@@ -37,6 +37,7 @@ def summary(progress: TrainingProgress) -> dict[str, object]:
         "seconds_by_clock": list(progress.clock_seconds),
         "stage_by_clock": list(progress.clock_stages),
         "micro_tasks_done": dict(progress.done_by_tier),
+        "examples_done": progress.examples,
     }
 
 

@@ -82,6 +82,9 @@ class Rotating(Driver):
     def completed(self, to: Dispatcher, done: Done) -> None:
         pass
 
+    def passes(self, group: int, examples: int) -> float:
+        return group / self.n
+
     def snapshot(self) -> Any:
         return self.n, self.last
 
@@ -107,7 +110,7 @@ def trained(
         {"ruled": ruled},
         n_partitions=BLOCKS,
         n_shards=4,  # blocks lie across shards
-        clocks=GROUPS,
+        passes=GROUPS // BLOCKS,
         stage_2_above=0.5,
         checkpoint_s=2.0,
     )
@@ -144,6 +147,8 @@ def test_it_has_the_bits_of_one_process_whatever_befalls(seed: int, alone: np.nd
     assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
     assert cluster.store.model is not None
     assert cluster.store.model["blocks"].tobytes() == alone.tobytes()
+    assert cluster.store.result is not None
+    assert (cluster.store.result["clocks"], cluster.store.result["passes"]) == (GROUPS, GROUPS / BLOCKS)
 
 
 def test_a_table_with_an_update_rule_cannot_be_read_before_its_group_is_committed() -> None:

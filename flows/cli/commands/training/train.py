@@ -37,7 +37,12 @@ from flows.terminal.output import write_json
 )
 @click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
 @click.option(
-    "--clocks", type=click.IntRange(min=1), help="Stop after this many. Default: 50; unlimited with --seconds."
+    "--clocks",
+    type=click.IntRange(min=1),
+    help="Stop after this many. Default: 50; unlimited with --passes or --seconds.",
+)
+@click.option(
+    "--passes", type=click.IntRange(min=1), help="Stop after this many passes over the data, as APP counts them."
 )
 @click.option(
     "--seconds",
