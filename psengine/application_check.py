@@ -6,12 +6,9 @@ not made for that trains without an error and ends with wrong numbers; here each
 
 from __future__ import annotations
 
-import hashlib
-import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,7 +18,9 @@ from psengine.apps.base import App, Application, MakesDriver, Predicts, Work
 from psengine.apps.executors import check_updates, wants
 from psengine.apps.registry import initial_arrays
 from psengine.config import TableSpec
+from psengine.digests import digest
 from psengine.single_process import advance, drive_alone, train_alone
+from psengine.snapshot_check import NOT_PICKLED, SnapshotCheck
 from psengine.tables.row_sets import RowBlock, RowSet, first_shared, read_only
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.sharding import Arrays, Sharding
@@ -171,18 +170,24 @@ class _Check:
 
     # -- executors --------------------------------------------------------------------------------------------------
 
-    def _executors(self, data: Sequence[Any], state: Arrays) -> Arrays:
+    def _executors(self, data: Sequence[Any], state: Arrays) -> Arrays | None:
         """Return the tables after the first groups, of new executors and a new driver each time."""
         before = [digest(each) for each in data]
 
-        def train() -> tuple[Arrays, list[float]]:
-            if isinstance(self._app, MakesDriver):
-                return drive_alone(self._app, data, state, CLOCKS, self._seed)  # type: ignore[arg-type]
+        def train(app: Any) -> tuple[Arrays, list[float]]:
+            if isinstance(app, MakesDriver):
+                return drive_alone(app, data, state, CLOCKS, self._seed)  # type: ignore[arg-type]
             losses: list[float] = []
             after = partial(_note_loss, losses)
-            return train_alone(self._app, data, state, CLOCKS, after, seed=self._seed), losses
+            return train_alone(app, data, state, CLOCKS, after, seed=self._seed), losses
 
-        tables, losses = self._repeated("run", train)
+        snapshots = SnapshotCheck(self._app)
+        train(snapshots.application())
+        for call, text in snapshots.faults.items():
+            if NOT_PICKLED in text:  # without it nothing can be trained
+                self._fault(call, text)
+                return None
+        tables, losses = self._repeated("run", partial(train, self._app))
         for partition, each in enumerate(data):
             if digest(each) != before[partition]:
                 self._fault(f"run, partition {partition}", "writes to `data`; copy what changes")
@@ -190,6 +195,9 @@ class _Check:
             _require_finite(f"table {name!r}", array)
         if not np.isfinite(losses).all():
             raise _FaultError(f"the losses of the groups are {losses}; want finite numbers")
+        if not self.faults:  # else they may follow from another fault
+            for call, text in snapshots.faults.items():
+                self._fault(call, text)
         trained: Arrays = tables
         return trained
 
@@ -323,60 +331,3 @@ def _require_finite(what: str, array: NDArray[Any]) -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         at = tuple(int(index) for index in np.argwhere(~np.isfinite(array))[0])
         raise _FaultError(f"{what} holds {array[at]} at {list(at)}; want finite numbers")
-
-
-# -- digests --------------------------------------------------------------------------------------------------------
-
-
-def digest(value: Any) -> str:
-    """Return a digest of all bits of a value: of arrays, numbers, texts, containers and objects with attributes."""
-    hasher = hashlib.blake2b(digest_size=16)
-    _feed(hasher.update, value, set())
-    return hasher.hexdigest()
-
-
-def _feed(take: Callable[[bytes | memoryview], None], value: Any, above: set[int]) -> None:
-    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
-        take(f"{value.dtype.str}{np.shape(value)}".encode())
-        take(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-        return
-    if value is None or isinstance(value, str | bytes | int | float | complex | slice | range):
-        take(f"{type(value).__name__}{value!r};".encode())
-        return
-    if isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
-        take(f"{value.__name__};".encode())
-        return
-    if id(value) in above:
-        return
-    above = above | {id(value)}
-    take(f"{type(value).__name__}(".encode())
-    children = _children(value)
-    if children is None:
-        take(_pickled(value))
-    else:
-        for child in children:
-            _feed(take, child, above)
-    take(b")")
-
-
-def _children(value: Any) -> Iterable[Any] | None:
-    if isinstance(value, Mapping):
-        return [each for pair in value.items() for each in pair]
-    if isinstance(value, list | tuple):
-        return value
-    if isinstance(value, np.ndarray):
-        return list(value.flat)
-    if hasattr(value, "tocsr"):  # a matrix of SciPy notes what it has found out about itself
-        return [array for _, array in sorted(vars(value).items()) if isinstance(array, np.ndarray)]
-    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    if hasattr(value, "__dict__") or slots:
-        fields = {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
-        return [each for pair in sorted(fields.items()) for each in pair]
-    return None
-
-
-def _pickled(value: Any) -> bytes:
-    try:
-        return pickle.dumps(value)
-    except (pickle.PicklingError, TypeError, AttributeError):  # as of an open file: its state cannot be compared
-        return b""

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.application_check import check_application, digest
+from psengine.application_check import check_application
 from psengine.apps.base import Work
 from psengine.config import TableSpec
+from psengine.digests import digest
 
 PARTS = [{"x": np.arange(6.0) + n, "first": np.array(2 * n)} for n in range(3)]
 HELD_OUT = {"x": np.arange(4.0), "y": np.zeros(4, np.int64)}

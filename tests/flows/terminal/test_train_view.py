@@ -84,16 +84,6 @@ def test_passes_stand_beside_clocks_where_they_are_counted() -> None:
     assert "passes" not in shown(closing_table({**FIGURES, "passes": None}))
 
 
-def test_passes_stand_beside_clocks_where_they_are_counted() -> None:
-    counted = {**STATUS, "passes_done": 2.5, "passes": 10}
-    for text in (line(TrainingMoment("storm", counted)), shown(screen(TrainingMoment("storm", counted)))):
-        assert "12/50  pass 2.5/10  " in text
-    assert "pass 2.5  " in line(TrainingMoment("storm", {**counted, "passes": None}))
-    assert "pass" not in line(TrainingMoment("storm", {**counted, "passes_done": None}))
-    assert "passes over the data" in shown(closing_table({**FIGURES, "passes": 2.5}))
-    assert "passes" not in shown(closing_table({**FIGURES, "passes": None}))
-
-
 def test_a_moment_before_the_first_clock() -> None:
     text = line(TrainingMoment("storm", {**NOTHING_YET, "nodes": []}))
     for part in ("0:00:00", "clock         0", "loss -", "s/clock -", "nodes none"):

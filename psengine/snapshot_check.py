@@ -1,0 +1,228 @@
+"""Check of the snapshots of executors and drivers, while an application is trained in one process.
+
+Before each task, and before each call of the driver, the snapshot is restored in a new object, which then does the
+same: it must come to the same bits. The engine relies on that when a partition moves, and when a job rolls back.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.apps.base import HasState, Parameters
+from psengine.digests import digest
+from psengine.drivers.interface import Dispatcher, Done, Task
+from psengine.scheduling.driver_host import Resumes
+from psengine.tables.row_sets import RowSet
+
+#: Begins the fault of a snapshot that no process can send to another one.
+NOT_PICKLED = "does not pickle"
+_WRITTEN = "later calls write to what it returned; return copies"
+
+
+class SnapshotCheck:
+    """The faults of one application's snapshots: {call: text}, the first of each call."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.faults: dict[str, str] = {}
+
+    def application(self) -> Any:
+        """Return the application with executors, and a driver if it has one, that check themselves while they run."""
+        return _Application(self._app, self._fault)
+
+    def _fault(self, call: str, text: str) -> None:
+        self.faults.setdefault(call, text)
+
+
+_Fault = Callable[[str, str], None]
+
+
+class _Application:
+    """The application; what is not here is the checked one's."""
+
+    def __init__(self, app: Any, fault: _Fault) -> None:
+        self._app, self._fault = app, fault
+        if hasattr(app, "driver"):
+            self.driver = self._driver
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app, name)
+
+    def executor(self, data: Any, partition: int, n_partitions: int) -> Any:
+        make = partial(self._app.executor, data, partition, n_partitions)
+        kind = _ExecutorWithState if isinstance(make(), HasState) else _Executor
+        return kind(make, f"partition {partition}", self._fault)
+
+    def _driver(self) -> Any:
+        driver = self._app.driver()
+        return driver if isinstance(driver, Resumes) else _Driver(self._app.driver, driver, self._fault)
+
+
+# -- executors ------------------------------------------------------------------------------------------------------
+
+
+class _Executor:
+    """An executor without state: a new one comes to the same bits."""
+
+    def __init__(self, make: Callable[[], Any], where: str, fault: _Fault) -> None:
+        self._make, self._where, self._fault = make, where, fault
+        self._executor = make()
+        if hasattr(self._executor, "reads"):
+            self.reads = self._executor.reads
+
+    def run(self, args: Any, params: Parameters, rng: np.random.Generator) -> tuple[Any, float, int]:
+        result, bits, others = self._twice(self._make(), args, params, rng)
+        if bits != others:
+            self._fault(
+                f"run, {self._where}",
+                "a new executor comes to other bits; what it keeps between tasks needs `snapshot` and `restore`",
+            )
+        return result
+
+    def _twice(
+        self, twin: Any, args: Any, params: Parameters, rng: np.random.Generator
+    ) -> tuple[tuple[Any, float, int], str, str]:
+        """Run a task, and in `twin`, whose updates do not count; return the result and both digests."""
+        again, ours, theirs = copy.deepcopy(rng), _Recorded(params, True), _Recorded(params, False)
+        result = self._executor.run(args, ours, rng)
+        return result, digest([result, ours.added]), digest([twin.run(args, theirs, again), theirs.added])
+
+
+class _ExecutorWithState(_Executor):
+    """An executor with state: one that its snapshot is restored in comes to the same bits and state."""
+
+    def run(self, args: Any, params: Parameters, rng: np.random.Generator) -> tuple[Any, float, int]:
+        state, where = self._executor.snapshot(), self._where
+        sent = self._sent(state)
+        if sent is None:
+            return self._executor.run(args, params, rng)  # type: ignore[no-any-return]
+        before, twin = digest(state), self._make()
+        twin.restore(sent)
+        result, bits, others = self._twice(twin, args, params, rng)
+        if digest(state) != before:
+            self._fault(f"snapshot, {where}", _WRITTEN)
+        if digest(sent) != before:
+            self._fault(f"restore, {where}", "a later task writes to the arrays of the state; copy them")
+        if (bits, digest(self._executor.snapshot())) != (others, digest(twin.snapshot())):
+            self._fault(
+                f"restore, {where}",
+                "the task comes to other bits after restore(snapshot()); the state must hold all that `run` changes",
+            )
+        return result
+
+    def snapshot(self) -> Mapping[str, NDArray[Any]]:
+        return self._executor.snapshot()  # type: ignore[no-any-return]
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._executor.restore(state)
+
+    def _sent(self, state: Any) -> Any:
+        """Return a state as another process gets it; None if it cannot be sent."""
+        if not isinstance(state, Mapping) or not all(
+            isinstance(array, np.ndarray) and not array.dtype.hasobject for array in state.values()
+        ):
+            self._fault(f"snapshot, {self._where}", f"{NOT_PICKLED}: want a dict of arrays of numbers or texts by name")
+            return None
+        return {name: array.copy() for name, array in state.items()}
+
+
+class _Recorded:
+    """The tables as a task has them; `added` is what it adds, which counts if `counts`."""
+
+    def __init__(self, params: Parameters, counts: bool) -> None:
+        self._params, self._counts = params, counts
+        self.group = params.group
+        self.added: list[str] = []
+
+    def get(self, table: str, rows: RowSet | None = None) -> NDArray[np.generic]:
+        return self._params.get(table, rows)
+
+    def add(self, table: str, delta: NDArray[np.generic], rows: RowSet | None = None) -> None:
+        if self._counts:
+            self._params.add(table, delta, rows)
+        self.added.append(digest([table, delta, rows]))
+
+
+# -- drivers --------------------------------------------------------------------------------------------------------
+
+
+class _Driver:
+    """A driver: one that its snapshot is restored in does the same."""
+
+    def __init__(self, make: Callable[[], Any], driver: Any, fault: _Fault) -> None:
+        self._make, self._driver, self._fault = make, driver, fault
+        self.next_task = driver.next_task
+        #: Snapshots that were returned, and what they were then.
+        self._returned: list[tuple[Any, str]] = []
+
+    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+        self._driver.start(to, executors, seed)
+
+    def completed(self, to: Dispatcher, done: Done) -> None:
+        self._call("completed", to, done)
+
+    def committed(self, to: Dispatcher, group: int) -> None:
+        self._call("committed", to, group)
+
+    def snapshot(self) -> Any:
+        """Return a copy: a snapshot that does not pickle is a fault, and the training is to find others."""
+        state = self._driver.snapshot()
+        try:
+            copied = pickle.loads(pickle.dumps(state))
+        except Exception as error:  # noqa: BLE001 - a user's classes may raise any error
+            self._fault("driver, snapshot", f"{NOT_PICKLED}: {type(error).__name__}: {error}")
+            return None
+        self._returned = [*self._returned[-1:], (state, digest(state))]
+        return copied
+
+    def restore(self, state: Any) -> None:
+        self._driver.restore(state)
+
+    def _call(self, method: str, to: Dispatcher, argument: Any) -> None:
+        state = self.snapshot()
+        if state is None:
+            getattr(self._driver, method)(to, argument)
+            return
+        twin, ours, theirs = self._make(), _Decisions(to), _Decisions(None)
+        twin.restore(state)
+        getattr(self._driver, method)(ours, argument)
+        getattr(twin, method)(theirs, copy.deepcopy(argument))
+        if any(digest(state) != before for state, before in self._returned):
+            self._fault("driver, snapshot", _WRITTEN)
+        if (ours.made, digest(self._driver.snapshot())) != (theirs.made, digest(twin.snapshot())):
+            self._fault(
+                f"driver, {method}",
+                "it decides otherwise after restore(snapshot()); the state must hold all that its methods change",
+            )
+
+
+class _Decisions:
+    """What a driver does in one call, which counts if it has a dispatcher."""
+
+    def __init__(self, to: Dispatcher | None) -> None:
+        self._to = to
+        self.made: list[str] = []
+
+    def dispatch(self, task: Task) -> None:
+        self._make("dispatch", task)
+
+    def seal(self, group: int, members: Collection[int] | None = None) -> None:
+        self._make("seal", group, members)
+
+    def evaluate(self, group: int) -> None:
+        self._make("evaluate", group)
+
+    def finish(self, group: int, reason: str = "") -> None:
+        self._make("finish", group, reason)
+
+    def _make(self, what: str, *arguments: Any) -> None:
+        self.made.append(digest([what, *arguments]))
+        if self._to is not None:
+            getattr(self._to, what)(*arguments)
