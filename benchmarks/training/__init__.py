@@ -1,6 +1,7 @@
 """Benchmarks of training on two nodes.
 
 bare_processes      the upper limit: an application's kernel in two processes without the engine
+bare_rotation       a bare loop over an application whose driver rotates blocks
 engine              benchmark `engine`: a clock of `mlr` beside the bare kernel
 generated_examples  generated labelled examples, similar to hand-written digits
 through_engine      runs a job on a controller and two nodes of one thread each

@@ -1,7 +1,7 @@
 """Benchmark `train-lda`: the `lda` kernel beside tomotopy, two threads each, to the same likelihood.
 
 Documents, priors and number of topics are the same. Ours is the bare loop of `psengine.single_process` with the
-partitions of a clock on two threads: the kernel, without servers.
+partitions of a clock on two threads, or `bare_rotation`: the kernel, without servers.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,16 +14,20 @@ from typing import Any
 import numpy as np
 
 from benchmarks.figure import Figure, figure
+from benchmarks.training.bare_rotation import bare_rotation
 from infra.datasets.documents import Documents, DocumentSet, drawn_documents
-from psengine.apps.lda.app import LatentDirichletAllocation
+from psengine.apps.lda import LatentDirichletAllocation, ModelParallelLda
+from psengine.apps.lda.model_parallel import BlockSampler
+from psengine.apps.lda.topic_model import TopicModel
+from psengine.apps.registry import resolve
 from psengine.single_process import initial
 
 #: Six million tokens, about as many as UCI's Enron data set, and its vocabulary without rare words.
 _DOCUMENTS, _WORDS, _TOPICS, _LENGTH = 30_000, 5000, 100, 200.0
 _THREADS = 2
-#: (topics, weight of topics in a document, passes of the peer, our blocks). With 1000 topics and one block, partitions
-#: that do not see each other's changes take more than 60 passes to the mark; with 100 topics it makes no difference.
-_CASES = ((100, 0.1, 20, 1), (1000, 0.05, 40, _THREADS))
+#: (topics, weight of topics in a document, passes of the peer, our parallelism). With 1000 topics, partitions that do
+#: not see each other's changes take more than 60 passes to the mark; with 100 topics it makes no difference.
+_CASES = ((100, 0.1, 20, "data"), (1000, 0.05, 40, "model"))
 _BETA = 0.01
 _MOST_PASSES = 60
 
@@ -39,8 +43,8 @@ def run(scratch: Path) -> list[Figure]:
     words, offsets = drawn_documents(_DOCUMENTS, _WORDS, _TOPICS, _LENGTH, 0.02, 0.1, seed=7)
     documents = Documents(words, offsets, np.arange(_DOCUMENTS))
     figures = []
-    for k, alpha, passes, blocks in _CASES:
-        app = LatentDirichletAllocation(_WORDS, len(words), k=k, alpha=alpha, beta=_BETA, blocks=blocks)
+    for k, alpha, passes, parallel in _CASES:
+        app = _application(len(words), k, alpha, parallel)
         _ours(app, documents, -np.inf, 1)
         beside_s, likelihood = _tomotopy(tomotopy, app, documents, passes)
         ours_s, taken = _ours(app, documents, likelihood, _MOST_PASSES)
@@ -51,7 +55,14 @@ def run(scratch: Path) -> list[Figure]:
     return figures
 
 
-def _ours(app: LatentDirichletAllocation, documents: Documents, likelihood: float, most: int) -> tuple[float, int]:
+def _application(n_tokens: int, k: int, alpha: float, parallel: str) -> TopicModel:
+    sizes = {"n_words": _WORDS, "n_tokens": n_tokens, "n_partitions": _THREADS}
+    made = resolve("lda", {**sizes, "k": k, "alpha": alpha, "beta": _BETA, "parallel": parallel})
+    assert isinstance(made, TopicModel)
+    return made
+
+
+def _ours(app: TopicModel, documents: Documents, likelihood: float, most: int) -> tuple[float, int]:
     """Return the seconds until a likelihood is reached (evaluations left out), and the passes."""
     for passes, (took_s, found) in enumerate(islice(_passes(app, documents), most), 1):
         if found() >= likelihood:
@@ -59,14 +70,18 @@ def _ours(app: LatentDirichletAllocation, documents: Documents, likelihood: floa
     raise RuntimeError(f"a joint log-likelihood of {likelihood:.3f} was not reached in {most} passes")
 
 
-def _seconds(app: LatentDirichletAllocation, documents: Documents, passes: int) -> float:
+def _seconds(app: TopicModel, documents: Documents, passes: int) -> float:
     """Return the seconds of `passes`."""
     return next(islice(_passes(app, documents), passes - 1, None))[0]
 
 
-def _passes(app: LatentDirichletAllocation, documents: Documents) -> Iterator[tuple[float, Callable[[], float]]]:
+def _passes(app: TopicModel, documents: Documents) -> Iterator[tuple[float, Callable[[], float]]]:
     """Yield after each pass the seconds up to then, and a function that returns the joint log-likelihood."""
     raw = list(DocumentSet(documents, documents, app.n_words, _THREADS).parts(0))
+    if isinstance(app, ModelParallelLda):
+        yield from _rotated_passes(app, raw)
+        return
+    assert isinstance(app, LatentDirichletAllocation)
     parts = [app.prepare(arrays) for arrays in raw]
     words = np.concatenate([arrays["words"] for arrays in raw])
     offsets = np.concatenate([[0], *(arrays["offsets"][1:] + arrays["token_start"] for arrays in raw)])
@@ -77,8 +92,30 @@ def _passes(app: LatentDirichletAllocation, documents: Documents) -> Iterator[tu
             began = perf_counter()
             _step(app, parts, tables, clock, pool)
             took_s += perf_counter() - began
-            if clock > 1 and (clock - 1) % app.blocks == 0:  # the first gives every token a topic
+            if clock > 1:  # the first gives every token a topic
                 yield took_s, lambda: app.joint_log_likelihood(words, offsets, tables["assignments"][:, 0])
+
+
+def _rotated_passes(app: ModelParallelLda, raw: list[dict[str, Any]]) -> Iterator[tuple[float, Callable[[], float]]]:
+    for at in bare_rotation(app, [app.prepare(arrays) for arrays in raw], _THREADS):
+        if at.group > 1 and (at.group - 1) % len(raw) == 0:
+            executors: list[BlockSampler] = list(at.executors)
+            yield at.seconds, lambda executors=executors: _joint(app, raw, executors)  # type: ignore[misc]
+
+
+def _joint(app: TopicModel, raw: list[dict[str, Any]], executors: list[BlockSampler]) -> float:
+    """Return the joint log-likelihood of a model-parallel state; within a document the order of tokens is no matter."""
+    words, topics, documents, first = [], [], [], 0
+    for arrays, executor in zip(raw, executors, strict=True):
+        for block, of_block in zip(executor.blocks, executor.snapshot().values(), strict=True):
+            words.append(block.words)
+            topics.append(of_block)
+            documents.append(first + np.repeat(np.arange(len(block.starts) - 1), np.diff(block.starts)))
+        first += len(arrays["offsets"]) - 1
+    order = np.argsort(np.concatenate(documents), kind="stable")
+    lengths = np.bincount(np.concatenate(documents), minlength=first)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return app.joint_log_likelihood(np.concatenate(words)[order], offsets, np.concatenate(topics)[order])
 
 
 def _step(
@@ -97,7 +134,7 @@ def _step(
             tables[name][rows.get(name, slice(None))] += change
 
 
-def _tomotopy(tomotopy: Any, app: LatentDirichletAllocation, documents: Documents, passes: int) -> tuple[float, float]:
+def _tomotopy(tomotopy: Any, app: TopicModel, documents: Documents, passes: int) -> tuple[float, float]:
     """Return the seconds of `passes`, and our joint log-likelihood of the final state."""
     model = tomotopy.LDAModel(k=app.k, alpha=app.alpha, eta=app.beta, seed=1)
     for low, high in zip(documents.offsets, documents.offsets[1:], strict=False):

@@ -78,8 +78,13 @@ class DocumentSet:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of words in the vocabulary, of tokens and of documents to train on."""
-        return {"n_words": self.n_words, "n_tokens": len(self.train.words), "n_documents": len(self.train)}
+        """Number of words in the vocabulary, of tokens and of documents to train on, and of partitions."""
+        return {
+            "n_words": self.n_words,
+            "n_tokens": len(self.train.words),
+            "n_documents": len(self.train),
+            "n_partitions": self.n_partitions,
+        }
 
     @property
     def about(self) -> dict[str, Any]:

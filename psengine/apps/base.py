@@ -84,8 +84,9 @@ class App(Model, Protocol):
         """Run one micro-task: a clock of work on one partition. Do not modify `params` (full tables, or rows).
 
         The same arguments must give the same bits: a micro-task may be repeated on another node, or run speculatively.
-        If it has a parameter `partition`, `n_partitions` or `rng`, that is passed, too: `rng` is a generator that is
-        seeded by the job, the clock and the partition.
+        If it has a parameter `partition`, `n_partitions`, `rng` or `staleness`, that is passed, too: `rng` is a
+        generator that is seeded by the job, the clock and the partition, `staleness` the number of clocks before this
+        one whose updates may be missing in `params`.
         """
         ...
 
@@ -97,9 +98,12 @@ class Parameters(Protocol):
     ----------
     group : int
         Number of the task's commit group, from 1; under the default driver it is the clock.
+    read_group : int
+        The last group whose updates are all in what the task reads; `group` - 1 where nothing is stale.
     """
 
     group: int
+    read_group: int
 
     def get(self, table: str, rows: RowSet | None = None) -> NDArray[np.generic]:
         """Return rows of a table, or all of it, without what this task has added; do not modify the result.

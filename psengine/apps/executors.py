@@ -168,6 +168,7 @@ class _EasyExecutor:
         self._specs = {table.name: table for table in app.tables()}
         self._about = _accepted(app.run, **about)
         self._takes_rng = bool(_accepted(app.run, rng=None))
+        self._takes_staleness = bool(_accepted(app.run, staleness=None))
         #: Rows that `App.rows` named, by clock: it is asked once. A thread names those of the next clock while a task
         #: runs on another one, so the dictionary is replaced and never written to.
         self._rows: dict[int, dict[str, RowSet]] = {}
@@ -187,7 +188,10 @@ class _EasyExecutor:
             name: self._own_rows(table, rows.get(name)) if table.own else params.get(name, rows.get(name))
             for name, table in self._specs.items()
         }
-        work = self._app.run(self._data, given, clock, **self._about, **({"rng": rng} if self._takes_rng else {}))
+        more: dict[str, Any] = {"rng": rng} if self._takes_rng else {}
+        if self._takes_staleness:
+            more["staleness"] = clock - 1 - params.read_group
+        work = self._app.run(self._data, given, clock, **self._about, **more)
         check_updates(work.updates, given)
         for name, update in work.updates.items():
             if self._specs[name].own:

@@ -77,6 +77,9 @@ class MultinomialLogisticRegression:
         Whether each input is shifted by its mean and divided by its standard deviation; of compressed rows it is
         divided
         alone, and what is zero stays so.
+    staleness_aware : bool
+        Whether the steps of a micro-task are divided by 1 + the number of clocks before its own whose updates may be
+        missing in the model that it reads.
     input_mean, input_sd : sequence of float, shape (n_inputs,)
         Of the whole training set, which says them where `standardize` is asked for (`infra.datasets.examples`).
 
@@ -85,7 +88,7 @@ class MultinomialLogisticRegression:
     Table `weights` is (dimensions + 1, n_classes); the last row belongs to a constant input of 1.
 
     Source: for `batch`, Zinkevich, Weimer, Li and Smola (NIPS 2010), parallelised SGD; McMahan et al. (AISTATS 2017)
-    for the mean after every pass.
+    for the mean after every pass; for `staleness_aware`, Litz (2017), section 2.2, and Zhang et al. (IJCAI 2016).
     Differs: the mean is taken at every clock, by the servers, as the sum of what the partitions add.
     """
 
@@ -106,17 +109,18 @@ class MultinomialLogisticRegression:
         batch: int = 0,
         feature_seed: int = 0,
         standardize: bool = False,
+        staleness_aware: bool = False,
         input_mean: Sequence[float] | float = (),
         input_sd: Sequence[float] | float = (),
     ) -> None:
-        check_truth(standardize=standardize)
+        check_truth(standardize=standardize, staleness_aware=staleness_aware)
         check_whole(0, features=features, feature_seed=feature_seed, batch=batch)
         check_above(0, gamma=gamma, step=step)
         check_from(0, decay=decay, l2=l2)
         self.n_inputs, self.n_classes, self.n_examples = n_inputs, n_classes, n_examples
         self.features, self.gamma = features, gamma
         self.step, self.decay, self.l2, self.batch = step, decay, l2, batch
-        self.standardize = standardize
+        self.standardize, self.staleness_aware = standardize, staleness_aware
         self._mean = np.asarray(input_mean, np.float32)
         self._inverse_sd = (1.0 / np.asarray(input_sd, np.float64)).astype(np.float32)
         self._projection: tuple[F32, F32] | None = None
@@ -176,11 +180,14 @@ class MultinomialLogisticRegression:
         scaled: F32 = (x - self._mean) * self._inverse_sd
         return scaled
 
-    def run(self, data: MlrData, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
+    def run(self, data: MlrData, params: Mapping[str, NDArray[np.generic]], clock: int, staleness: int = 0) -> Work:
         """Return what this partition adds to the model, and its cross-entropy, of each example before its step."""
         weights = np.asarray(params["weights"], np.float32)
+        step = self.step / (1.0 + self.decay * (clock - 1))
+        if self.staleness_aware:
+            step /= 1.0 + staleness
         if self.batch:
-            return self._pass(data, weights, self.step / (1.0 + self.decay * (clock - 1)))
+            return self._pass(data, weights, step)
         gradient = np.zeros(weights.shape, np.float32)
         loss = 0.0
         for low in range(0, len(data.y), _BLOCK):
@@ -193,7 +200,7 @@ class MultinomialLogisticRegression:
         gradient /= np.float32(self.n_examples)
         if self.l2:
             gradient[:-1] += np.float32(self.l2 * len(data.y) / self.n_examples) * weights[:-1]
-        gradient *= np.float32(-self.step / (1.0 + self.decay * (clock - 1)))
+        gradient *= np.float32(-step)
         return Work({"weights": gradient}, loss, len(data.y))
 
     def _pass(self, data: MlrData, weights: F32, step: float) -> Work:

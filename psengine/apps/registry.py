@@ -27,6 +27,11 @@ BUILT_IN = MappingProxyType(
     }
 )
 
+#: Applications that also train model-parallel, with `parallel=model`: a driver rotates blocks of the model.
+MODEL_PARALLEL = MappingProxyType(
+    {"lda": "psengine.apps.lda:ModelParallelLda", "mf": "psengine.apps.mf:ModelParallelFactorization"}
+)
+PARALLEL = ("data", "model")
 
 #: {application: kind of its training data} (see `infra.datasets.kinds`); all others learn from labelled examples.
 WANTS = MappingProxyType({"mf": "ratings", "lda": "documents"})
@@ -38,14 +43,20 @@ WITHOUT_LABELS = frozenset({"kmeans"})
 def resolve(name: str, params: Mapping[str, Any]) -> App | Application:
     """Construct the application of a built-in name or of `module:Class`.
 
-    Of the sizes (`SIZES`), its constructor gets those that it has parameters for.
+    Of the sizes (`SIZES`), its constructor gets those that it has parameters for. The parameter `parallel` of those in
+    `MODEL_PARALLEL` selects the class.
 
     Raises
     ------
     JobError
         If there is no such application, or it does not accept these parameters.
     """
-    module, _, attribute = BUILT_IN.get(name, name).partition(":")
+    target = BUILT_IN.get(name, name)
+    if name in MODEL_PARALLEL:
+        target, params = _by_parallel(name, params)
+    elif name in BUILT_IN and "parallel" in params:
+        raise JobError(f"app {name!r} trains in one way alone; leave parallel out: {', '.join(MODEL_PARALLEL)} have it")
+    module, _, attribute = target.partition(":")
     if not attribute:
         raise JobError(f"app {name!r} is not known: use one of {', '.join(BUILT_IN)}, or module:Class")
     try:
@@ -58,6 +69,19 @@ def resolve(name: str, params: Mapping[str, Any]) -> App | Application:
     except Exception as error:
         raise JobError(f"app {name!r} does not take these app_params: {_text(error)}") from error
     return app
+
+
+def _by_parallel(name: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the class that `parallel` selects, and the parameters without it."""
+    rest = {name: value for name, value in params.items() if name != "parallel"}
+    parallel = params.get("parallel", "data")
+    if parallel not in PARALLEL:
+        raise JobError(f"app {name!r}: parallel is {parallel!r}; want one of {', '.join(PARALLEL)}")
+    if name == "lda" and "blocks" in rest:
+        raise JobError(
+            "app 'lda' has no parameter blocks any more; want parallel=model, with a block for each partition"
+        )
+    return (MODEL_PARALLEL if parallel == "model" else BUILT_IN)[name], rest
 
 
 def driver_of(config: JobConfig) -> Driver:

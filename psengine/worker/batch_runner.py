@@ -167,7 +167,8 @@ class BatchRunner:
         async def read_sum(table: str, executors: tuple[int, ...]) -> Array | None:
             return await self._client.kept_sum(sharding, table, executors, order.committed) if exact else None
 
-        return self._start(job, order.clock, assigned, wanted, await read(needed), read, read_sum)
+        read_group = None if exact else order.committed
+        return self._start(job, order.clock, assigned, wanted, await read(needed), read, read_sum, read_group)
 
     async def _begin_ahead(self, job: Job, order: Dispatch, done: Mapping[int, MicroTaskResult]) -> Begun:
         """Read what comes after `order`, as soon as it is there, and begin the partitions' next micro-tasks with it."""
@@ -202,8 +203,12 @@ class BatchRunner:
         first: Mapping[str, RowBlock],
         read: Read,
         read_sum: ReadSum,
+        read_group: int | None = None,
     ) -> Kernels:
-        """Begin micro-tasks; `first` are the rows that were read for all of them, `read` reads others."""
+        """Begin micro-tasks; `first` are the rows that were read for all of them, `read` reads others.
+
+        `read_group` is the last group that is whole in these rows; None: the one before.
+        """
         config, _, sharding = job
         tables = {table.name: table for table in sharding.tables}
 
@@ -229,7 +234,7 @@ class BatchRunner:
 
         def kernel(part: int) -> MicroTaskResult:
             task = assigned[part]
-            params = TaskParameters(clock, tables, wanted[part], first, fetch, fetch_sum)
+            params = TaskParameters(clock, tables, wanted[part], first, fetch, fetch_sum, read_group)
             rng = np.random.default_rng([config.seed, clock, part])
             began_s = perf_counter()
             result, loss_sum, examples, state = task.executor.run(task.before, task.args, params, rng)

@@ -34,6 +34,8 @@ class TaskParameters:
         Fetches other rows.
     fetch_sum : callable, optional
         Fetches kept sums; without it there are none.
+    read_group : int, optional
+        The last group whose updates are all in what is read; default: the one before the task's.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class TaskParameters:
         read: Mapping[str, RowBlock],
         fetch: Fetch,
         fetch_sum: FetchSum = lambda table, executors: None,
+        read_group: int | None = None,
     ) -> None:
         self.group = group
+        self.read_group = group - 1 if read_group is None else read_group
         self._fetch_sum = fetch_sum
         self._tables, self._reads, self._fetch = tables, reads, fetch
         self._read = dict(read)

@@ -98,6 +98,8 @@ def check_parameters(name: str, training: Training) -> None:
         resolve(training.app, {**dict.fromkeys(SIZES, 2), **training.app_params})
     except JobError as error:
         raise InputError(f"{name}: {error}") from None
+    if training.staleness and training.app_params.get("parallel") == "model":
+        raise InputError(f"{name} parallel: with model nothing is stale, and staleness is {training.staleness}; want 0")
 
 
 def check_sizes(name: str, training: Training, sizes: Mapping[str, float]) -> None:

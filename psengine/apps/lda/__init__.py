@@ -1,10 +1,14 @@
 """Latent Dirichlet allocation by collapsed Gibbs sampling.
 
-app      the application `LatentDirichletAllocation`: tables, micro-tasks, evaluation, prediction
-fold_in  compiled estimation of the topic mixtures of new documents under given topics
-kernels  compiled Gibbs sampling: one pass over tokens
+app             the application `LatentDirichletAllocation`, data-parallel: tables, micro-tasks
+fold_in         compiled estimation of the topic mixtures of new documents under given topics
+kernels         compiled Gibbs sampling: one pass over tokens
+model_parallel  the application `ModelParallelLda`: blocks of words rotate, topics of tokens are state of executors
+rotation        its driver
+topic_model     what both have in common: parameters, likelihoods, prediction
 """
 
 from psengine.apps.lda.app import LatentDirichletAllocation
+from psengine.apps.lda.model_parallel import ModelParallelLda
 
-__all__ = ["LatentDirichletAllocation"]
+__all__ = ["LatentDirichletAllocation", "ModelParallelLda"]

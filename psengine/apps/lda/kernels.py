@@ -307,6 +307,67 @@ def _write_down(moves: Any, moved: Any, change: Any) -> None:
         change[row, np.uint32(moves[move, 2])] += 1
 
 
+@_part
+def _list_again(
+    of_document: Any, topic: Any, begin: Any, end: Any, low: Any, n: Any, doc_topics: Any, doc_counts: Any
+) -> Any:
+    """List the topics of a document, some of whose tokens have changed theirs; return the length of the list.
+
+    The topics are those of the list of before, with `n` entries from `low`, and of the tokens from `begin` to `end`.
+    Their counts in `of_document` are set to 0.
+    """
+    length = np.int32(0)
+    for entry in range(low, low + n):
+        k = doc_topics[entry]
+        if of_document[np.uint32(k)] > np.float32(0.0):
+            doc_topics[low + length], doc_counts[low + length] = k, np.int32(of_document[np.uint32(k)])
+            of_document[np.uint32(k)] = np.float32(0.0)
+            length += np.int32(1)
+    for token in range(begin, end):
+        k = topic[token] - np.int32(1)
+        if k >= 0 and of_document[np.uint32(k)] > np.float32(0.0):
+            doc_topics[low + length], doc_counts[low + length] = k, np.int32(of_document[np.uint32(k)])
+            of_document[np.uint32(k)] = np.float32(0.0)
+            length += np.int32(1)
+    return length
+
+
+@njit(
+    [types.void(_read(int64, 1), _read(int32, 1), int64, _read(int64, 1), int32[::1], int32[::1], int32[::1])],
+    nogil=True,
+    cache=True,
+    error_model="numpy",
+)
+def list_topics(
+    starts: Any, topic: Any, n_topics: Any, slots: Any, doc_topics: Any, doc_counts: Any, doc_lengths: Any
+) -> None:
+    """Count tokens in the lists of the topics of their documents.
+
+    Parameters
+    ----------
+    starts : (documents + 1,) int64
+        Document d has the tokens from `starts[d]` to `starts[d + 1]`.
+    topic : (tokens,) int32
+        Topic plus 1 of each token; 0: none.
+    slots : (documents + 1,) int64
+        The list of document d has room from `slots[d]` to `slots[d + 1]`.
+    doc_topics, doc_counts, doc_lengths : int32
+        Topics and numbers of tokens, by entry, and number of entries, by document; updated in place.
+    """
+    of_document = np.zeros(n_topics, np.float32)
+    for d in range(len(starts) - 1):
+        if starts[d] == starts[d + 1]:
+            continue
+        for entry in range(slots[d], slots[d] + doc_lengths[d]):
+            of_document[np.uint32(doc_topics[entry])] = np.float32(doc_counts[entry])
+        for token in range(starts[d], starts[d + 1]):
+            if topic[token] > 0:
+                of_document[np.uint32(topic[token] - 1)] += np.float32(1.0)
+        doc_lengths[d] = _list_again(
+            of_document, topic, starts[d], starts[d + 1], slots[d], doc_lengths[d], doc_topics, doc_counts
+        )
+
+
 @njit(
     [types.void(_read(int32, 1), _read(int32, 1), int32[:, ::1], int64[::1])],
     nogil=True,
@@ -324,7 +385,7 @@ def count_in(row_of: Any, topic: Any, change: Any, topics: Any) -> None:
 @njit(
     [
         float64(
-            _read(int32, 1), _read(int32, 1), _read(int64, 1), _read(int64, 1),
+            _read(int32, 1), _read(int64, 1), _read(int64, 1), int32[::1], int32[::1], int32[::1],
             int32[::1], _read(int32, 2), int64[::1], int32[:, ::1], float64, float64, float64, uint64,
         )
     ],
@@ -333,19 +394,20 @@ def count_in(row_of: Any, topic: Any, change: Any, topics: Any) -> None:
     error_model="numpy",
 )  # fmt: skip
 def sweep(
-    row_of: Any, order: Any, starts: Any, offsets: Any,
+    row_of: Any, starts: Any, slots: Any, doc_topics: Any, doc_counts: Any, doc_lengths: Any,
     topic: Any, word_topic: Any, topics: Any, change: Any, alpha: Any, beta: Any, beta_sum: Any, key: Any,
 ) -> Any:  # fmt: skip
     """Resample the topics of some tokens, document after document; return minus the log of their likelihoods.
 
     Parameters
     ----------
-    row_of, order : (tokens to resample,) int32
-        Row in `word_topic` of each token's word, and its position in `topic`.
+    row_of : (tokens,) int32
+        Row in `word_topic` of each token's word.
     starts : (documents + 1,) int64
-        Document d has the tokens to resample from `starts[d]` to `starts[d + 1]`.
-    offsets : (documents + 1,) int64
-        All tokens of document d have the positions from `offsets[d]` to `offsets[d + 1]` in `topic`.
+        Document d has the tokens from `starts[d]` to `starts[d + 1]`.
+    slots, doc_topics, doc_counts, doc_lengths
+        The topics of all tokens of each document, also of those that are not resampled (see `list_topics`); updated in
+        place. If they are empty, the documents have no other tokens, and are counted.
     topic : (tokens,) int32
         Topic plus 1 of each token; 0: none yet. Updated in place.
     word_topic, topics : (rows, K) int32, (K,) int64
@@ -372,23 +434,28 @@ def sweep(
     listed, count = _lists(word_topic, row_of, place, length)
     in_topic = topics.astype(np.float64)  # the values are integers
     inverse = (1.0 / (np.maximum(in_topic, 0.0) + beta_sum)).astype(np.float32)
-    of_document = np.empty(n_topics, np.float32)
+    of_document = np.zeros(n_topics, np.float32)
     padded = np.zeros(n_topics + 1, np.float32)  # the topic that does not exist has weight 0
     weight = padded[:n_topics]
     sums = np.empty(max(limit, (n_topics + BLOCK - 1) // BLOCK), np.float32)
     moves = np.empty((np.diff(starts).max() if len(starts) > 1 else 0, 3), np.int32)
     drawn, loss, product, factors = np.uint64(0), 0.0, 1.0, 0
-    for d in range(len(offsets) - 1):
+    has_lists = len(slots) > 0
+    for d in range(len(starts) - 1):
         if starts[d] == starts[d + 1]:
             continue
-        of_document[:] = none
-        for position in range(offsets[d], offsets[d + 1]):
-            if topic[position] > 0:
-                of_document[np.uint32(topic[position] - 1)] += one
+        if has_lists:
+            for entry in range(slots[d], slots[d] + doc_lengths[d]):
+                of_document[np.uint32(doc_topics[entry])] = np.float32(doc_counts[entry])
+        else:
+            of_document[:] = none
+            for position in range(starts[d], starts[d + 1]):
+                if topic[position] > 0:
+                    of_document[np.uint32(topic[position] - 1)] += one
         whole = _begin_document(of_document, inverse, prior, weight)
         moved = 0
         for at in range(starts[d], starts[d + 1]):
-            token, row = np.uint32(order[at]), np.uint32(row_of[at])
+            token, row = np.uint32(at), np.uint32(row_of[at])
             if at + _AHEAD < len(row_of):
                 ahead = place[row_of[at + _AHEAD]]
                 _fetch(listed, ahead)
@@ -450,6 +517,10 @@ def sweep(
                 _write_down(moves, moved, change)
                 moved = 0
         _write_down(moves, moved, change)
+        if has_lists:
+            doc_lengths[d] = _list_again(
+                of_document, topic, starts[d], starts[d + 1], slots[d], doc_lengths[d], doc_topics, doc_counts
+            )
     for k in range(n_topics):
         topics[k] = np.int64(in_topic[k])
     return loss - np.log(product)

@@ -1,9 +1,11 @@
 """Matrix factorisation by stochastic gradient descent.
 
-app      the application `MatrixFactorization`: tables, rotation of items, micro-tasks, evaluation
-kernels  compiled stochastic gradient descent over the ratings of a block
+app             the application `MatrixFactorization`: tables, rotation of items by clock, micro-tasks, evaluation
+kernels         compiled stochastic gradient descent over the ratings of a block
+model_parallel  the application `ModelParallelFactorization`: a driver rotates the items
 """
 
 from psengine.apps.mf.app import MatrixFactorization
+from psengine.apps.mf.model_parallel import ModelParallelFactorization
 
-__all__ = ["MatrixFactorization"]
+__all__ = ["MatrixFactorization", "ModelParallelFactorization"]

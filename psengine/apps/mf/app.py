@@ -66,6 +66,10 @@ class Strip:
         """Return the block of items of a clock."""
         return (self.partition + clock) % (len(self.item_bounds) - 1)
 
+    def items_of(self, block: int) -> slice:
+        """Return the items of a block."""
+        return slice(int(self.item_bounds[block]), int(self.item_bounds[block + 1]))
+
 
 class MatrixFactorization:
     """Factors of users and items, learned from ratings.
@@ -166,34 +170,44 @@ class MatrixFactorization:
 
     def rows(self, data: Strip, clock: int) -> dict[str, RowSet]:
         """Return the partition's users, and the clock's block of items."""
-        block = data.block(clock)
-        items = slice(int(data.item_bounds[block]), int(data.item_bounds[block + 1]))
-        return {"users": slice(*data.users), "items": items}
+        return {"users": slice(*data.users), "items": data.items_of(data.block(clock))}
 
     def run(self, data: Strip, params: Mapping[str, NDArray[Any]], clock: int) -> Work:
         """Visit each rating of the partition in the clock's block once; the loss is the squared error, in points²."""
-        from psengine.apps.mf import kernels as mf_kernels
-
-        block = data.block(clock)
-        ratings = slice(int(data.starts[block]), int(data.starts[block + 1]))
-        visit, step = mf_kernels.adaptive_steps, self.step
-        if self.schedule == "decay":
-            visit, step = mf_kernels.plain_steps, self.step / (1 + self.decay * ((clock - 1) // self.n_partitions))
         new: dict[str, NDArray[Any]] = {
             name: np.array(params[name], np.float32, order="C") for name in ("users", "items")
         }
-        loss = visit(
+        n_pass = (clock - 1) // self.n_partitions
+        loss, n_ratings = self.visit(data, data.block(clock), n_pass, new["users"], new["items"])
+        for name, rows in new.items():
+            rows -= params[name]
+        return Work(new, loss, n_ratings)
+
+    def visit(self, data: Strip, block: int, n_pass: int, users: F32, items: F32) -> tuple[float, int]:
+        """Visit each rating of a block once; return the sum of the squared errors, in points², and their number.
+
+        Parameters
+        ----------
+        n_pass : number of the pass, from 0.
+        users, items : float32 of shape (rows, rank + 1)
+            Rows of the partition's users and of the block's items; changed in place.
+        """
+        from psengine.apps.mf import kernels as mf_kernels
+
+        ratings = slice(int(data.starts[block]), int(data.starts[block + 1]))
+        kernel, step = mf_kernels.adaptive_steps, self.step
+        if self.schedule == "decay":
+            kernel, step = mf_kernels.plain_steps, self.step / (1 + self.decay * n_pass)
+        loss = kernel(
             data.user[ratings],
             data.item[ratings],
             data.value[ratings],
-            new["users"],
-            new["items"],
+            users,
+            items,
             np.float32(step),
             np.float32(self.regularisation),
         )
-        for name, rows in new.items():
-            rows -= params[name]
-        return Work(new, loss * self.rating_sd**2, ratings.stop - ratings.start)
+        return loss * self.rating_sd**2, ratings.stop - ratings.start
 
     def predict(self, params: Mapping[str, NDArray[Any]], arrays: Mapping[str, NDArray[Any]]) -> F32:
         """Return the expected rating of each pair of `users` and `items` (indices, shape (pairs,))."""

@@ -79,7 +79,7 @@ def test_files_may_be_packed(tmp_path: Path, ending: str, packed: object) -> Non
     path.write_bytes(packed(b"2 0:1 1:1\n" * 20))  # type: ignore[operator]
     data = read(str(path), 2)
     assert (data.rows, data.heldout_rows) == (18, 2)
-    assert data.sizes == {"n_words": 2, "n_tokens": 36, "n_documents": 18}
+    assert data.sizes == {"n_words": 2, "n_tokens": 36, "n_documents": 18, "n_partitions": 2}
 
 
 def test_unknown_names_and_too_few_documents_are_told(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The topic model: counts that always add up, a sampler that draws what it should, and topics that are found again."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +9,7 @@ from infra.datasets.documents import read
 from psengine.apps.base import Predicts
 from psengine.apps.lda.app import LatentDirichletAllocation, LdaData
 from psengine.apps.registry import resolve
+from psengine.config import JobError
 from psengine.single_process import initial, train_alone
 from psengine.tables.sharding import Arrays
 
@@ -43,14 +42,11 @@ def counted(tables: Arrays, words: np.ndarray, k: int) -> np.ndarray:
 @given(
     lengths=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), min_size=1, max_size=3),
     k=st.sampled_from([2, 7, 40]),
-    blocks=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
-def test_the_counts_are_those_of_the_assignments_at_every_clock(
-    lengths: list[list[int]], k: int, blocks: int, seed: int
-) -> None:
+def test_the_counts_are_those_of_the_assignments_at_every_clock(lengths: list[list[int]], k: int, seed: int) -> None:
     raw = parts(*lengths)
-    of = app(raw, k=k, blocks=blocks, seed=seed)
+    of = app(raw, k=k, seed=seed)
     words = np.concatenate([p["words"] for p in raw])
 
     def check(clock: int, tables: Arrays, loss: float) -> None:
@@ -75,30 +71,6 @@ def test_the_same_arguments_give_the_same_bits_and_parameters_stay_as_they_are()
     assert all(again[0][name].tobytes() == again[1][name].tobytes() for name in tables)
     assert again[0]["word_topic"].any()
     assert of.run(prepared[1], mine, 4).updates["assignments"].tobytes() != again[0]["assignments"].tobytes()
-
-
-def test_blocks_are_runs_of_words_with_about_equally_many_tokens() -> None:
-    raw = part([400, 400])
-    raw["words"] = np.repeat([0, *range(4, V)], [400, *[50] * 8]).astype(np.int32)
-    raw["word_counts"] = np.bincount(raw["words"], minlength=V)
-    of = app([raw], blocks=2)
-    wanted = [of.rows(of.prepare(raw), clock)["word_topic"] for clock in (2, 3)]
-    assert wanted[0] == slice(0, 1)
-    indices: Any = wanted[1]
-    assert indices.tolist() == list(range(4, V)), "named, for they leave out a quarter of the run"
-    assert sorted(np.concatenate([block.order for block in of.prepare(raw).blocks])) == list(range(800))
-    del raw["word_counts"]
-    dealt = of.rows(of.prepare(raw), 3)["word_topic"]
-    assert dealt.tolist() == [5, 7, 9, 11], "dealt out where nobody has counted"  # type: ignore[union-attr]
-    every = app([raw], blocks=V).prepare({**raw, "word_counts": np.eye(V)[0]}).blocks
-    assert [len(block.order) for block in every] == [400, 0, 0, 0, *[50] * 8], "each has a word"
-
-
-def test_no_two_partitions_draw_the_same_block_however_long_they_are() -> None:
-    raw = [{**p, "partition": np.array([i])} for i, p in enumerate(parts([9], [1], [2], [1]))]
-    of = app(raw, blocks=4)
-    for clock in range(2, 6):
-        assert sorted(of._block(of.prepare(p), clock) for p in raw) == [0, 1, 2, 3]
 
 
 def test_partitions_draw_other_numbers() -> None:
@@ -142,10 +114,10 @@ def test_a_token_is_drawn_with_the_chances_of_the_formula(k: int, alpha: float, 
     np.add.at(word_topic, (raw["words"], z - 1), 1)
     tables = {
         "assignments": z[:, None].astype(np.int16),
-        "word_topic": word_topic[prepared.blocks[0].rows] if "word_topic" in of.rows(prepared, 2) else word_topic,
+        "word_topic": word_topic if prepared.rows is None else word_topic[prepared.rows],
         "topics": word_topic.sum(axis=0)[None].astype(np.int64),
     }
-    token, draws = int(prepared.blocks[0].order[0]), 6_000
+    token, draws = 0, 6_000
     topics = [
         z[token] + of.run(prepared, tables, clock).updates["assignments"][token, 0] for clock in range(2, draws + 2)
     ]
@@ -203,7 +175,7 @@ def test_rows_asked_for_one_by_one_give_what_the_whole_table_gives() -> None:
 def test_topics_of_the_generated_documents_are_found() -> None:
     """Held-out perplexity ends far below that of word frequencies."""
     data = read("topics", 4)
-    of = resolve("lda", {**data.sizes, "k": 10, "blocks": 2})
+    of = resolve("lda", {**data.sizes, "k": 10})
     assert isinstance(of, LatentDirichletAllocation)
     held = data.heldout()
     perplexities: list[float] = []
@@ -259,7 +231,6 @@ def test_the_joint_likelihood_is_the_product_of_the_chances_one_after_another() 
         ({"words": np.array([0, V], np.int32), "offsets": np.array([0, 2])}, "wanted 0 to 11"),
         ({"offsets": np.array([0, 9])}, "offsets end at"),
         ({"token_start": np.array([7])}, "wanted within 0 to 5"),
-        ({"word_counts": np.ones(V + 1)}, r"word_counts have shape \(13,\): wanted \(12,\)"),
     ],
 )
 def test_bad_data_are_told(change: dict[str, np.ndarray | None], message: str) -> None:
@@ -271,5 +242,7 @@ def test_bad_data_are_told(change: dict[str, np.ndarray | None], message: str) -
 def test_parameters_that_make_no_sense_are_told() -> None:
     with pytest.raises(ValueError, match="k is 1; want a whole number from 2"):
         LatentDirichletAllocation(5, 5, k=1)
-    with pytest.raises(ValueError, match="blocks is 6, and there are 5 words"):
-        LatentDirichletAllocation(5, 5, blocks=6).check_sizes()
+    with pytest.raises(JobError, match="app 'lda' has no parameter blocks any more; want parallel=model"):
+        resolve("lda", {"n_words": 5, "n_tokens": 5, "blocks": 2})
+    with pytest.raises(JobError, match="parallel is 'both'; want one of data, model"):
+        resolve("lda", {"n_words": 5, "n_tokens": 5, "parallel": "both"})

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from psengine.apps.base import Application, MakesDriver
+from psengine.apps.executors import prepare
 from psengine.apps.registry import resolve
 from psengine.config import JobConfig
 from psengine.controller.controller import Controller
 from psengine.controller.state import ENDED
-from psengine.single_process import initial, train_alone
+from psengine.single_process import drive_alone, initial, train_alone
 from psengine.tables.sharding import Arrays
 from tests.psengine.apps import test_lda, test_mf
 from tests.psengine.whole_engine.test_wires import ended, finished
@@ -45,6 +47,12 @@ def ratings() -> Subject:
     return Subject("mf", {**sizes, "rank": 5}, test_mf.made(parts=PARTITIONS))
 
 
+def rotated_ratings() -> Subject:
+    """With the driver that rotates blocks of items."""
+    of = ratings()
+    return replace(of, params={**of.params, "parallel": "model"})
+
+
 def cloud() -> Subject:
     """Examples without any clusters, so that many still change theirs when a node is lost."""
     x = np.random.default_rng(1).standard_normal((4000, 4)).astype(np.float32)
@@ -53,7 +61,6 @@ def cloud() -> Subject:
 
 
 def documents() -> Subject:
-    """As many blocks of words as partitions."""
     parts = test_lda.parts([30, 20], [25], [9, 40], [33], [18, 4, 17], [21], [7, 7], [28])
     words, k = np.concatenate([part["words"] for part in parts]), 4
 
@@ -63,8 +70,20 @@ def documents() -> Subject:
         assert np.array_equal(model["topics"][0], model["word_topic"].sum(axis=0))
         assert model["topics"].sum() == len(words)
 
-    params = {"n_words": test_lda.V, "n_tokens": len(words), "k": k, "blocks": PARTITIONS}
-    return Subject("lda", params, [{**part, "partition": np.array([p])} for p, part in enumerate(parts)], check)
+    return Subject("lda", {"n_words": test_lda.V, "n_tokens": len(words), "k": k}, parts, check)
+
+
+def rotated_documents() -> Subject:
+    """As many blocks of words as partitions, rotated by a driver; topics of tokens are state of executors."""
+    of = documents()
+    words = np.concatenate([part["words"] for part in of.parts])
+
+    def check(model: Arrays) -> None:
+        assert np.array_equal(model["word_topic"].sum(axis=1), np.bincount(words, minlength=test_lda.V))
+        assert np.array_equal(model["topics"][0], model["word_topic"].sum(axis=0))
+        assert (model["word_topic"] >= 0).all()
+
+    return Subject("lda", {**of.params, "parallel": "model", "n_partitions": PARTITIONS}, of.parts, check)
 
 
 async def until(controller: Controller, holds: Callable[[], bool]) -> None:
@@ -139,7 +158,7 @@ def bits(model: Arrays) -> dict[str, bytes]:
     return {name: table.tobytes() for name, table in model.items()}
 
 
-@pytest.mark.parametrize("subject", [ratings, cloud, documents])
+@pytest.mark.parametrize("subject", [ratings, rotated_ratings, cloud, documents, rotated_documents])
 def test_a_join_a_notice_and_a_kill_leave_the_bits_that_other_nodes_come_to_undisturbed(
     subject: Callable[[], Subject],
 ) -> None:
@@ -147,5 +166,10 @@ def test_a_join_a_notice_and_a_kill_leave_the_bits_that_other_nodes_come_to_undi
     calm = train(of, ("r1", "t9"), nothing)
     assert train(of, ("r1", "r2", "t1", "t2", "t3"), trouble) == calm
     app = resolve(of.app, of.params)
-    alone = train_alone(app, [app.prepare(part) for part in of.parts], initial(app, 0, SHARDS), CLOCKS)
+    parts, tables = [prepare(app, part, p, PARTITIONS) for p, part in enumerate(of.parts)], initial(app, 0, SHARDS)
+    if isinstance(app, MakesDriver):
+        assert isinstance(app, Application)
+        alone = drive_alone(app, parts, tables, CLOCKS)[0]
+    else:
+        alone = train_alone(app, parts, tables, CLOCKS)
     assert bits(alone) == calm[0], "and those of a bare loop"

@@ -9,7 +9,7 @@ from tasks.job_spec import Training
 from tasks.training.application_checks import check_parameters, check_sizes, check_sizes_here
 
 EXAMPLES = {"n_inputs": 4, "n_classes": 2, "n_examples": 30}
-DOCUMENTS = {"n_words": 10, "n_tokens": 50, "n_documents": 5}
+DOCUMENTS = {"n_words": 10, "n_tokens": 50, "n_documents": 5, "n_partitions": 11}
 
 
 def job(app: str, **params: Any) -> Training:
@@ -69,14 +69,14 @@ def test_whole_steps_and_plain_defaults_are_taken() -> None:
     for app, params in (("mlr", {"step": 4, "features": 8, "gamma": 0.1}), ("lda", {"alpha": 1}), ("mf", {"rank": 1})):
         check_parameters("--param", job(app, **params))
     check_sizes_here(job("kmeans", k=30), EXAMPLES)
-    check_sizes_here(job("lda", k=20, blocks=10), DOCUMENTS)
+    check_sizes_here(job("lda", k=20), DOCUMENTS)
 
 
 @pytest.mark.parametrize(
     ("app", "params", "sizes", "says"),
     [
         ("kmeans", {"k": 31}, EXAMPLES, "k is 31, and there are 30 examples"),
-        ("lda", {"blocks": 11}, DOCUMENTS, "blocks is 11, and there are 10 words"),
+        ("lda", {"parallel": "model"}, DOCUMENTS, "there are 11 partitions and 10 words"),
         ("lda", {"k": 10**12}, DOCUMENTS, r"word_topic 10 x 1000000000000.* GiB"),
         (
             "lda",

@@ -37,6 +37,14 @@ from flows.terminal.output import write_json
 )
 @click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
 @click.option(
+    "--staleness-aware", is_flag=True, help="For mlr: divide a step by 1 + the number of clocks that it may lack."
+)
+@click.option(
+    "--parallel",
+    type=click.Choice(["data", "model"]),
+    help="For lda and mf: data: each node works with all of the model; model: blocks of the model rotate. [data]",
+)
+@click.option(
     "--clocks",
     type=click.IntRange(min=1),
     help="Stop after this many. Default: 50; unlimited with --passes or --seconds.",
@@ -98,7 +106,7 @@ from flows.terminal.output import write_json
 )
 @click.option("--dashboard", is_flag=True, help="Also start Dask's dashboard and print its address.")
 @json_option()
-def train(json_target: str | None, **options: Any) -> None:
+def train(json_target: str | None, staleness_aware: bool, parallel: str | None, **options: Any) -> None:
     """Train APP (`mlr`, `mf`, `kmeans`, `lda`, `bgd`, or your own module:Class) with the engine alone.
 
     The nodes are processes of this machine. Ctrl-C or SIGTERM saves the state and ends all processes; the same command
@@ -111,7 +119,7 @@ def train(json_target: str | None, **options: Any) -> None:
     Examples:
       proteus train mlr --clocks 100 --nodes r=1,t=3
       proteus train mlr --data iris.csv --staleness 2 --json -
-      proteus train lda --param k=10
+      proteus train lda --param k=10 --parallel model
       proteus train mlr --clocks 500 --until no-improvement=20
       proteus train kmeans:KMeans --data points.csv --param k=8 --job points
       proteus train mlr --events events.csv --checkpoint s3://bucket/proteus --job storm
@@ -125,6 +133,10 @@ def train(json_target: str | None, **options: Any) -> None:
             check_file_target("--json", Path(json_target))
         if options["report"] is not None:
             check_file_target("--report", options["report"])
+        if parallel is not None:
+            options["params"] += (f"parallel={parallel}",)
+        if staleness_aware:
+            options["params"] += ("staleness_aware=true",)
         given = given_options(click.get_current_context(), "job", "directory")
         with explain_interrupt("nothing was started"):
             figures = train_locally(TrainOptions(**options, given=given), interrupts, quiet=json_target == "-")

@@ -1,0 +1,63 @@
+"""Rotation of blocks of the model among the executors: no two tasks of a group have the same block.
+
+With P executors there are P blocks; executor e has block (e + g) mod P in group g, so that P groups are a pass.
+
+Source: Litz (2017), section 2.6 (the schedule of STRADS); Gemulla et al. (KDD 2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from psengine.drivers.interface import Dispatcher, Done, Driver, Task
+
+#: Number of groups, beyond the next, that are dispatched before a group is committed: nodes get a task while they still
+#: work on the one before.
+AHEAD = 1
+
+
+class Rotation(Driver):
+    """Dispatches a task of every executor in each group; its argument is the number of its block.
+
+    A subclass may send more with `args`.
+    """
+
+    def __init__(self) -> None:
+        self._executors = 0
+        self._last_group = 0
+
+    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+        """Dispatch the first groups; the seed is not used."""
+        self._executors = executors
+        self._dispatch_until(to, 1 + AHEAD)
+
+    def completed(self, to: Dispatcher, done: Done) -> None:
+        """Ignore a completed task: only whole groups count."""
+
+    def committed(self, to: Dispatcher, group: int) -> None:
+        """Dispatch the next group."""
+        self._dispatch_until(to, group + 1 + AHEAD)
+
+    def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
+        """Ignore returning executors: this driver never omits one."""
+
+    def args(self, group: int, block: int) -> Any:
+        """Return the arguments of the task that has `block` in `group`."""
+        return block
+
+    def snapshot(self) -> Any:
+        """Return the number of executors and the last dispatched group."""
+        return self._executors, self._last_group
+
+    def restore(self, state: Any) -> None:
+        """Continue from a snapshot."""
+        self._executors, self._last_group = state
+
+    def _dispatch_until(self, to: Dispatcher, group: int) -> None:
+        while self._last_group < group:
+            self._last_group += 1
+            for executor in range(self._executors):
+                block = (executor + self._last_group) % self._executors
+                to.dispatch(Task(executor, self._last_group, self.args(self._last_group, block), "rows"))
+            to.seal(self._last_group)
