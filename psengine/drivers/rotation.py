@@ -20,7 +20,8 @@ AHEAD = 1
 class Rotation(Driver):
     """Dispatches a task of every executor in each group; its argument is the number of its block.
 
-    A subclass may send more with `args`.
+    A task waits for the one that had its block before, not for the whole group before. A subclass may send more with
+    `args`, and name other `writers`.
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,10 @@ class Rotation(Driver):
         """Return the arguments of the task that has `block` in `group`."""
         return block
 
+    def writers(self, group: int, executor: int) -> tuple[int, ...]:
+        """Return the executors that wrote the rows last which the task of `executor` in `group` reads."""
+        return ((executor + 1) % self._executors,)
+
     def snapshot(self) -> Any:
         """Return the number of executors and the last dispatched group."""
         return self._executors, self._last_group
@@ -59,5 +64,6 @@ class Rotation(Driver):
             self._last_group += 1
             for executor in range(self._executors):
                 block = (executor + self._last_group) % self._executors
-                to.dispatch(Task(executor, self._last_group, self.args(self._last_group, block), "rows"))
+                args, after = self.args(self._last_group, block), self.writers(self._last_group, executor)
+                to.dispatch(Task(executor, self._last_group, args, "rows", after))
             to.seal(self._last_group)
