@@ -15,7 +15,9 @@ from benchmarks.figure import Figure
 #: {part: its module}, in the order of the paper.
 PARTS = MappingProxyType(
     {
+        "model-parallel": "benchmarks.litz.model_parallel",
         "over-decomposition": "benchmarks.litz.over_decomposition",
+        "rotation": "benchmarks.litz.rotation",
     }
 )
 

@@ -1,0 +1,32 @@
+"""The documents on which the parts of benchmark `litz` train `lda`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.training.through_engine import Arrays
+from infra.datasets.documents import Documents, DocumentSet, drawn_documents
+
+_WORDS, _LENGTH, _HELD_OUT = 5000, 150.0, 200
+
+
+@dataclass(frozen=True)
+class LdaJob:
+    """An `lda` job: its parameters with the sizes of the data, its partitions, and the held-out documents."""
+
+    params: dict[str, Any]
+    parts: list[Arrays]
+    heldout: Arrays
+
+
+def lda_job(n_documents: int, topics: int, n_partitions: int, parallel: str) -> LdaJob:
+    """Return a job on documents that are drawn from the model with a fixed seed."""
+    words, offsets = drawn_documents(n_documents + _HELD_OUT, _WORDS, max(topics // 4, 2), _LENGTH, 0.02, 0.1, seed=11)
+    whole = Documents(words, offsets, np.arange(n_documents + _HELD_OUT))
+    train, held = whole.take(np.arange(n_documents)), whole.take(np.arange(n_documents, n_documents + _HELD_OUT))
+    sets = DocumentSet(train, held, _WORDS, n_partitions)
+    params = {**sets.sizes, "k": topics, "alpha": 0.05, "parallel": parallel}
+    return LdaJob(params, list(sets.parts(0)), sets.heldout())
