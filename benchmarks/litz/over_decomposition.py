@@ -56,7 +56,7 @@ def mlr_decomposition(n_examples: int = 60_000, clocks: int = 12) -> Decompositi
 
 
 def lda_decomposition(n_documents: int = 10_000, topics: int = 200, passes: int = 10) -> Decomposition:
-    """Return model-parallel `lda`: with twice the executors there are twice the blocks, and a pass has twice the clocks."""
+    """Return model-parallel `lda`: with twice the executors a pass has twice the blocks and twice the clocks."""
 
     def cut(executors: int) -> tuple[Mapping[str, Any], Sequence[Arrays], Arrays, int]:
         job = lda_job(n_documents, topics, executors, "model")

@@ -1,0 +1,51 @@
+"""`proteus train`: the options for the ways in which built-in applications train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from flows.cli.main import cli
+from infra.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["kmeans", "--parallel", "model"],
+            "app 'kmeans' trains in one way alone; leave parallel out: lda, mf have it",
+        ),
+        (["lda", "--parallel", "model", "--staleness", "2"], "with model nothing is stale, and staleness is 2; want 0"),
+        (["lda", "--param", "blocks=2"], "app 'lda' has no parameter blocks any more; want parallel=model"),
+        (["mf", "--staleness-aware"], "unexpected keyword argument 'staleness_aware'"),
+        (["lda", "--parallel", "data", "--param", "parallel=model"], "parallel was given before; give it once"),
+    ],
+)
+def test_what_an_application_does_not_have_is_refused_in_one_line(
+    arguments: list[str], says: str, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(cli, ["train", *arguments, "--dir", str(tmp_path / "run")])
+    assert isinstance(result.exception, InputError), "which the command prints, with exit code 2"
+    assert says in str(result.exception)
+    assert "\n" not in str(result.exception)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_options_are_parameters_and_are_repeated_to_continue(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def train(options: Any, interrupts: Any, quiet: bool) -> dict[str, Any]:
+        seen.append(options)
+        return {}
+
+    monkeypatch.setattr("flows.local.train.train_locally", train)
+    arguments = ["--param", "k=5", "--parallel", "model"]
+    assert CliRunner().invoke(cli, ["train", "lda", *arguments]).exit_code == 0
+    assert CliRunner().invoke(cli, ["train", "mlr", "--staleness-aware"]).exit_code == 0
+    assert [options.params for options in seen] == [("k=5", "parallel=model"), ("staleness_aware=true",)]
+    assert sorted(seen[0].given) == sorted(arguments)
+    assert seen[1].given == ("--staleness-aware",)
