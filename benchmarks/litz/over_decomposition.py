@@ -23,7 +23,7 @@ from benchmarks.training.through_engine import NODES, Arrays, through_engine
 EXECUTORS = (1, 2, 4, 8, 16)
 #: {executors a core: how much longer a clock took in the paper}, of MLR and of LDA.
 PAPER = {"mlr": {4: 1.0, 16: 1.11}, "lda": {4: 1.0, 16: 1.23}}
-_ROUNDS = 5
+_ROUNDS = 3
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from benchmarks.training.through_engine import NODES, through_engine
 from psengine.apps.lda import ModelParallelLda
 from psengine.apps.registry import resolve
 
-_ROUNDS = 5
+_ROUNDS = 3
 _AIM = 1.06
 
 

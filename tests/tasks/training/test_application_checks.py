@@ -23,7 +23,7 @@ def refused(says: str, check: Any, *arguments: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, None, "abc", "nan", [], float("inf")])
-@pytest.mark.parametrize(("app", "name"), [("mf", "rank"), ("lda", "k"), ("lda", "blocks"), ("kmeans", "k")])
+@pytest.mark.parametrize(("app", "name"), [("mf", "rank"), ("lda", "k"), ("kmeans", "k")])
 def test_sizes_of_a_model_are_whole_numbers(app: str, name: str, value: Any) -> None:
     refused(
         f"^--param: .*{name} is {value!r}".replace("[", r"\["), check_parameters, "--param", job(app, **{name: value})
