@@ -89,7 +89,7 @@ class _Tables:
     """The tables of a task, read and changed in place."""
 
     def __init__(self, group: int, tables: dict[str, NDArray[Any]], lock: Lock) -> None:
-        self.group, self._tables, self._lock = group, tables, lock
+        self.group, self.read_group, self._tables, self._lock = group, group - 1, tables, lock
 
     def get(self, table: str, rows: RowSet | None = None) -> NDArray[Any]:
         whole = self._tables[table]

@@ -84,7 +84,9 @@ def test_steps_of_mlr_are_divided_by_one_and_the_staleness(batch: int, aware: bo
     spec = app.tables()[0]
 
     def step(read_group: int) -> Any:
-        params = TaskParameters(9, {"weights": spec}, {}, {"weights": RowBlock(None, weights)}, _none, read_group)
+        params = TaskParameters(
+            9, {"weights": spec}, {}, {"weights": RowBlock(None, weights)}, _none, read_group=read_group
+        )
         executor.run(None, params, rng)
         return params.updates()["weights"]
 
