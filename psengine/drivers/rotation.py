@@ -43,6 +43,10 @@ class Rotation(Driver):
     def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
         """Ignore returning executors: this driver never omits one."""
 
+    def passes(self, group: int, examples: int) -> float:
+        """Return the number of passes that `group` groups are: in one each executor has each block."""
+        return group / self._executors
+
     def args(self, group: int, block: int) -> Any:
         """Return the arguments of the task that has `block` in `group`."""
         return block

@@ -60,6 +60,10 @@ class TopicRotation(Rotation):
         """Return the arguments of the task that has `block` in `group`."""
         return BlockTask(None if group == 1 else block, self._topics)
 
+    def passes(self, group: int, examples: int) -> float:
+        """Return the number of passes after the first group."""
+        return (group - 1) / self._executors
+
     def writers(self, group: int, executor: int) -> tuple[int, ...]:
         """Return all executors for the second group: in the first one each writes rows of all words."""
         return tuple(range(self._executors)) if group == 2 else super().writers(group, executor)
