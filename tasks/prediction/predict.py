@@ -34,7 +34,7 @@ class Predictions:
     values : shape (n,) or (n, m): labels of classes, or the application's own values.
     likeliest : shape (n,), which of m values is the largest, where they are shares of something; else None.
     accuracy : share of the rows whose label is the predicted one; None where they have none, or values are no labels.
-    rmse : root of the mean squared error, where the rows have ratings; else None.
+    rmse : root of the mean squared error, where the rows have ratings or a numeric target; else None.
     notes : a line for each way in which the source was read that its author may not expect.
     """
 
@@ -65,7 +65,7 @@ class Predictions:
     def summary(self) -> str:
         """Return the number of rows and the accuracy of their predictions, for a terminal."""
         rightly = "" if self.accuracy is None else f", {self.accuracy:.4f} of them as their labels say"
-        off = "" if self.rmse is None else f", rmse {self.rmse:.4f} from their ratings"
+        off = "" if self.rmse is None else f", rmse {self.rmse:.4f} from their {self.name}s"
         return f"{len(self.values)} rows{rightly}{off}"
 
     def figures(self) -> dict[str, Any]:
@@ -105,11 +105,18 @@ def predict(model: str, source: str, app: str = "", code: str = "", labels: bool
         values = np.array(about.labels, object)[values]
         accuracy = None if found.known is None else float((values == found.known).mean())
         return Predictions(*origin, values, accuracy=accuracy, notes=found.notes)
-    if kind == "ratings" and found.known is not None:
-        rmse = float(np.sqrt(np.mean((np.float64(values) - found.known) ** 2)))
+    if found.known is not None and values.ndim == 1 and (kind == "ratings" or _is_numeric(about, found)):
+        rmse = float(np.sqrt(np.mean((np.float64(values) - np.float64(found.known)) ** 2)))
         return Predictions(*origin, values, rmse=rmse, notes=found.notes)
     likeliest = values.argmax(axis=1) if kind == "documents" else None
     return Predictions(*origin, values, likeliest=likeliest, notes=found.notes)
+
+
+def _is_numeric(about: ModelAbout, found: NewData) -> bool:
+    """Return whether model and data have a target of numbers; whole ones are read as labels."""
+    if about.labels or found.known is None:
+        return False
+    return found.known.dtype.kind == "f" or all(isinstance(label, int | float) for label in found.known.tolist())
 
 
 def _check_labels(about: ModelAbout, source: str, found: NewData) -> None:

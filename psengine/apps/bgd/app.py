@@ -158,12 +158,16 @@ class ElasticDescent:
     def evaluate(
         self, params: Mapping[str, NDArray[np.generic]], heldout: Mapping[str, NDArray[np.generic]]
     ) -> dict[str, float]:
-        """Return the mean `loss` on held-out data, and `accuracy` of classes or `rmse` of numbers."""
+        """Return the mean `loss` on held-out data, and `accuracy` of classes or `rmse` of numbers.
+
+        Of two classes there is `auprc`, too: the area under the precision-recall curve of class 1.
+        """
         partition = self.prepare(heldout)
         margins = partition.margins(np.asarray(params["weights"], np.float64))
         loss = partition.loss.terms(margins, partition.y)[0] / max(len(partition.y), 1)
         if self.n_classes:
-            return {"accuracy": float((_classes(margins) == partition.y).mean()), "loss": loss}
+            ranked = {"auprc": average_precision(margins[:, 0], partition.y == 1)} if self.n_classes == 2 else {}
+            return {"accuracy": float((_classes(margins) == partition.y).mean()), "loss": loss, **ranked}
         return {"rmse": float(np.sqrt(2.0 * loss)), "loss": loss}
 
     def predict(
@@ -173,6 +177,23 @@ class ElasticDescent:
         weights = np.asarray(params["weights"], np.float64)
         margins = margins_of(self._inputs(arrays), weights[:-1]) + weights[-1]
         return _classes(margins) if self.n_classes else margins[:, 0]
+
+
+def average_precision(scores: F64, is_positive: NDArray[np.bool_]) -> float:
+    """Return the area under the precision-recall curve, by steps; NaN without a positive example.
+
+    Parameters
+    ----------
+    scores : shape (n,), higher for examples that are more likely positive
+    is_positive : bool, shape (n,)
+    """
+    order = np.argsort(-scores, kind="stable")
+    last_of_ties = np.append(np.diff(scores[order]) != 0.0, True)
+    found = np.cumsum(is_positive[order])[last_of_ties]
+    if not len(scores) or not found[-1]:
+        return float("nan")
+    precision = found / (np.flatnonzero(last_of_ties) + 1)
+    return float(np.sum(np.diff(found, prepend=0) * precision) / found[-1])
 
 
 def _classes(margins: F64) -> NDArray[np.int64]:

@@ -65,6 +65,13 @@ def test_a_target_of_numbers(tmp_path: Path) -> None:
         rows = list(csv.reader(file))
     assert rows[0] == ["row", "value"]
     np.testing.assert_allclose([float(value) for _, value in rows[1:]], y, atol=1.0)
+    found = predict(model, str(source))
+    assert found.rmse == pytest.approx(float(np.sqrt(np.mean((found.values - y.astype(np.float32)) ** 2))))
+    assert f"90 rows, rmse {found.rmse:.4f} from their values" in run.out + run.err
+    whole = tmp_path / "whole.csv"
+    whole.write_text("a,b,c,d,target\n" + "".join(f"{','.join(map(str, row))},{i}\n" for i, row in enumerate(x[:5])))
+    numbers = predict(model, str(whole))
+    assert numbers.rmse == pytest.approx(float(np.sqrt(np.mean((numbers.values - np.arange(5)) ** 2))))
     app, _, _ = load_model(model, "", "", tmp_path)
     assert app.predicts == "value"
 

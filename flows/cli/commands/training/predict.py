@@ -49,7 +49,7 @@ def predict(
 
     \b
       mlr     examples, with or without a label: the class. With labels, also the accuracy
-      bgd     the same; after training on a numeric target: the value
+      bgd     the same; after training on a numeric target: the value. With targets, also the error
       kmeans  examples: the nearest cluster
       mf      user,item per line, with or without the rating: the rating. With ratings, also the error
       lda     documents: the likeliest topic, and the share of each

@@ -4,9 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.datasets import load_digits
+from sklearn.metrics import average_precision_score
 
-from psengine.apps.bgd.app import ElasticDescent
+from psengine.apps.bgd.app import ElasticDescent, average_precision
 from tests.psengine.apps.bgd.job_in_process import JobInProcess
 from tests.psengine.apps.bgd.test_losses import csr, examples
 
@@ -78,6 +81,28 @@ def test_a_constant_step_decays_as_it_says() -> None:
     params = [train(arrays, 2, 2, solver="gradient", step=1.0, decay=decay)[1] for decay in (0.0, 1.0)]
     moves = [one["weights"] - one["previous"] for one in params]
     np.testing.assert_allclose(moves[1], moves[0] / 2, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=30))
+def test_the_area_under_the_precision_recall_curve_is_that_of_scikit_learn(ranked: list[tuple[int, bool]]) -> None:
+    scores, positive = np.array([float(score) for score, _ in ranked]), np.array([yes for _, yes in ranked])
+    if not positive.any():
+        assert np.isnan(average_precision(scores, positive))
+        return
+    assert average_precision(scores, positive) == pytest.approx(average_precision_score(positive, scores))
+
+
+def test_what_is_evaluated_of_each_kind_of_target() -> None:
+    x, y = examples("logistic", 2, n=80)
+    two, params, _ = train({"x": x, "y": y, "n_inputs": 5}, 20, 2)
+    figures = two.evaluate(params, {"x": x, "y": y})
+    assert figures.keys() == {"accuracy", "loss", "auprc"}
+    margins = x @ params["weights"][:-1, 0] + params["weights"][-1, 0]
+    assert figures["auprc"] == pytest.approx(average_precision_score(y, margins))
+    x, y = examples("logistic", 3, n=80)
+    several, params, _ = train({"x": x, "y": y, "n_inputs": 5}, 5, 3)
+    assert several.evaluate(params, {"x": x, "y": y}).keys() == {"accuracy", "loss"}
 
 
 @pytest.mark.parametrize(
