@@ -80,6 +80,7 @@ class _State:
     rounds: int = 0
     redone: int = 0
     second_reduces: int = 0
+    not_approximated: int = 0
     table: int = 0  # the table `gradient` that the round adds to; the other one has those of the last step
     contributors: frozenset[int] = frozenset()
     standing: tuple[Slot, ...] = ()
@@ -129,8 +130,15 @@ class ElasticDescentDriver:
         return self._state.rounds
 
     def figures(self) -> dict[str, float]:
-        """Return how many rounds were done again, and before how many of them the survivors computed a second sum."""
-        return {"redone_rounds": self._state.redone, "second_reduces": self._state.second_reduces}
+        """Return how many rounds were done again, and before how many of them the survivors computed a second sum.
+
+        And how many partitions were lost before the first step, so that nothing stands for them.
+        """
+        return {
+            "redone_rounds": self._state.redone,
+            "second_reduces": self._state.second_reduces,
+            "not_approximated": self._state.not_approximated,
+        }
 
     # -- of the controller ----------------------------------------------------------------------------------------
 
@@ -349,6 +357,7 @@ class ElasticDescentDriver:
         state = self._state
         for partition in state.roster.without_approximation(lost):
             self._enqueue(Slot(frozenset([partition]), None, state.rounds))
+            state.not_approximated += 1
         if not state.roster.is_voided(lost, state.phase == "trial"):
             return False
         state.redone += 1

@@ -120,8 +120,8 @@ def lose_a_node(approximation: str) -> tuple[np.ndarray, dict[str, Any]]:
 
 def test_the_sums_that_the_servers_keep_and_a_second_reduce_agree() -> None:
     (kept, figures), (redone, others) = lose_a_node("kept"), lose_a_node("redone")
-    assert figures == {"redone_rounds": 1, "second_reduces": 0}
-    assert others == {"redone_rounds": 1, "second_reduces": 1}
+    assert figures == {"redone_rounds": 1, "second_reduces": 0, "not_approximated": 0}
+    assert others == {"redone_rounds": 1, "second_reduces": 1, "not_approximated": 0}
     np.testing.assert_allclose(kept, redone, atol=1e-12)
 
 
@@ -177,3 +177,4 @@ def test_partitions_above_the_cap_stay_without_a_node_until_there_are_more_nodes
     assert [len(absent) for absent in seen] == [2, 0, 2, 4, 2, 0]
     assert set(seen[4]) == second, f"those that were lost first, {first}, return first"
     assert result["driver_figures"]["redone_rounds"] == 2
+    assert result["driver_figures"]["not_approximated"] == 2
