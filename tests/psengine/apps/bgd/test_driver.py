@@ -230,6 +230,7 @@ def test_the_queue_returns_first_in_first_out_an_entry_at_a_time() -> None:
         (3, 4, 5, 1),
     ]
     job.lose([2])  # it is in no entry before the round has ended
+    assert job.driver.restarts(frozenset(range(1, 6)), 2) == (), "it does not overtake an entry that is too large"
     assert job.driver.restarts(frozenset(range(1, 6)), 4) == (3, 4, 5, 1)
     assert job.driver.restarts(frozenset(range(1, 6)), 5) == (3, 4, 5, 1, 2)
 
