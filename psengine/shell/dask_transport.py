@@ -15,7 +15,7 @@ from distributed.comm.core import Comm
 from distributed.core import Server
 from distributed.protocol.serialize import Serialized, deserialize
 
-from psengine.rpc.integer_narrowing import remember_wire_dtype, wire_dtype
+from psengine.rpc.integer_narrowing import Narrowed, narrowed, remember_wire_bytes
 from psengine.rpc.transport import Unreachable, endpoint_and_mark
 
 #: Key of the mark of the process that a message is for.
@@ -71,12 +71,6 @@ async def sent(comm: Comm) -> None:
         await asyncio.shield(stream.write(b""))
 
 
-def _choose_wire_dtype(array: np.ndarray[Any, Any]) -> np.dtype[Any]:
-    narrow = wire_dtype(array)
-    remember_wire_dtype(array, narrow)
-    return narrow
-
-
 def _pickle(value: Any) -> Serialized:
     """Return a value as Dask's `pickle_loads` reads it; the bytes of arrays are frames, and received into own memory.
 
@@ -92,13 +86,16 @@ def _pickle(value: Any) -> Serialized:
 
 
 class _Narrowing(pickle.Pickler):
-    """Pickles an integer array in its wire type, together with the type to restore, and other arrays as they are."""
+    """Pickles an integer array as it travels, together with the type to restore, and other arrays as they are."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is not np.ndarray:
             return NotImplemented
-        if (narrow := _choose_wire_dtype(value)) != value.dtype:
-            return _widen, (value.astype(narrow), value.dtype.str, value.flags.writeable)
+        form = narrowed(value)
+        remember_wire_bytes(value, value.nbytes if form is None else form.nbytes)
+        if form is not None:
+            parts = (form.shape, form.values, form.gaps, form.large)
+            return _widen, (*parts, value.dtype.str, value.flags.writeable)
         if value.dtype.isbuiltin != 1 or value.dtype.hasobject or not value.flags.c_contiguous:
             return NotImplemented
         # As NumPy does it, but for the names of its functions and of the type, which take longer than the rest.
@@ -111,14 +108,22 @@ class _Narrowing(pickle.Pickler):
 
 def _from_buffer(content: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     array = np.ndarray(shape, dtype, content)
-    remember_wire_dtype(array, array.dtype)
+    remember_wire_bytes(array, array.nbytes)
     return array
 
 
-def _widen(values: np.ndarray[Any, Any], dtype: str, writeable: bool) -> np.ndarray[Any, Any]:
-    wide = values.astype(dtype)
+def _widen(
+    shape: tuple[int, ...],
+    values: np.ndarray[Any, Any] | None,
+    gaps: np.ndarray[Any, Any],
+    large: np.ndarray[Any, Any],
+    dtype: str,
+    writeable: bool,
+) -> np.ndarray[Any, Any]:
+    form = Narrowed(shape, values, gaps, large)
+    wide = form.widened(dtype)
     wide.flags.writeable = writeable
-    remember_wire_dtype(wide, values.dtype)
+    remember_wire_bytes(wide, form.nbytes)
     return wide
 
 

@@ -105,7 +105,7 @@ def test_whole_numbers_travel_narrow_and_arrive_as_they_were(monkeypatch: pytest
         assert np.array_equal(there, counts)
         assert (there.flags.aligned, there.flags.writeable, there.flags.c_contiguous) == (True, True, True)
     monkeypatch.setattr(
-        "psengine.rpc.integer_narrowing.wire_dtype", None
+        "psengine.rpc.integer_narrowing.narrowed", None
     )  # what came, or was sent, is not looked at again
     assert wire_bytes(got["array"]) == wire_bytes(got["update"].values) == counts.size
     assert wire_bytes(update.values) == counts.size
