@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from infra.nodes.malloc import retain_freed_memory
 from psengine.apps.base import Application, Executor, MakesDriver
 from psengine.drivers.interface import Done, Task
 from psengine.single_process import initial
@@ -42,6 +43,7 @@ def bare_rotation(app: Application, parts: Sequence[Any], threads: int) -> Itera
     parts : result of `app.prepare` for each partition.
     """
     assert isinstance(app, MakesDriver)
+    retain_freed_memory()  # as nodes do
     executors = [app.executor(data, part, len(parts)) for part, data in enumerate(parts)]
     tables: dict[str, Any] = {table.name: initial(app, 0)[table.name].copy() for table in app.tables() if not table.own}
     driver, sent, took_s = app.driver(), _Sent(), 0.0

@@ -62,7 +62,7 @@ class TopicRotation(Rotation):
 
     def passes(self, group: int, examples: int) -> float:
         """Return the number of passes after the first group."""
-        return (group - 1) / self._executors
+        return max(group - 1, 0) / self._executors
 
     def writers(self, group: int, executor: int) -> tuple[int, ...]:
         """Return all executors for the second group: in the first one each writes rows of all words."""

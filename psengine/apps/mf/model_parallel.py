@@ -61,14 +61,15 @@ class StripExecutor:
         return None, loss, n_ratings
 
     def snapshot(self) -> Arrays:
-        """Return the rows of the users, and which they are."""
-        assert self._users is not None
+        """Return the rows of the users, and which they are; nothing before the first task."""
+        if self._users is None:
+            return {}
         rows: NDArray[Any] = np.array([self._data.users])
         return {"users": self._users, rows_name("users"): rows}
 
     def restore(self, state: Arrays) -> None:
         """Take over rows of users."""
-        self._users = np.asarray(state["users"], np.float32)
+        self._users = np.asarray(state["users"], np.float32) if state else None
 
     def _users_before(self, rng: np.random.Generator) -> F32:
         if self._users is None:

@@ -205,5 +205,5 @@ def test_passes_are_turns_of_all_blocks_after_the_first_group() -> None:
     driver, plain = TopicRotation(3), Rotation()
     for one in (driver, plain):
         one.start(Sent(), 4, 0)
-    assert [driver.passes(group, 0) for group in (1, 3, 5, 9)] == [0.0, 0.5, 1.0, 2.0]
+    assert [driver.passes(group, 0) for group in (0, 1, 3, 5, 9)] == [0.0, 0.0, 0.5, 1.0, 2.0]
     assert [plain.passes(group, 0) for group in (1, 4, 8)] == [0.25, 1.0, 2.0]

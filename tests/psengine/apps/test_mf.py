@@ -7,9 +7,12 @@ import pytest
 from infra.datasets.ratings import read
 from psengine.apps.base import Predicts, ReadsRows
 from psengine.apps.mf.app import MatrixFactorization, Strip
+from psengine.apps.mf.model_parallel import ModelParallelFactorization, StripExecutor
 from psengine.apps.registry import resolve
 from psengine.config import JobError
 from psengine.single_process import initial, train_alone
+from psengine.tables.row_sets import RowBlock
+from psengine.worker.task_parameters import TaskParameters
 
 PARTITIONS = 3
 
@@ -165,3 +168,25 @@ def test_parameters_that_cannot_be_are_refused(params: dict[str, Any], told: str
 def test_data_that_were_cut_otherwise_are_refused() -> None:
     with pytest.raises(ValueError, match="n_partitions is 4, and the data are cut into 3 parts"):
         app(n_partitions=4).prepare(made()[0])
+
+
+def test_an_executor_may_go_elsewhere_before_its_first_task_and_after_it() -> None:
+    """Model-parallel: users are drawn by the first task, from its random numbers."""
+    of = resolve("mf", {"n_users": 40, "n_items": 30, "n_partitions": PARTITIONS, "rank": 5, "parallel": "model"})
+    assert isinstance(of, ModelParallelFactorization)
+    data, items = of.prepare(made()[1]), initial(of, 0)["items"]
+    specs = {"items": of.tables()[1]}
+
+    def run(executor: StripExecutor, group: int) -> bytes:
+        params = TaskParameters(group, specs, {}, {"items": RowBlock(None, items)}, lambda *_: pytest.fail("not read"))
+        executor.run(group % PARTITIONS, params, np.random.default_rng(group))
+        return executor.snapshot()["users"].tobytes()
+
+    stays = of.executor(data, 1, PARTITIONS)
+    for group in (1, 2):
+        moves = of.executor(data, 1, PARTITIONS)
+        moves.restore(stays.snapshot())
+        before = {name: rows.tobytes() for name, rows in stays.snapshot().items()}
+        kept = stays.snapshot()
+        assert run(stays, group) == run(moves, group) != before.get("users")
+        assert {name: rows.tobytes() for name, rows in kept.items()} == before, "a state is never written to"
