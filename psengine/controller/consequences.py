@@ -10,6 +10,7 @@ from psengine.controller.status import summary
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.instructions import GatherModel, Instruction
 from psengine.telemetry.formatting import format_ranges
+from psengine.tiers.measured_stage import ClockTime
 
 #: What a driver has to do that has nothing more to dispatch.
 _TO_END = "a driver ends the job with `finish`"
@@ -242,6 +243,7 @@ class Consequences(ControllerState):
             self._end_at(self.book.common)  # a job that is to end does not repeat the lost clocks
         self._count_clocks()
         self._saving, self.reason = None, self.rollbacks[-1][1]
+        self.tiers.times.interrupt()
         self.members.settle(self._busy)
 
     def _advance(self, now_s: float) -> bool:
@@ -257,6 +259,8 @@ class Consequences(ControllerState):
             driver.committed(book.common)
             counted = not driver.counts_clocks or driver.clock > complete
             self.progress.close(book.common, driver.clock if counted else None, now_s, self.stage)
+            if not driver.counts_clocks:  # else groups are not alike
+                self._measure(book.common)
         if driver.end is not None:
             group, reason = driver.end
             self.stopping.converge_at(group if group > book.common else book.last_begun, reason)
@@ -284,6 +288,12 @@ class Consequences(ControllerState):
             if passes is not None and passes >= config.passes:
                 self.stopping.passes_made_at(max(group, book.last_begun))
                 return
+
+    def _measure(self, clock: int) -> None:
+        """Note the time of a committed clock; another stage is chosen at the next tick if it is faster."""
+        if self.config is not None:
+            took = ClockTime(self.progress.clock_seconds[-1], self.progress.kernel_s(clock))
+            self._plan_due |= self.tiers.note_clock(self.config, self.members, took)
 
     def _dispatch(self, now_s: float) -> list[Instruction]:
         """Dispatch the tasks that may run. At the end: gather the model."""

@@ -134,6 +134,10 @@ class TrainingProgress:
         if self._failures[node] >= _TROUBLE:
             self.trouble = f"clock {clock} does not end: {self._failures[node]} batches have failed on {node}: {error}"
 
+    def kernel_s(self, group: int) -> float:
+        """Return the kernel seconds of the node that had the most in a group that was just committed."""
+        return self._by_group[group][0]
+
     def _forget_failures(self) -> None:
         self.trouble = ""
         self._failures.clear()

@@ -25,8 +25,9 @@ from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Instruction
-from psengine.tiers.layout import Layout, kept_by_others, layout_for
+from psengine.tiers.layout import Layout, active_servers, kept_by_others, layout_for
 from psengine.tiers.loss_burst import Wave
+from psengine.tiers.measured_stage import ClockTime, Footprint, StageTimes
 from psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.stages import StageThresholds, stage_for
@@ -41,6 +42,8 @@ class Tiers:
         self.backups = ReplicationRounds()
         #: Losses of the transient tier.
         self.wave = Wave()
+        #: Measured clocks of stages 2 and 3.
+        self.times = StageTimes()
         #: Wanted servers and backup owners of the shards; None before the shards were opened.
         self.layout: Layout | None = None
         #: Names of leaving nodes that serve until they have done their last work.
@@ -69,10 +72,23 @@ class Tiers:
             self.stage = 1
         elif reliable:
             thresholds = StageThresholds(config.stage_2_above, config.stage_3_above)
-            self.stage = stage_for(len(transient), len(reliable), self.stage, thresholds)
+            before = 2 if self.times.prefers_3 else self.stage
+            by_ratio = stage_for(len(transient), len(reliable), before, thresholds)
+            self.stage = self.times.choose(_footprint(config, members), by_ratio)
         elif not transient:
             self.stage = 1
         members.resting = "reliable" if self.stage == 3 else None
+
+    def note_clock(self, config: JobConfig, members: Membership, clock: ClockTime) -> bool:
+        """Note a committed clock; return whether another stage is to be chosen because of what was measured."""
+        if self.stage == 1 or config.stage is not None or (self.stage == 3 and not self.times.prefers_3):
+            return False
+        if self.shards.moving or self.shards.opening:
+            self.times.interrupt()
+            return False
+        nodes = _footprint(config, members)
+        self.times.note(self.stage, nodes, clock)
+        return self.times.faster(nodes) != self.stage
 
     def open(
         self, config: JobConfig, servers: Sequence[NodeRecord], checkpoint: Checkpoint | None
@@ -232,6 +248,13 @@ class Tiers:
             owner = alive[others[ref.executor % len(others)]]
             copies.append(StateReplica(ref, BackupOwner(owner.name, owner.address)))
         return [*self.backups.begin(common, self.shards.owners, backup_owners, now_s, copies, processes)]
+
+
+def _footprint(config: JobConfig, members: Membership) -> Footprint:
+    reliable, transient = _servers(members)
+    of_transient, of_reliable = (sum(members.nodes[name].threads for name in names) for names in (transient, reliable))
+    servers = max(1, len(active_servers(transient, (), config.n_shards)))
+    return Footprint(len(reliable), len(transient), of_reliable, of_transient, servers)
 
 
 def _servers(members: Membership) -> tuple[list[str], list[str]]:
