@@ -1,8 +1,9 @@
 """Broadcast and Reduce on a binary tree of nodes that survives missing ones and reports who contributed.
 
 Each node adds the sums of its children to its own contribution. Where an inner node is missing, its children send to
-its nearest living ancestor. A node keeps each child's sum of the last round that ended in a step, and which partitions
-are in it: where all of these vanish, the kept sum is their gradient at the model of that round.
+another one (`tables.node_tree`, which pushes use, too). A node keeps each child's sum of the last round that ended in a
+step, and which partitions are in it: where all of these vanish, the kept sum is their gradient at the model of that
+round.
 
 Source: "Towards Resource-Elastic Machine Learning", section 3, "Implementation".
 """
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from psengine.tables.node_tree import parents
 
 F64 = NDArray[np.float64]
 
@@ -48,14 +51,10 @@ class ReductionTree:
         self._candidates = {node: sums for node, sums in self._candidates.items() if node in alive}
 
     def parents(self, present: Collection[int]) -> dict[int, int]:
-        """Return the nearest present ancestor of each present node; `MASTER` is the last one of all."""
-        alive, found = frozenset(present), {}
-        for position, node in enumerate(self._order):
-            if node in alive:
-                while position and self._order[(position - 1) // 2] not in alive:
-                    position = (position - 1) // 2
-                found[node] = self._order[(position - 1) // 2] if position else MASTER
-        return found
+        """Return the parent of each present node; that of the first one is `MASTER`."""
+        alive = frozenset(present)
+        found = parents([node if node in alive else None for node in self._order])
+        return {node: MASTER if parent is None else parent for node, parent in found.items()}
 
     def reduce(self, present: Collection[int], contributions: Mapping[int, F64]) -> PartialSum | None:
         """Return the sum of the contributions of present nodes, and which partitions contributed; None if none did.
@@ -64,13 +63,13 @@ class ReductionTree:
         passes on the sums of its children. Call `commit` once the round ended in a step.
         """
         self._forget_all_but(present)
-        parents = self.parents(present)
+        parent_of = self.parents(present)
         received: dict[int, list[PartialSum]] = {}
-        for node in reversed([node for node in self._order if node in parents]):
+        for node in reversed([node for node in self._order if node in parent_of]):
             sums = received.get(node, [])
             own = [PartialSum(frozenset([node]), contributions[node])] if node in contributions else []
             if parts := [*own, *sums]:
-                received.setdefault(parents[node], []).append(_add(parts))
+                received.setdefault(parent_of[node], []).append(_add(parts))
         self._candidates = {node: tuple(sums) for node, sums in received.items()}
         at_master = received.get(MASTER, [])
         return _add(at_master) if at_master else None
