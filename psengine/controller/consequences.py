@@ -9,6 +9,7 @@ from psengine.controller.state import ControllerState
 from psengine.controller.status import summary
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.instructions import GatherModel, Instruction
+from psengine.scheduling.push_choice import Pushers
 from psengine.telemetry.formatting import format_ranges
 from psengine.tiers.measured_stage import ClockTime
 
@@ -22,6 +23,9 @@ OPEN_S = 1800.0
 MOST_FROM_REPLICAS = 5
 #: Seconds until the second attempt; the pause doubles each time, up to a maximum.
 _REOPEN_S, _MOST_REOPEN_S = 0.5, 60.0
+
+#: How long a node waits for others in the tree of pushes, in times of a recent clock, and bounds in seconds.
+_PATIENCE, _LEAST_PATIENCE_S, _MOST_PATIENCE_S = 0.5, 0.25, 30.0
 
 #: Number of nodes that load from which on nodes are planned for once a tick: each plan looks at all partitions.
 MANY_LOAD = 32
@@ -244,6 +248,7 @@ class Consequences(ControllerState):
         self._count_clocks()
         self._saving, self.reason = None, self.rollbacks[-1][1]
         self.tiers.times.interrupt()
+        self.push_choice.interrupt()
         self.members.settle(self._busy)
 
     def _advance(self, now_s: float) -> bool:
@@ -291,9 +296,21 @@ class Consequences(ControllerState):
 
     def _measure(self, clock: int) -> None:
         """Note the time of a committed clock; another stage is chosen at the next tick if it is faster."""
-        if self.config is not None:
-            took = ClockTime(self.progress.clock_seconds[-1], self.progress.kernel_s(clock))
-            self._plan_due |= self.tiers.note_clock(self.config, self.members, took)
+        if self.config is None:
+            return
+        took = ClockTime(self.progress.clock_seconds[-1], self.progress.kernel_s(clock))
+        if self.shards.moving:
+            self.push_choice.interrupt()
+        workers = sum(owner is not None for owner in self.members.placement.by_owner)
+        pushers = Pushers(workers, len({owner.node for owner in self.shards.owners}), self.stage)
+        if self.push_choice.note(pushers, clock, took.seconds):
+            self.tiers.times.interrupt()
+        self._plan_due |= self.tiers.note_clock(self.config, self.members, took)
+
+    def _tree_patience_s(self) -> float | None:
+        """Return how long a node waits for others in the tree of pushes; None if pushes do not use it."""
+        recent_s = self.progress.longest_recent_s
+        return min(max(_PATIENCE * recent_s, _LEAST_PATIENCE_S), _MOST_PATIENCE_S) if self.push_choice.on else None
 
     def _dispatch(self, now_s: float) -> list[Instruction]:
         """Dispatch the tasks that may run. At the end: gather the model."""
@@ -327,6 +344,7 @@ class Consequences(ControllerState):
             self.reason = f"the driver waits for executors {format_ranges(driver.absent)}, whose nodes were lost"
         else:
             self.reason = self.progress.trouble
+        dispatcher.tree_patience_s = self._tree_patience_s()
         return [
             *loads,
             *dispatcher.orders(self.members.placement, ready, limits.limit, self._map_sent, self.shards.generation),

@@ -57,6 +57,8 @@ class JobEvents(Consequences):
         self.members.adopt(config)
         self.stopping.target = None if self.driver.counts_clocks else config.clocks
         self.stopping.until = config.stop_rule
+        if config.push_tree is not None:
+            self.push_choice.fix(config.push_tree)
 
     def _on_stop(self, reason: str, now_s: float) -> list[Instruction]:
         if self._saving is not None:
@@ -83,28 +85,40 @@ class JobEvents(Consequences):
         return []
 
     def _on_batch_done(self, event: events.BatchDone) -> list[Instruction]:
-        book, node = self.book, self.members.process(event.node, event.address)
-        if book is None or node is None:
+        book, dispatcher, driver = self.book, self._dispatcher, self.driver
+        if book is None or dispatcher is None or driver is None:
             return []
-        assert self.driver is not None
-        completed = [(stats, book.complete(stats.partition, event.clock, stats.attempt)) for stats in event.results]
-        done = [(stats, running) for stats, running in completed if running is not None]
+        if dispatcher.superseded(event):  # maybe the node that reports was given up, while the others wait for it
+            self.members.settle(self._busy)
+            return self._dispatch(event.now_s)
+        if event.clock > book.common:
+            self.push_choice.pushed(event.clock, event.push_s)
         book.states.drop_before(book.common)
-        for stats, _ in done:
-            if stats.has_state:
-                book.states.completed(stats.partition, event.clock, stats.attempt, event.address)
-            if stats.own_rows is not None:
-                self.row_claims.note(stats.partition, stats.own_rows)
-        if any(stats.own_rows is not None for stats, _ in done):
+        ran: list[Done] = []
+        claims = False
+        for (name, address), results in event.by_process.items():
+            node = self.members.process(name, address)
+            if node is None:
+                return []
+            completed = [(stats, book.complete(stats.partition, event.clock, stats.attempt)) for stats in results]
+            done = [(stats, running) for stats, running in completed if running is not None]
+            for stats, _ in done:
+                if stats.has_state:
+                    book.states.completed(stats.partition, event.clock, stats.attempt, address)
+                if stats.own_rows is not None:
+                    self.row_claims.note(stats.partition, stats.own_rows)
+                    claims = True
+            self.progress.add(node, event.clock, [stats for stats, _ in done])
+            of_node = [(stats, running.task) for stats, running in done if not running.withdrawn]
+            if not node.gone:
+                node.holds |= frozenset(stats.partition for stats, _ in of_node)
+            ran += [Done(task, stats.result, stats.examples, stats.loss_sum) for stats, task in of_node]
+        if claims:
             try:
                 self.row_claims.check()
             except SharedRowError as error:
                 return self._fail(str(error))
-        self.progress.add(node, event.clock, [stats for stats, _ in done])
-        ran = [(stats, running.task) for stats, running in done if not running.withdrawn]
-        if not node.gone:
-            node.holds |= frozenset(stats.partition for stats, _ in ran)
-        self.driver.completed([Done(task, stats.result, stats.examples, stats.loss_sum) for stats, task in ran])
+        driver.completed(ran)
         advanced = self._advance(event.now_s)
         self.members.settle(self._busy)
         # The checkpoint and the replicas come first: once the next clock is dispatched, the servers fold it in.

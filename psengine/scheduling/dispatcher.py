@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from psengine.drivers.interface import Read
 from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Placement
-from psengine.protocol.events import BatchFailed
-from psengine.protocol.instructions import Dispatch
+from psengine.protocol.events import BatchDone, BatchFailed
+from psengine.protocol.instructions import Dispatch, TaskKey, TreePlace
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
+from psengine.scheduling.push_tree import PushTree
 from psengine.tables.tree_sum import largest_subtrees
 
 #: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to be done with.
@@ -34,6 +35,9 @@ class BatchDispatcher:
         self._held_back: set[int] = set()
         #: how many micro-tasks each node was sent in its last two batches: one of them may have been to catch up
         self._tasks: dict[str, tuple[int, int]] = {}
+        self._tree = PushTree()
+        #: Maximum seconds that a node waits for others in the tree of pushes; None: updates are sent to the servers.
+        self.tree_patience_s: float | None = None
 
     def orders(
         self,
@@ -74,6 +78,8 @@ class BatchDispatcher:
             if owner is not None and owner in ready and task.executor not in self._held_back:
                 groups.setdefault((owner, task.group, task.read, withdrawn), []).append(task.executor)
                 first[owner] = min(task.group, first.get(owner, task.group))
+        if groups and self.tree_patience_s is not None:
+            self._tree.lay_out(placement, ready)
         out = []
         for (name, clock, read, withdrawn), partitions in groups.items():
             stale = read == "parent" and not withdrawn
@@ -89,13 +95,15 @@ class BatchDispatcher:
                 and book.is_full(clock)
                 and all(driver.next_is_certain(partition, clock + 1) for partition in partitions)
             )
+            tasks = tuple(book.start(partition, name) for partition in partitions)
+            whole = not withdrawn and len(partitions) == len(placement.owned_by(name))
             out.append(
                 Dispatch(
                     node=name,
                     address=ready[name].address,
                     batch=self._batches,
                     clock=clock,
-                    tasks=tuple(book.start(partition, name) for partition in partitions),
+                    tasks=tasks,
                     parent_clock=book.completions if read == "parent" else book.effects,
                     committed=book.common,
                     map_version=map_version,
@@ -103,6 +111,7 @@ class BatchDispatcher:
                     completed_by=completed_by,
                     goes_on=certain,
                     read=read,
+                    place=self._place(name, read, tasks) if whole else None,
                 )
             )
         return out
@@ -114,6 +123,17 @@ class BatchDispatcher:
             return running < _TASKS_A_CORE * node.threads
         in_step = not running and clock == first
         return in_step and not self._waits(node.name, clock, partitions, placement.owned_by(node.name))
+
+    def _place(self, name: str, read: Read, tasks: Sequence[TaskKey]) -> TreePlace | None:
+        """Return the place in the tree of a node that is to do all of its partitions; not where some are done again.
+
+        Tasks that read rows as soon as these are written have mostly rows of their own: there is little to add up, and
+        others would wait for them.
+        """
+        again = any(task.attempt > self._book.first_attempt for task in tasks)
+        if self.tree_patience_s is None or again or read == "rows":
+            return None
+        return self._tree.place(name, self.tree_patience_s)
 
     def _waits(self, name: str, clock: int, partitions: list[int], owned: Sequence[int]) -> bool:
         """Return whether a node's batch waits for those who are about to be done with the rest of its partitions.
@@ -136,6 +156,15 @@ class BatchDispatcher:
         current = [p for p, attempt in event.tasks if self._book.forget(p, event.clock, attempt)]
         self._held_back |= set(current)
         return current
+
+    def superseded(self, event: BatchDone) -> bool:
+        """Return whether sums of several nodes have an effect that does not count; the others are then sent again."""
+        tasks = [(s.partition, s.attempt) for results in event.by_process.values() for s in results]
+        if not event.others or all(self._book.is_current(p, event.clock, attempt) for p, attempt in tasks):
+            return False
+        for partition, attempt in tasks:
+            self._book.forget(partition, event.clock, attempt)
+        return True
 
     def tick(self) -> None:
         """Hold nothing back any longer."""

@@ -325,6 +325,15 @@ class MicroTaskTable:
         self._put_back(executor)
         return True
 
+    def is_current(self, executor: int, group: int, attempt: int) -> bool:
+        """Return whether this attempt at a task is under way, and the latest one."""
+        return self._current(executor, group, attempt) is not None
+
+    @property
+    def first_attempt(self) -> int:
+        """The attempt under which a task is sent for the first time since the last rollback."""
+        return self._base + 1
+
     def running_on(self, node: str) -> int:
         """Return how many tasks are under way on `node`."""
         return self._running_on[node]

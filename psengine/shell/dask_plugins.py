@@ -141,6 +141,12 @@ class AgentPlugin(WorkerPlugin):
         async def kept(shards: list[int], number: int) -> Any:
             return pack({"states": agent.replicas.get(shards, number)})
 
+        async def add_up(**message: Any) -> Any:
+            return agent.tree.hold(**message)
+
+        async def added_up(**message: Any) -> Any:
+            return await agent.tree.answer(**message)
+
         async def close() -> str:
             self.close_requested = True
             worker.loop.add_callback(worker.close, reason="proteus-close", executor_wait=False)
@@ -158,6 +164,8 @@ class AgentPlugin(WorkerPlugin):
             "proteus_keep": keep,
             "proteus_kept": kept,
             "proteus_states": states,
+            "proteus_add_up": add_up,
+            "proteus_added_up": added_up,
             "proteus_close": close,
         }
         worker.handlers.update({op: _for_process(self._mark, handler) for op, handler in handlers.items()})

@@ -9,6 +9,7 @@ kernel_threads     the thread pool of a node, which runs the kernels of the batc
 node_scheduler     the batches in flight on a node, and in which order they begin and are reported
 parameter_client   the parameter client of a node: cached reads, batched pushes
 push_messages      the messages of a push: updates summed in blocks, cut to shards
+push_tree          a node's part in the tree on which pushes are added up
 routing            routing of requests by the shard map: redirects, retries, generations
 speculative_batch  a batch that a node begins before its instruction arrives
 task_parameters    the tables as one task reads and updates them

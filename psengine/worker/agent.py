@@ -60,6 +60,7 @@ from psengine.worker.blocking_work import BlockingWork, Kind
 from psengine.worker.executor_host import ExecutorHost, states_bytes
 from psengine.worker.node_scheduler import NodeScheduler
 from psengine.worker.parameter_client import ParameterClient
+from psengine.worker.push_tree import PushTree
 from psengine.worker.routing import SupersededError
 
 logger = logging.getLogger(__name__)
@@ -154,8 +155,12 @@ class NodeAgent:
         self.host = ExecutorHost(
             address, self.client.transfers, self._partition, self._read_state, self._report_taken, self.moved
         )
-        self._runner = BatchRunner(self.client, threads, self.host.executor, self.host.states, self.host.find_states)
-        self._batches = NodeScheduler(lambda order: self._run(order), self._report, self._report_failure)
+        #: The part of this node in the tree of pushes.
+        self.tree = PushTree(node, address, self.client)
+        self._runner = BatchRunner(
+            self.client, self.tree, threads, self.host.executor, self.host.states, self.host.find_states
+        )
+        self._batches = NodeScheduler(lambda order: self._run(order), self._report_done, self._report_failure)
         self.client.gives_way = self._batches.is_awaited
 
     async def close(self) -> None:
@@ -407,12 +412,19 @@ class NodeAgent:
                 await asyncio.sleep(again_s)
         raise AssertionError("unreachable")
 
-    async def _run(self, instruction: Dispatch) -> BatchDone:
+    async def _run(self, instruction: Dispatch) -> BatchDone | None:
         if self._job is None or instruction.map_version > self.client.routes.version:
             raise SupersededError(f"map {instruction.map_version} required, {self.client.routes.version} present")
         self.client.begin(instruction.generation, instruction.batch, instruction.parent_clock)
-        stats = await self._runner.run(self._job, instruction)
-        return BatchDone(self.node, self.address, instruction.clock, stats, 0.0)
+        ran = await self._runner.run(self._job, instruction)
+        if ran.others is None:
+            return None
+        about = (ran.others, ran.push_s, instruction.batch)
+        return BatchDone(self.node, self.address, instruction.clock, ran.stats, 0.0, *about)
+
+    async def _report_done(self, done: BatchDone) -> None:
+        await self._report(done)
+        self.tree.settle(done.batch, done=True)
 
     async def _report_failure(self, instruction: Dispatch, error: Exception, fatal: bool) -> None:
         if isinstance(error, Unreadable):
@@ -420,6 +432,7 @@ class NodeAgent:
             await self._report(self._unfit(error))
             fatal = False
         await self._report(self._failed(instruction, error, fatal=fatal))
+        self.tree.settle(instruction.batch, done=False)
 
     # -- utilities ------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ import numpy as np
 from psengine.apps.base import Application
 from psengine.apps.executors import ResidentExecutor, claimed_rows
 from psengine.config import JobConfig
-from psengine.protocol.events import TaskStats
+from psengine.protocol.events import Contribution, TaskStats
 from psengine.protocol.executor_state import ExecutorState
 from psengine.protocol.instructions import Dispatch, TaskKey
 from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, same
@@ -28,6 +28,7 @@ from psengine.worker.executor_states import ExecutorStates
 from psengine.worker.kernel_threads import KernelThreads
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.push_messages import sum_up, under
+from psengine.worker.push_tree import PushTree
 from psengine.worker.routing import SupersededError
 from psengine.worker.speculative_batch import NOTHING_DONE, Ahead, Begun, Kernels, MicroTaskResult, Sums
 from psengine.worker.task_parameters import TaskParameters, checked_reads, union_of
@@ -50,6 +51,19 @@ class _Assigned:
     args: Any
 
 
+@dataclass(frozen=True)
+class BatchResult:
+    """What is reported of a batch.
+
+    `others` are micro-tasks of other nodes to be reported with it; None: another node has reported all of it. `push_s`
+    is how long its updates took to the servers.
+    """
+
+    stats: tuple[TaskStats, ...]
+    others: tuple[Contribution, ...] | None
+    push_s: float
+
+
 class BatchRunner:
     """Runs batches, several of them in flight.
 
@@ -68,11 +82,13 @@ class BatchRunner:
     def __init__(
         self,
         client: ParameterClient,
+        tree: PushTree,
         threads: int,
         executor: Callable[[int], Awaitable[ResidentExecutor]],
         states: ExecutorStates,
         find_states: Callable[[Sequence[TaskKey]], Awaitable[dict[int, Arrays | None]]],
     ) -> None:
+        self._tree = tree
         self._client, self._executor, self._states, self._find_states = client, executor, states, find_states
         self._kernel_threads = KernelThreads(threads, "kernel")
         self._foresight = ThreadPoolExecutor(1, thread_name_prefix="rows")
@@ -84,6 +100,8 @@ class BatchRunner:
         self._task_reads: set[asyncio.Task[Any]] = set()
         #: {partition: the rows of own tables that were last reported}
         self._reported_rows: dict[int, dict[str, RowSet]] = {}
+        #: (generation, clock, what its micro-tasks have come to, their sums) of the last batch, if it was in the tree.
+        self._sent: tuple[int, int, dict[int, MicroTaskResult], Sums] | None = None
 
     def close(self) -> None:
         """Begin nothing more; a kernel that runs is let run out."""
@@ -101,7 +119,7 @@ class BatchRunner:
         for task in list(self._task_reads):
             task.cancel()
 
-    async def run(self, job: Job, order: Dispatch) -> tuple[TaskStats, ...]:
+    async def run(self, job: Job, order: Dispatch) -> BatchResult:
         """Do the micro-tasks of `order` and return when every server has their updates.
 
         Raises
@@ -111,8 +129,11 @@ class BatchRunner:
         Exception
             What the application raised.
         """
-        _, _, sharding = job
-        done, sums = await self._kernels_of(job, order)
+        config, _, sharding = job
+        sent = self._sent_before(order)
+        if sent is not None:
+            self.drop_ahead()
+        done, sums = sent or await self._kernels_of(job, order)
         self._states.drop_before(order.committed)
         for task in order.tasks:
             state = done[task.partition].state
@@ -122,9 +143,26 @@ class BatchRunner:
             self.drop_ahead()  # of another batch in flight
             self._ahead = Ahead(order, self._client.routes.version, partial(self._begin_ahead, job, order, done))
         named = under(sums, {task.partition: task.attempt for task in order.tasks})
-        await self._client.flush(sharding, order.clock, named, order.committed)
+        # The sums of several nodes may be sent once more because of one of them.
+        if order.place is not None:
+            self._sent = order.generation, order.clock, done, sums
+        began_s, reported_before = asyncio.get_running_loop().time(), self._reported_rows
+        stats = tuple(self._stats(task, done[task.partition]) for task in order.tasks)
+        try:
+            others = await self._tree.push(order, config, sharding, named, stats, self._on_threads)
+        except BaseException:
+            self._reported_rows = reported_before  # nobody has heard of the others
+            raise
         self._client.moved["own"] += sum(finished.kept_bytes for finished in done.values())
-        return tuple(self._stats(task, done[task.partition]) for task in order.tasks)
+        return BatchResult(stats, others, asyncio.get_running_loop().time() - began_s)
+
+    def _sent_before(self, order: Dispatch) -> tuple[dict[int, MicroTaskResult], Sums] | None:
+        """Return what the micro-tasks of `order` have come to if they were sent last, under other attempts."""
+        if self._sent is None or self._sent[:2] != (order.generation, order.clock):
+            return None
+        _, _, done, sums = self._sent
+        same = {task.partition for task in order.tasks if not task.withdrawn} == done.keys()
+        return (done, sums) if same and len(done) == len(order.tasks) else None
 
     async def _kernels_of(self, job: Job, order: Dispatch) -> tuple[dict[int, MicroTaskResult], Sums]:
         """Return what the micro-tasks of `order` come to, begun ahead if that fits, and the sums of their updates."""
@@ -274,7 +312,7 @@ class BatchRunner:
         rows: dict[str, RowSet] = {} if done.state is None else claimed_rows(done.state)
         before = self._reported_rows.get(task.partition, {})
         is_new = rows.keys() != before.keys() or any(not same(claimed, before[name]) for name, claimed in rows.items())
-        self._reported_rows[task.partition] = rows
+        self._reported_rows = {**self._reported_rows, task.partition: rows}
         return TaskStats(
             task.partition,
             task.attempt,

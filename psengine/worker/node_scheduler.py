@@ -21,8 +21,8 @@ from psengine.worker.routing import SupersededError
 
 logger = logging.getLogger(__name__)
 
-#: Carries out a batch.
-Run = Callable[[Dispatch], Coroutine[Any, Any, BatchDone]]
+#: Carries out a batch; None: another node reports it.
+Run = Callable[[Dispatch], Coroutine[Any, Any, BatchDone | None]]
 
 
 @dataclass(eq=False)
@@ -31,7 +31,7 @@ class _Batch:
 
     order: Dispatch
     executors: frozenset[int]
-    work: asyncio.Task[BatchDone] | None = None
+    work: asyncio.Task[BatchDone | None] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     reported: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -95,7 +95,7 @@ class NodeScheduler:
             batch.ended.set()
             batch.reported.set()
 
-    async def _work(self, batch: _Batch, earlier: list[_Batch]) -> BatchDone:
+    async def _work(self, batch: _Batch, earlier: list[_Batch]) -> BatchDone | None:
         self._waiting += 1
         try:
             for other in earlier:

@@ -346,6 +346,10 @@ class ParameterClient:
             read = sum(wire_bytes(array) for tables in sent for array in tables.values())
             self._count("read", address, read + sum(wire_bytes(rows) for rows in named))
 
+    def count_push(self, address: str, sums: Sequence[BlockSum]) -> None:
+        """Count the bytes of sums that were sent to another node."""
+        self._count("push", address, sum(wire_bytes(delta) for *_, update in sums for delta in update.values()))
+
     def _count(self, kind: str, address: str, n_bytes: int) -> None:
         self.moved[kind] += n_bytes
         self.moved[link(address)] = self.moved.get(link(address), 0) + n_bytes

@@ -18,7 +18,8 @@ Updates = Mapping[int, Sequence[Delta]]
 
 def sum_up(updates: Mapping[int, Delta], n_partitions: int, tables: Sequence[TableSpec]) -> list[tuple[Subtree, Delta]]:
     """Return the sums of a batch's updates (by partition) over the largest possible blocks, in the smaller form."""
-    return [(block, _sum(block, updates, tables)) for block in largest_subtrees(updates.keys(), n_partitions)]
+    by_block = {(partition, partition + 1): update for partition, update in updates.items()}
+    return [(block, _sum(block, by_block, tables)) for block in largest_subtrees(updates.keys(), n_partitions)]
 
 
 def under(sums: Sequence[tuple[Subtree, Delta]], attempts: Mapping[int, int]) -> list[BlockSum]:
@@ -26,10 +27,19 @@ def under(sums: Sequence[tuple[Subtree, Delta]], attempts: Mapping[int, int]) ->
     return [(low, tuple(attempts[part] for part in range(low, high)), total) for (low, high), total in sums]
 
 
-def _sum(block: Subtree, updates: Mapping[int, Delta], tables: Sequence[TableSpec]) -> Delta:
-    total = tree_sum(block, lambda part: updates[part[0]] if part[1] - part[0] == 1 else None) or {}
+def add_up(sums: Sequence[BlockSum], n_partitions: int, tables: Sequence[TableSpec]) -> list[BlockSum]:
+    """Return the sums of disjoint blocks over the largest possible blocks; the other ones as they are."""
+    by_block = {(low, low + len(attempts)): total for low, attempts, total in sums}
+    attempts = {low + at: attempt for low, of_block, _ in sums for at, attempt in enumerate(of_block)}
+    blocks = largest_subtrees(attempts.keys(), n_partitions)
+    return under([(block, by_block.get(block) or _sum(block, by_block, tables)) for block in blocks], attempts)
+
+
+def _sum(block: Subtree, by_block: Mapping[Subtree, Delta], tables: Sequence[TableSpec]) -> Delta:
+    total = tree_sum(block, by_block.get) or {}
     found = {table.name: smaller(total[table.name], table.n_rows) for table in tables if table.name in total}
-    named = {name: delta for part in range(*block) for name, delta in updates[part].items()}
+    parts = [update for (low, high), update in by_block.items() if block[0] <= low and high <= block[1]]
+    named = {name: delta for update in parts for name, delta in update.items()}
     ruled = {table.name for table in tables if not isinstance(table.rule, Add)}
     return found | {name: named[name] for name in named.keys() & ruled - total.keys()}  # of no rows, and yet an update
 
