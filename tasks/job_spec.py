@@ -57,6 +57,9 @@ class Training(FormModel):
     )
     stage_2_above: float = Field(1.0, ge=0, title="Transient / reliable nodes above which stage 2 holds")
     stage_3_above: float = Field(15.0, ge=0, title="Transient / reliable nodes above which stage 3 holds")
+    push_tree: bool | None = Field(
+        None, title="Tree of pushes", description="Whether nodes add up updates for each other. Empty: as measured."
+    )
     clocks: int | None = Field(None, ge=1, le=MOST_COUNT, title="Stop after this many clocks")
     passes: int | None = Field(
         None,

@@ -26,6 +26,8 @@ from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from infra.urls import file_url
 from psengine.config import JobConfig, Stage
 
+#: Ratio of the tiers above which stages 2 and 3 are chosen where tiers are alike in size.
+_ALIKE = 0.5
 #: Maximum seconds until the controller or the nodes have started, or the shards are placed.
 PATIENCE_S = 120.0
 _POLL_S = 0.2
@@ -51,8 +53,16 @@ class Workload:
     staleness: int = 0
     tells: bool = False
 
-    def config(self, job: str, blobs: Blobs, clocks: int, reliable: int, stage: Stage | None) -> JobConfig:
-        """Return the job's config, and write its input data."""
+    def config(
+        self,
+        job: str,
+        blobs: Blobs,
+        clocks: int,
+        reliable: int,
+        stage: Stage | None,
+        push_tree: bool | None = False,
+    ) -> JobConfig:
+        """Return the job's config, and write its input data; without a `stage`, 2 or 3 is chosen by measured time."""
         paths = JobPaths(job)
         for partition in range(self.n_partitions):
             blobs.write_npz(f"{paths.data}/{part_name(partition)}", {"x": np.zeros(1, np.float32)})
@@ -73,6 +83,8 @@ class Workload:
             n_reliable=reliable,
             start_patience_s=PATIENCE_S,
             stage=stage,
+            stage_2_above=1.0 if stage else _ALIKE,
+            push_tree=push_tree,
         )
 
 

@@ -11,6 +11,8 @@ import psutil
 
 from benchmarks.many_nodes.cluster import Places, RunningCluster, Workload, all_there, served_by
 from benchmarks.many_nodes.layouts import KERNEL, STALENESS, TABLE_BYTES, TierLayout
+from infra.nodes.controller_client import NO_LOSSES
+from psengine.tiers.measured_stage import WINDOW
 
 #: Maximum load of the machine's processors; above it they may limit the result.
 MOST_CPU = 0.70
@@ -19,6 +21,8 @@ MOST_CPU = 0.70
 _WARM, _CLOCKS = 2, 10
 #: The same for layouts that take many times as long.
 _FEW_WARM, _FEW = 1, 2
+#: Clocks before the measurement in which a job chooses its stage, and whether to use the tree of pushes.
+_CHOOSING = 2 * (2 * WINDOW + 2)
 #: Timeout in seconds, longer than any of these jobs takes.
 HOURS_S = 7200.0
 
@@ -33,6 +37,7 @@ class Measured:
     communicating : share of a clock in which the node with the most kernels did not run any.
     cpu, ours : share of the machine's processors used by all processes and by the nodes.
     link_bytes : maximum bytes per clock that a node's link carried in one direction.
+    chosen : stage at the end, and whether pushes used the tree; empty where the layout fixes them.
     """
 
     layout: TierLayout
@@ -41,6 +46,7 @@ class Measured:
     cpu: float
     ours: float
     link_bytes: float
+    chosen: str = ""
 
     @property
     def valid(self) -> bool:
@@ -52,7 +58,7 @@ class Measured:
             f"link {self.link_bytes / TABLE_BYTES:.1f} tables a clock, {self.communicating:.0%} of it not in kernels"
         )
         busy = f"host's CPU {self.cpu:.0%} (nodes {self.ours:.0%})"
-        return f"{links}; {busy}" + ("" if self.valid else f": INVALID, above {MOST_CPU:.0%}")
+        return f"{self.chosen}{links}; {busy}" + ("" if self.valid else f": INVALID, above {MOST_CPU:.0%}")
 
 
 class Meter:
@@ -91,22 +97,29 @@ def load_for(layout: TierLayout, unit_s: float, table_bytes: int = TABLE_BYTES) 
 def measure(cluster: Places, layout: TierLayout, load: Workload, *, quick: bool = False) -> Measured:
     """Run a job in a layout and measure its clocks once the layout is reached; `quick`: only a few clocks."""
     warm, clocks = (_FEW_WARM, _FEW) if quick else (_WARM, _CLOCKS)
+    chooses = layout.stage is None
+    warm = _CHOOSING if chooses else warm
     with cluster.job() as running:
         running.start(layout.reliable, layout.transient)
         running.until(all_there(layout.nodes))
         running.client.hold(0)  # until all shards are placed
-        config = load.config(running.name, running.blobs, warm + clocks, layout.reliable, layout.stage)
+        config = load.config(
+            running.name, running.blobs, warm + clocks, layout.reliable, layout.stage, layout.push_tree
+        )
         running.client.start(config.to_dict())
-        running.until(served_by(layout.servers, replicated=layout.stage in (2, 3)))
+        running.until(served_by(layout.servers, replicated=layout.stage != 1))
         running.client.hold(None)
         running.until(lambda status: status["clock"] >= warm, HOURS_S)
         meter = Meter(running, layout.nodes)
         running.until(lambda status: status["clock"] >= warm + clocks, HOURS_S)
         cpu, ours, most_bytes = meter.read()
+        status = running.client.status(NO_LOSSES)
+        tree = "with the tree of pushes" if status["push_tree"] else "without the tree of pushes"
+        chosen = f"it chose stage {status['stage']}, {tree}; " if chooses else ""
         result = finished(running, load, warm + clocks)
     seconds = result["seconds_by_clock"][warm:]
     per_clock_s = load.work_s / load.n_partitions
-    return Measured(layout, seconds, 1 - per_clock_s / median(seconds), cpu, ours, most_bytes / clocks)
+    return Measured(layout, seconds, 1 - per_clock_s / median(seconds), cpu, ours, most_bytes / clocks, chosen)
 
 
 def finished(running: RunningCluster, load: Workload, clocks: int) -> dict[str, Any]:

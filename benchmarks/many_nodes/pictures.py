@@ -11,7 +11,13 @@ from benchmarks import pictures
 from benchmarks.many_nodes.measurement import Measured
 
 #: Colours of a palette for colour-blind readers (Okabe and Ito).
-_COLOURS = {"traditional": "#56B4E9", "stage 1": "#CC79A7", "stage 2": "#0072B2", "stage 3": "#D55E00"}
+_COLOURS = {
+    "traditional": "#56B4E9",
+    "stage 1": "#CC79A7",
+    "stage 2": "#0072B2",
+    "stage 3": "#D55E00",
+    "chosen": "#009E73",
+}
 _PALE = "#999999"
 _DPI = 110
 _SAID: Any = {"ha": "center", "fontsize": 7}
@@ -27,7 +33,7 @@ def draw_tiering(found: Sequence[tuple[Measured, Measured]], target: Path) -> No
             middle = median(one.seconds)
             reach = [[middle - min(one.seconds)], [max(one.seconds) - middle]]
             hatch = None if one.valid else "//"
-            colour = _COLOURS[one.layout.name]
+            colour = _colour(one)
             axis.bar(position, middle, 0.7, yerr=reach, color=colour, hatch=hatch, edgecolor="white", capsize=2)
             axis.annotate(
                 f"{middle / median(shown[0].seconds):.2f}", (position, 0), (0, 3), textcoords="offset points", **_SAID
@@ -41,6 +47,10 @@ def draw_tiering(found: Sequence[tuple[Measured, Measured]], target: Path) -> No
             f"{n} nodes, reliable + transient; numbers: against traditional{invalid}", fontsize=9, loc="left"
         )
     pictures.write(figure, target)
+
+
+def _colour(one: Measured) -> str:
+    return _COLOURS[one.layout.name.partition(",")[0]]
 
 
 def draw_elasticity(seconds: Sequence[float], events: dict[int, str], title: str, target: Path) -> None:
@@ -62,9 +72,12 @@ def draw_scaling(found: Sequence[Measured], target: Path) -> None:
     nodes = [one.layout.nodes for one in found]
     middle = [median(one.seconds) for one in found]
     axis.plot(nodes, [middle[0] * nodes[0] / n for n in nodes], "--", color=_PALE, label="ideal")
-    axis.plot(nodes, middle, "-", color=_PALE, lw=0.8)
+    best = [min(clock_s for clock_s, n in zip(middle, nodes, strict=True) if n == some) for some in nodes]
+    axis.plot(nodes, best, "-", color=_PALE, lw=0.8)
     for one, n, clock_s in zip(found, nodes, middle, strict=True):
-        axis.plot(n, clock_s, "o", color=_COLOURS[one.layout.name], label=f"{one.layout.name}, {one.layout.tiers}")
+        filling = "white" if one.layout.push_tree else None
+        name = f"{one.layout.name}, {one.layout.tiers}"
+        axis.plot(n, clock_s, "o", color=_colour(one), markerfacecolor=filling, label=name)
     axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2)
     axis.set_xticks(nodes, [str(n) for n in nodes])

@@ -30,8 +30,8 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         `passes`: how many end the job, or None. `shards`: server and backup owner of each (key `keeper`);
         `backup_clock`: clock of the replicas, None without any. `recent_seconds`: seconds of the last clocks;
         `metrics`: the newest evaluation, as [[clock, figures]]; `bytes_moved` and `bytes_not_read` as in `byte_counts`.
-        `went_back`: clock and reason of every rollback. `nodes`: state as in `membership`, with `error` if a node is
-        quarantined. `result`: None until the end and for a failed job, else the summary of what was saved; its
+        `push_tree`: whether pushes use the tree. `went_back`: clock and reason of every rollback. `nodes`: state as in
+        `membership`, with `error` if a node is quarantined. `result`: None until the end and for a failed job, else the summary of what was saved; its
         `stopped` is the reason of a stop, or None. A job that was stopped before its shards were open has `clocks` 0
         there, and left no model.
     """
@@ -65,6 +65,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
             for node in controller.members.nodes.values()
         ],
         "stage": controller.stage,
+        "push_tree": controller.push_choice.on,
         "shards": [
             {"shard": owner.shard, "node": owner.node, "keeper": None if backup is None else backup.node}
             for owner in controller.shards.owners

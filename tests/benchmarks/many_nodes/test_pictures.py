@@ -24,7 +24,7 @@ def test_the_three_pictures(tmp_path: Path) -> None:
 
 def test_figures_stand_beside_traditional_and_beside_the_ideal() -> None:
     beside = Measured(traditional(16), [4.0], 0.5, 0.3, 0.2, 8e6)
-    stage_2 = tiering_figure(Measured(tierings(16)[4], [5.0], 0.5, 0.8, 0.2, 8e6), beside)
+    stage_2 = tiering_figure(Measured(tierings(16, (12,))[0], [5.0], 0.5, 0.8, 0.2, 8e6), beside)
     assert (stage_2.ratio, stage_2.beside_is) == (1.25, "traditional, 16 nodes")
     assert "INVALID" in stage_2.note
     first = Measured(scalings()[0], [8.0], 0.5, 0.3, 0.2, 8e6)

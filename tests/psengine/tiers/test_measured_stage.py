@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psengine.config import JobConfig, Stage
-from psengine.controller.controller import Controller
-from psengine.protocol import events
-from psengine.protocol.instructions import BackUp, Dispatch, Instruction, LoadPartitions, OpenShards, TakeShards
 from psengine.tiers.measured_stage import HYSTERESIS, LEAST_S, WINDOW, ClockTime, Footprint, StageTimes, predicted
+from tests.support.instant_cluster import InstantCluster
 
 EIGHT_AND_NINE = Footprint(8, 9, 8, 9, 5)
 
@@ -89,53 +87,13 @@ def test_clocks_with_other_nodes_or_after_a_rollback_are_not_mixed() -> None:
     assert times.choose(EIGHT_AND_NINE, 2) == 2
 
 
-class Cluster:
-    """A controller of 4 reliable and 6 transient nodes that do at once what they are told, clock after clock."""
-
-    def __init__(self, kernel_s: float, **config: object) -> None:
-        self.controller, self.now_s, self.kernel_s = Controller(), 0.0, kernel_s
-        self.batches: list[Dispatch] = []
-        for i in range(10):
-            tier = "reliable" if i < 4 else "transient"
-            self.feed(events.NodeJoined(f"n{i}", f"a{i}", tier, 1, 0.0))
-        job = JobConfig("job", n_partitions=60, n_shards=3, n_reliable=4, clocks=99, start_patience_s=0.0, **config)
-        self.feed(events.JobStarted(job, 0.0))
-        for _ in range(4):
-            self.tick()
-
-    def feed(self, event: events.Event) -> None:
-        for order in self.controller.handle(event):
-            self.do(order)
-
-    def do(self, order: Instruction) -> None:
-        match order:
-            case LoadPartitions():
-                self.feed(events.NodeReady(order.node, order.address, order.request, order.partitions, self.now_s))
-            case OpenShards():
-                self.feed(events.ShardsOpened(order.node, order.address, order.shards, order.epoch, self.now_s))
-            case TakeShards():
-                self.feed(events.ShardsTaken(order.node, order.address, order.shards, order.epoch, self.now_s))
-            case BackUp():
-                self.feed(events.BackedUp(order.node, order.address, order.number, order.shards, self.now_s))
-            case Dispatch():
-                self.batches.append(order)
-
-    def tick(self) -> None:
-        self.now_s += 0.25
-        self.feed(events.TimerFired(self.now_s))
-
-    def clock(self) -> Stage:
-        """Do the clock under way, in which a table takes a second; return its stage."""
-        stage, batches = self.controller.stage, self.batches
-        self.batches = []
-        workers = 6 if stage == 3 else 10
-        most = max(len(batch.tasks) for batch in batches)
-        self.now_s += most * self.kernel_s + (workers - 1) / 3
-        for batch in batches:
-            stats = tuple(events.TaskStats(t.partition, t.attempt, 1.0, 1, self.kernel_s) for t in batch.tasks)
-            self.feed(events.BatchDone(batch.node, batch.address, batch.clock, stats, self.now_s))
-        self.tick()
-        return stage
+def clock(cluster: InstantCluster) -> Stage:
+    """Do the clock under way, in which a table takes a second; return its stage."""
+    stage = cluster.controller.stage
+    workers = 6 if stage == 3 else 10
+    most = max(len(batch.tasks) for batch in cluster.batches)
+    cluster.do_clock(most * cluster.kernel_s + (workers - 1) / 3)
+    return stage
 
 
 @pytest.mark.parametrize(
@@ -145,11 +103,12 @@ class Cluster:
 def test_the_controller_changes_the_stage_while_it_trains(
     kernel_s: float, config: dict[str, object], last: Stage
 ) -> None:
-    cluster, again = Cluster(kernel_s, **config), Cluster(kernel_s, **config)
-    found = [cluster.clock() for _ in range(30)]
+    job = JobConfig("job", n_partitions=60, n_shards=3, n_reliable=4, clocks=99, start_patience_s=0.0, **config)
+    cluster, again = (InstantCluster(job, transient=6, kernel_s=kernel_s) for _ in range(2))
+    found = [clock(cluster) for _ in range(30)]
     assert found[-1] == last
     assert changes(found) <= 2
-    assert found == [again.clock() for _ in range(30)], "decided by the events alone"
+    assert found == [clock(again) for _ in range(30)], "decided by the events alone"
     assert cluster.controller.book is not None
     assert cluster.controller.book.common == 30
     cluster.controller.validate()
