@@ -15,7 +15,7 @@ from psengine.protocol.events import BatchDone, BatchFailed
 from psengine.protocol.instructions import Dispatch, TaskKey, TreePlace
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
-from psengine.scheduling.push_tree import PushTree
+from psengine.scheduling.push_tree import TreeLayout
 from psengine.tables.tree_sum import largest_subtrees
 
 #: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to be done with.
@@ -35,7 +35,7 @@ class BatchDispatcher:
         self._held_back: set[int] = set()
         #: how many micro-tasks each node was sent in its last two batches: one of them may have been to catch up
         self._tasks: dict[str, tuple[int, int]] = {}
-        self._tree = PushTree()
+        self._tree = TreeLayout()
         #: Maximum seconds that a node waits for others in the tree of pushes; None: updates are sent to the servers.
         self.tree_patience_s: float | None = None
 

@@ -21,7 +21,7 @@ from psengine.protocol.instructions import TreePlace
 from psengine.tables.node_tree import parents
 
 
-class PushTree:
+class TreeLayout:
     """The tree for the present owners of the partitions."""
 
     def __init__(self) -> None:
