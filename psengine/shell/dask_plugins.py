@@ -18,7 +18,7 @@ from distributed.core import Status
 from psengine.config import Tier
 from psengine.protocol.instructions import NodeInstruction
 from psengine.rpc.transport import Transport, address_of
-from psengine.shell.dask_transport import NOT_THAT_PROCESS, TO, DaskTransport, pack, sent
+from psengine.shell.dask_transport import NOT_THAT_PROCESS, TO, DaskTransport, pack, pack_apart, sent
 from psengine.tables.contiguous import packed
 from psengine.worker.agent import Loader, NodeAgent, ShardLoader, StateLoader
 
@@ -118,18 +118,18 @@ class AgentPlugin(WorkerPlugin):
         async def _answer(comm: Comm, answer: dict[str, Any]) -> None:
             if "shards" in answer:
                 answer["shards"] = packed(answer["shards"])
-            await comm.write(pack(answer))  # type: ignore[no-untyped-call]
+            await comm.write(await pack_apart(answer))  # type: ignore[no-untyped-call]
             if agent.admission.scarce:  # waiting for the bytes to be sent costs a third of the rate
                 await agent.admission.until(sent(comm))
 
         async def gather(epochs: dict[int, int], committed: int) -> Any:
-            return pack(agent.server.gather(_by_shard(epochs), committed))
+            return await pack_apart(agent.server.gather(_by_shard(epochs), committed))
 
         async def marked(epochs: dict[int, int], clock: int) -> Any:
-            return pack(agent.server.marked(_by_shard(epochs), clock))
+            return await pack_apart(agent.server.marked(_by_shard(epochs), clock))
 
         async def hand_over(epochs: dict[int, int], to_node: str, to_address: str, epoch: int, committed: int) -> Any:
-            return pack(agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch, committed))
+            return await pack_apart(agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch, committed))
 
         async def keep(number: int, last_complete: int, states: dict[int, Any], executors: list[Any]) -> str:
             agent.keep_replicas(number, last_complete, _by_shard(states), executors)

@@ -15,8 +15,11 @@ from distributed.comm.core import Comm
 from distributed.core import Server
 from distributed.protocol.serialize import Serialized, deserialize
 
-from psengine.rpc.integer_narrowing import Narrowed, narrowed, remember_wire_bytes
+from psengine.protocol.executor_state import ExecutorState
+from psengine.protocol.shard_state import ShardState
+from psengine.rpc.integer_narrowing import Narrowed, may_narrow, narrowed, remember_wire_bytes
 from psengine.rpc.transport import Unreachable, endpoint_and_mark
+from psengine.tables.row_updates import RowDelta
 
 #: Key of the mark of the process that a message is for.
 TO = "to_process"
@@ -28,6 +31,10 @@ _NOT_SENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 _UNSENT_BYTES = 1 << 17
 #: Maximum bytes of an array that is copied into the pickle: to receive it apart takes longer.
 _IN_BAND_BYTES = 1 << 15
+#: Bytes of integers from which on a message is packed on a thread: narrowing takes a millisecond for a megabyte.
+_APART_BYTES = 1 << 20
+#: What holds arrays in messages, beside dicts, lists and tuples.
+_WITH_ARRAYS = frozenset({RowDelta, ShardState, ExecutorState})
 #: Types that msgpack holds.
 _PLAIN = (str, int, float, bytes)
 
@@ -42,11 +49,11 @@ class DaskTransport:
         """Return the peer's answer, or raise `Unreachable`; an error of the peer's handler is raised here."""
         endpoint, mark = endpoint_and_mark(address)
         peer = self._server.rpc(endpoint)
-        packed = pack(message)
-        if mark:
-            packed[TO] = mark
         try:
             async with asyncio.timeout(deadline_s):  # no task of its own, as `wait_for` has
+                packed = await pack_apart(message)
+                if mark:
+                    packed[TO] = mark
                 answer = await getattr(peer, op)(**packed)
         except OSError as error:  # closed, refused, timed out
             raise Unreachable(address, op, error) from error
@@ -130,6 +137,33 @@ def _widen(
 def pack(message: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return a message for Dask: values that msgpack cannot hold are pickled, each as a whole."""
     return {key: value if _is_plain(value) else _pickle(value) for key, value in message.items()}
+
+
+async def pack_apart(message: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return `pack(message)`; large arrays of integers are narrowed on a thread, and the event loop goes on.
+
+    No array of a message is written to after it was given away.
+    """
+    if _integer_bytes(message) < _APART_BYTES:
+        return pack(message)
+    return await asyncio.to_thread(pack, message)
+
+
+def _integer_bytes(value: Any) -> int:
+    kind = type(value)  # with each message: `isinstance` takes as long as packing
+    if kind is np.ndarray:
+        return value.nbytes if may_narrow(value) else 0
+    if kind is dict:
+        value = value.values()
+    elif kind in _WITH_ARRAYS:
+        value = vars(value).values()
+    elif kind is not list and kind is not tuple:
+        return 0
+    total = 0
+    for item in value:
+        if type(item) is not int:
+            total += _integer_bytes(item)
+    return total
 
 
 def _is_plain(value: Any) -> bool:

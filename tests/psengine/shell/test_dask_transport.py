@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from tornado.iostream import IOStream
 from psengine.protocol.shard_state import ShardState
 from psengine.rpc.integer_narrowing import wire_bytes
 from psengine.rpc.transport import Unreachable
-from psengine.shell.dask_transport import DaskTransport, pack, sent
+from psengine.shell.dask_transport import DaskTransport, pack, pack_apart, sent
 from psengine.tables.row_updates import RowDelta
 from psengine.telemetry.byte_counts import state_bytes
 
@@ -111,6 +112,31 @@ def test_whole_numbers_travel_narrow_and_arrive_as_they_were(monkeypatch: pytest
     assert wire_bytes(update.values) == counts.size
     assert got["update"].rows.dtype == update.rows.dtype
     assert np.array_equal(got["update"].rows, update.rows)
+
+
+def test_large_integers_are_narrowed_on_a_thread_and_the_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narrowing waits for the loop, which could not go on if it ran there."""
+    at_work, goes_on = threading.Event(), threading.Event()
+
+    def waits(array: np.ndarray) -> None:
+        at_work.set()
+        assert goes_on.wait(10.0), "the event loop stands still"
+
+    monkeypatch.setattr("psengine.shell.dask_transport.narrowed", waits)
+    counts = np.arange(1 << 18, dtype=np.int32)
+
+    async def meanwhile(packing: Any) -> Any:
+        task = asyncio.ensure_future(packing)
+        while not at_work.is_set():
+            await asyncio.sleep(0.001)
+        goes_on.set()
+        return await task
+
+    state = ShardState({"counts": counts}, 3, 6)
+    for message in ({"a": counts}, {"shards": {0: [RowDelta(slice(0, 1 << 18), counts)]}}, {"states": {0: state}}):
+        at_work.clear()
+        goes_on.clear()
+        assert asyncio.run(meanwhile(pack_apart(message))).keys() == message.keys()
 
 
 def test_a_peer_that_is_gone_is_unreachable() -> None:
