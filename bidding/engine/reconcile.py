@@ -30,7 +30,7 @@ NOTICE_GRACE_S = 4 * MINUTE_S
 #: A market may be slow to list machines that are younger than this.
 _YOUNG_S = 5 * MINUTE_S
 #: A market lists ended machines for so long.
-_LISTED_S = HOUR_S
+LISTED_S = HOUR_S
 #: An answer that lists no machine of ours is believed when it has been the same for so long.
 BELIEVED_AFTER_S = HOUR_S
 
@@ -115,7 +115,7 @@ def unlisted(
         return 0
     if all(now_s - position.allocation.launched_at_s < _YOUNG_S for position in living):
         return 0
-    if engine.ticked_at_s is not None and now_s - engine.ticked_at_s >= lease_s + _LISTED_S:
+    if engine.ticked_at_s is not None and now_s - engine.ticked_at_s >= lease_s + LISTED_S:
         return 0
     since_s = engine.unlisted_since_s
     if since_s is not None and now_s - since_s >= BELIEVED_AFTER_S:

@@ -14,7 +14,7 @@ from typing import Any
 
 from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused
 from bidding.engine.orders import Acquire
-from bidding.engine.reconcile import ABANDONED, grant_of
+from bidding.engine.reconcile import ABANDONED, LISTED_S, grant_of
 from bidding.market.failures import SETTLES_S, TOKEN_ENDED, TOKEN_USED, Failure, Step, step_after
 from bidding.market.model import MINUTE_S, ORDER_TAG, Allocation, EndCause, InstanceFact, LaunchRequest, Tier
 from bidding.market.spot_market import MarketError
@@ -164,7 +164,7 @@ def _failed(job_engine: EngineJournal[Any], before: Intent, error: MarketError) 
 
 
 def _enter_unseen(job_engine: EngineJournal[Any], before: Intent) -> None:
-    """Enter a purchase whose machines have ended before they were seen: the market says that there were some.
+    """Enter a purchase whose machines have ended before they were seen, or may have.
 
     No tick has extended their first lease, which bounds their lives. So the ledger may show more than the bill, never
     less.
@@ -197,12 +197,18 @@ def abandon_orders(
 ) -> None:
     """Abandon the open orders but those that are `wanted`: of an ended job, of trials that need no machine any more.
 
-    An order whose outcome is unknown stays open, and is looked for by every tick, for `SETTLES_S` after its request.
+    An order whose outcome is unknown stays open, and is looked for by every tick, for `SETTLES_S` after its request. If
+    no tick came until the market had forgotten machines that have ended, the order is entered as bought.
     """
     runtime, job_id = current_runtime(), job_engine.job_id
     now_s = runtime.clock.now_s()
     for intent in runtime.store.intents(job_id, [IntentState.PLANNED]):
-        if intent.kind == "acquire" and intent.order_id not in wanted and not is_in_doubt(intent, now_s):
+        if intent.kind != "acquire" or intent.order_id in wanted or is_in_doubt(intent, now_s):
+            continue
+        if intent.doubtful_since_s is not None and now_s - intent.doubtful_since_s >= LISTED_S:
+            _log.warning("%s: whether it was bought is not known: it is booked as if it was", intent.order_id)
+            _enter_unseen(job_engine, intent)
+        else:
             _refuse(job_engine, AllocationRefused(runtime.now_s(), intent.order_id, ABANDONED, why))
 
 

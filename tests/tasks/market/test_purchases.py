@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
+from bidding.engine.reconcile import LISTED_S
 from bidding.market.failures import SETTLES_S
 from bidding.market.model import EndCause, InstanceFact, LaunchRequest, Market, Tier
 from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.rules.behaviour import HONEST
+from infra.simulated_ec2.rules.bill import by_hour
 from infra.state.records import IntentState, JobState, ObservationKind
 from tasks.job_records import record_job, settle_job, ticking_jobs
 from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
+from tasks.market.ledger import book_ledger
 from tasks.market.opening import close_job, open_job, reopen_job
 from tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
 from tasks.market.purchases.requests import launch_request
@@ -466,6 +469,29 @@ def test_an_order_of_an_ended_job_of_which_nothing_lives_is_abandoned(here: Task
     here.clock.at_s += SETTLES_S
     abandon_orders(JobEngine("job"))
     assert states(here) == {"job-reliable-0": "abandoned"}
+
+
+def test_an_order_in_doubt_that_nobody_looked_for_while_the_market_remembered_it_is_booked(here: TaskRuntime) -> None:
+    here.market.behaviour = HONEST
+    opened(here)
+
+    def lossy(request: LaunchRequest) -> list[InstanceFact]:
+        launch(request)
+        raise MarketUnreachable("ReadTimeout", "lost")
+
+    launch = here.market.launch
+    with patched(here, launch=lossy):
+        secure(here)
+    plain(close_job)(JobEngine("job"), None, "it broke")
+    here.clock.at_s += SETTLES_S
+    here.market.terminate([fact.instance_id for fact in here.market.log()])
+    here.clock.at_s += LISTED_S + 60
+    here.tick(spec())
+    abandon_orders(JobEngine("job"))
+    assert states(here) == {"job-reliable-0": "done"}
+    assert here.store.allocations("job", alive=True) == []
+    plain(book_ledger)("job")
+    assert here.store.spent("job") == sum(here.market.bill(by_hour, by_hour).values()) > 0
 
 
 def test_a_job_that_failed_goes_on_under_its_id(here: TaskRuntime) -> None:
