@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from psengine.tables.sharding import Arrays
+from psengine.tables.sparse_rows import Tables
 from psengine.tables.tree_sum import Delta
 
 
@@ -15,12 +15,12 @@ class ShardState:
     Attributes
     ----------
     arrays, clock, folded
-        Its rows of every table at the common clock `clock`, and the number of effects that they include.
+        Its rows of every table, full or sparse, at the common clock `clock`, and the number of effects in them.
     later
         (clock, first partition, attempts, update) of each block of effects after that clock.
     """
 
-    arrays: Arrays
+    arrays: Tables
     clock: int
     folded: int
     later: tuple[tuple[int, int, tuple[int, ...], Delta], ...] = ()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from psengine.tables.incremental_update import Growing, apart
 from psengine.tables.row_updates import RowDelta, cut_delta
+from psengine.tables.sparse_rows import CompactDelta, SparseUpdate, full_update
 from psengine.tables.tree_sum import Delta, Subtree, tree_sum
 
 Answer = Literal["accepted", "repeated", "superseded"]
@@ -20,9 +21,9 @@ class ClockUpdates:
 
     def __init__(self) -> None:
         self.attempts: dict[int, int] = {}
-        self.by_block: dict[Subtree, Delta] = {}
+        self.by_block: dict[Subtree, CompactDelta] = {}
 
-    def take(self, first: int, attempts: Sequence[int], update: Delta) -> Answer:
+    def take(self, first: int, attempts: Sequence[int], update: CompactDelta) -> Answer:
         """Take the sum of a block's updates, unless these or higher attempts were received before."""
         received = [self.attempts.get(partition, 0) for partition in range(first, first + len(attempts))]
         if any(attempt < previous for attempt, previous in zip(attempts, received, strict=True)):
@@ -50,7 +51,7 @@ class ClockUpdates:
         self, before: NDArray[np.generic], table: str, out: NDArray[np.generic] | None = None
     ) -> Growing | None:
         """Return a table with all of these updates being added; None unless they are of disjoint rows."""
-        updates = [update[table] for update in self.by_block.values() if table in update]
+        updates = [full_update(update[table]) for update in self.by_block.values() if table in update]
         if not apart(updates, len(before)):
             return None
         begun = Growing(before, out)
@@ -70,6 +71,8 @@ class ClockUpdates:
         by_block: dict[Subtree, Delta] = {}
         for block, update in self.by_block.items():
             delta = update.get(table)
+            if isinstance(delta, SparseUpdate):
+                delta = delta.within(low, high)
             cut = cut_delta(delta, low, high) if isinstance(delta, RowDelta) else delta
             if cut is not None:
                 by_block[block] = {table: cut if isinstance(cut, RowDelta) else cut[low:high]}
@@ -78,7 +81,7 @@ class ClockUpdates:
     def sum(self, n_partitions: int, tables: Collection[str]) -> Delta:
         """Return the sum of all updates of `tables`."""
         by_block = {
-            block: {name: rows for name, rows in update.items() if name in tables}
+            block: {name: full_update(rows) for name, rows in update.items() if name in tables}
             for block, update in self.by_block.items()
         }
         return tree_sum((0, n_partitions), by_block.get) or {}

@@ -16,6 +16,7 @@ from psengine.server.clock_updates import ClockUpdates
 from psengine.tables.incremental_update import Growing
 from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.sharding import Arrays
+from psengine.tables.sparse_rows import SparseRows, Tables, compact, full
 from psengine.tables.tree_sum import Delta
 from psengine.tables.update_rules import apply_rule, memory_tables
 
@@ -26,14 +27,22 @@ _NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})
 class NextClock:
     """The tables of a shard with the effects of the clock after `committed` that have arrived."""
 
-    def __init__(self, committed: Arrays, n_partitions: int, ruled: Mapping[str, TableSpec] = _NO_RULES) -> None:
+    def __init__(
+        self,
+        committed: Tables,
+        n_partitions: int,
+        ruled: Mapping[str, TableSpec] = _NO_RULES,
+        is_compact: bool = False,
+    ) -> None:
+        #: Whether tables of whole numbers are in the sparse form where that is smaller.
+        self._is_compact = is_compact
         self._committed, self._n_partitions = committed, n_partitions
         #: Tables with an update rule: nothing is written to them before the sum of all updates is known.
         self._ruled = ruled
         self._memory = frozenset(memory.name for table in ruled.values() for memory in memory_tables(table))
         self._effects = ClockUpdates()
         #: tables of `committed` as they become with the effects as they are
-        self._next: dict[str, NDArray[np.generic]] = {}
+        self._next: Tables = {}
         #: the tables that those who read ahead name: they are written as the effects come
         self._early: frozenset[str] = frozenset()
         #: those of which the updates had to be added up the last time: to write them early would be in vain
@@ -42,7 +51,7 @@ class NextClock:
         #: where the tables are to be written, those that change
         self._room: Arrays = {}
 
-    def go_on(self, committed: Arrays, effects: ClockUpdates | None) -> None:
+    def go_on(self, committed: Tables, effects: ClockUpdates | None) -> None:
         """Begin with the clock after `committed`, of which `effects` have arrived."""
         self._committed = committed
         self._effects = ClockUpdates() if effects is None else effects
@@ -59,14 +68,18 @@ class NextClock:
         for name in self._early & update.keys():
             if name in self._growing:
                 self._growing[name].add(update[name])
-            elif begun := self._effects.growing(self._committed[name], name):
+                continue
+            before = self._committed[name]
+            if isinstance(before, SparseRows):
+                continue  # it would be full until the clock is committed
+            if begun := self._effects.growing(before, name):
                 self._growing[name] = begun
 
     def read_early(self, tables: Collection[str]) -> None:
         """From now on write what comes to these tables as it comes."""
         self._early |= frozenset(tables) - self._summed - self._ruled.keys()
 
-    def tables(self, names: Collection[str] | None = None) -> Arrays:
+    def tables(self, names: Collection[str] | None = None) -> Tables:
         """Return the tables of these names, or all, with the effects that have arrived."""
         # What is there is not written to again: what was read of it before more came may still be on its way.
         missing = [name for name in self._committed if name not in self._next and (names is None or name in names)]
@@ -77,27 +90,36 @@ class NextClock:
             for name in ruled:
                 self._next |= self._by_rule(self._ruled[name], room.get(name))
             for name in missing:
-                before = self._committed[name]
+                before = full(self._committed[name])
                 begun = self._growing.pop(name, None) or self._effects.growing(before, name, room.get(name))
                 grown = None if begun is None else begun.whole()
                 if grown is not None:
-                    self._next[name] = grown
+                    self._next[name] = self._stored(name, grown)
                     self._summed -= {name}
-            rest = {name: self._committed[name] for name in missing if name not in self._next}
+            rest = {name: full(self._committed[name]) for name in missing if name not in self._next}
             if rest:
-                self._next |= with_update(rest, self._effects.sum(self._n_partitions, rest), room)
+                summed = with_update(rest, self._effects.sum(self._n_partitions, rest), room)
+                self._next |= {name: self._stored(name, table) for name, table in summed.items()}
                 self._early -= rest.keys()
                 self._summed |= rest.keys()
         return self._next
 
+    def _stored(self, name: str, table: NDArray[np.generic]) -> NDArray[np.generic] | SparseRows:
+        """Return a table of the next clock as it is kept: the committed form if nothing has changed."""
+        before = self._committed[name]
+        if before is table or not any(name in update for update in self._effects.by_block.values()):
+            return before
+        return compact(table) if self._is_compact else table
+
     def _by_rule(self, table: TableSpec, room: NDArray[np.generic] | None) -> Arrays:
         """Return a table, and the memory of its rule, after the clock; as they are if no update names the table."""
+        names = (table.name, *(memory.name for memory in memory_tables(table)))
+        before = {name: full(self._committed[name]) for name in names}
         if not any(table.name in update for update in self._effects.by_block.values()):
-            names = (table.name, *(memory.name for memory in memory_tables(table)))
-            return {name: self._committed[name] for name in names}
+            return before
         total = self._effects.sum(self._n_partitions, (table.name,)).get(table.name)
-        nothing = RowDelta(slice(0, 0), self._committed[table.name][:0])
-        return apply_rule(table, self._committed, nothing if total is None else total, room)
+        nothing = RowDelta(slice(0, 0), before[table.name][:0])
+        return apply_rule(table, before, nothing if total is None else total, room)
 
     def changes(self) -> set[str]:
         """Return the tables that change and are not worked out already."""

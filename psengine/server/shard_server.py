@@ -25,9 +25,10 @@ from psengine.protocol.shard_state import ShardState
 from psengine.server.deduplication import SequenceWindow
 from psengine.server.read_waits import ReadWaits
 from psengine.server.shard_store import ShardStore, StaleReadError
-from psengine.tables.contiguous import room
+from psengine.tables.contiguous import full_ones, full_tables, room
 from psengine.tables.row_sets import Wanted
 from psengine.tables.sharding import Arrays, Sharding
+from psengine.tables.sparse_rows import Tables, full
 from psengine.tables.tree_sum import Delta
 
 #: Maximum seconds that a read-ahead waits before its client has to repeat it.
@@ -44,6 +45,8 @@ class ShardServer:
         self.mark_every: int | None = None
         #: The cut of the job's tables; None until the job is known.
         self.sharding: Sharding | None = None
+        #: Whether tables of whole numbers are in the sparse form where that is smaller.
+        self.is_compact = False
         self._windows: dict[str, SequenceWindow] = {}
         #: Epoch at which all shards were last opened; stores of earlier epochs are obsolete.
         self.generation = 0
@@ -57,7 +60,8 @@ class ShardServer:
         """Serve shards from their `initial` values; shards already open under this epoch are not changed."""
         for shard, arrays in initial.items():
             if self._to_open(shard, epoch):
-                self._serve(ShardStore(shard, epoch, arrays, n_partitions, sharding=self.sharding))
+                tables: Tables = dict(arrays)
+                self._serve(ShardStore(shard, epoch, tables, n_partitions, 0, 0, self.sharding, self.is_compact))
 
     def restore(self, shard: int, epoch: int, arrays: Arrays, n_partitions: int, clock: int, effects: int) -> None:
         """Serve `shard` from a checkpoint of `clock`; a shard already open under this epoch is not changed.
@@ -65,13 +69,14 @@ class ShardServer:
         `effects`: the number of effects up to `clock`.
         """
         if self._to_open(shard, epoch):
-            self._serve(ShardStore(shard, epoch, arrays, n_partitions, clock, effects, self.sharding))
+            tables: Tables = dict(arrays)
+            self._serve(ShardStore(shard, epoch, tables, n_partitions, clock, effects, self.sharding, self.is_compact))
 
     def restore_replicas(self, states: Mapping[int, ShardState], epoch: int, n_partitions: int) -> None:
         """Serve shards from replicas; shards already open under this epoch are not changed."""
         for shard, state in states.items():
             if self._to_open(shard, epoch):
-                self._serve(ShardStore.of(shard, epoch, n_partitions, state, self.sharding))
+                self._serve(ShardStore.of(shard, epoch, n_partitions, state, self.sharding, self.is_compact))
 
     def _to_open(self, shard: int, epoch: int) -> bool:
         self.generation = max(epoch, self.generation)
@@ -140,7 +145,7 @@ class ShardServer:
         """Serve shards from the state that their server has handed over; ignored if a later move was begun."""
         for shard, state in states.items():
             if self._arriving.get(shard, (0,))[0] == epoch:
-                self._serve(ShardStore.of(shard, epoch, n_partitions, state, self.sharding))
+                self._serve(ShardStore.of(shard, epoch, n_partitions, state, self.sharding, self.is_compact))
 
     def cancel_expected(self, shards: Collection[int], epoch: int) -> None:
         """Release requests that wait for shards whose move failed; they find that the shards are not served here."""
@@ -257,13 +262,9 @@ class ShardServer:
                 return {"status": "ok", "shards": {s: {table: total} for s, total in sums.items()} if is_kept else {}}
             if rows is None:
                 self._make_room(epochs, committed)
-                return {
-                    "status": "ok",
-                    "shards": {
-                        s: self.stores[s].read(committed, exact, None if memory else self.stores[s].readable)
-                        for s in epochs
-                    },
-                }
+                stores = {shard: self.stores[shard] for shard in epochs}
+                tables = {s: of.read(committed, exact, None if memory else of.readable) for s, of in stores.items()}
+                return {"status": "ok", "shards": full_tables(tables)}
             found = {s: self.stores[s].read(committed, exact, rows[s]) for s in epochs}
             return {"status": "ok", "shards": {s: _some(tables, rows[s]) for s, tables in found.items()}}
         except StaleReadError as error:
@@ -274,7 +275,9 @@ class ShardServer:
         stores = [self.stores[shard] for shard in sorted(shards)]
         names = set.intersection(*(store.changes(clock) for store in stores)) if len(stores) > 1 else set()
         if names:
-            arrays = {name: room([store.committed[name] for store in stores]) for name in sorted(names)}
+            tables = {name: [store.committed[name] for store in stores] for name in sorted(names)}
+            # The new state of a sparse table is full for a moment only.
+            arrays = {name: room(of) for name, rows in tables.items() if len(of := full_ones(rows)) == len(rows)}
             for at, store in enumerate(stores):
                 store.write_to({name: by_store[at] for name, by_store in arrays.items()})
 
@@ -307,9 +310,12 @@ class ShardServer:
                 if rows is None:
                     self._make_room(epochs, clock)
                 found = {s: store.ahead(clock, wanted[s]) for s, store in stores.items()}
-                if rows is not None:
-                    found = {s: _some(tables, rows[s]) for s, tables in found.items()}
-                return {"status": "ok", "shards": found, "attempt": attempts.pop()}
+                some = None if rows is None else {s: _some(tables, rows[s]) for s, tables in found.items()}
+                return {
+                    "status": "ok",
+                    "shards": full_tables(found) if some is None else some,
+                    "attempt": attempts.pop(),
+                }
             if any(store.committed_clock >= clock for store in stores.values()):
                 return {"status": "stale-read", "error": f"clock {clock} is committed, by several attempts"}
             if not await self._waits.woken(until_s):
@@ -385,7 +391,7 @@ class ShardServer:
         return {
             "status": "ok",
             "shards": {
-                shard: {name: rows for name, rows in arrays.items() if name in readable[shard]}
+                shard: {name: full(rows) for name, rows in arrays.items() if name in readable[shard]}
                 for shard, arrays in marked.items()
             },
         }
@@ -407,8 +413,8 @@ class ShardServer:
         return None
 
 
-def _some(tables: Arrays, rows: Wanted) -> Arrays:
-    return {name: table if (wanted := rows[name]) is None else table[wanted] for name, table in tables.items()}
+def _some(tables: Tables, rows: Wanted) -> Arrays:
+    return {name: full(table) if (wanted := rows[name]) is None else table[wanted] for name, table in tables.items()}
 
 
 def initial_shards(app: Model, sharding: Sharding, seed: int, shards: Sequence[int]) -> dict[int, Arrays]:

@@ -21,6 +21,7 @@ from psengine.server.next_clock import NextClock, with_update
 from psengine.tables.row_sets import Array, RowSet, Wanted, count, span
 from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.sharding import Arrays, Sharding
+from psengine.tables.sparse_rows import CompactDelta, SparseRows, Tables, compact, compact_delta, full, full_update
 from psengine.tables.tree_sum import Delta, Subtree, tree_sum
 from psengine.tables.update_rules import begin_memory, memory_tables
 
@@ -45,28 +46,35 @@ class ShardStore:
         Clock of `arrays`, and the number of effects that they include; 0 at the beginning of a job.
     sharding : Sharding, optional
         The cut of the tables; without it updates are added to all.
+    is_compact : bool
+        Whether tables of whole numbers, and updates of them, are in the sparse form where that is smaller.
     """
 
     def __init__(
         self,
         shard: int,
         epoch: int,
-        arrays: Arrays,
+        arrays: Tables,
         n_partitions: int,
         clock: int = 0,
         folded: int = 0,
         sharding: Sharding | None = None,
+        is_compact: bool = False,
     ) -> None:
         self.shard = shard
         self.epoch = epoch
         tables = () if sharding is None else sharding.tables
         #: Tables with an update rule: no pending update is visible in them.
         self._ruled = {table.name: table for table in tables if not isinstance(table.rule, Add)}
-        arrays = begin_memory(tuple(self._ruled.values()), arrays)
+        self._is_compact = is_compact
+        whole = {name: table for name, table in arrays.items() if not isinstance(table, SparseRows)}
+        arrays = {**arrays, **begin_memory(tuple(self._ruled.values()), whole)}
+        if is_compact:
+            arrays = {name: table if name in self._ruled else compact(full(table)) for name, table in arrays.items()}
         memory = {memory.name for table in self._ruled.values() for memory in memory_tables(table)}
         #: Names of the tables that micro-tasks read; the others are the memory of update rules.
         self.readable = frozenset(arrays.keys() - memory)
-        self.committed: Arrays = arrays
+        self.committed: Tables = arrays
         self.committed_clock = clock
         #: {clock: its updates}, of clocks above `committed_clock` only.
         self.pending: dict[int, ClockUpdates] = {}
@@ -80,22 +88,28 @@ class ShardStore:
         #: Number of clocks between two marked states; None: no state is marked.
         self.mark_every: int | None = None
         #: {clock: its state} of the last marked clocks.
-        self.marks: dict[int, Arrays] = {}
+        self.marks: dict[int, Tables] = {}
         #: Tables that were read including pending updates.
         self._live: Arrays = {}
         #: Attempt of all effects of `committed_clock`; 0 if unknown, or if they differ.
         self._committed_by = 0
         #: State of the clock after `committed_clock`.
-        self._next = NextClock(arrays, n_partitions, self._ruled)
+        self._next = NextClock(arrays, n_partitions, self._ruled, is_compact)
         #: Updates received since `_live` was read, not yet included in it.
-        self._late: list[Delta] = []
+        self._late: list[CompactDelta] = []
 
     @classmethod
     def of(
-        cls, shard: int, epoch: int, n_partitions: int, state: ShardState, sharding: Sharding | None = None
+        cls,
+        shard: int,
+        epoch: int,
+        n_partitions: int,
+        state: ShardState,
+        sharding: Sharding | None = None,
+        is_compact: bool = False,
     ) -> ShardStore:
         """Return a store with the content of `state`."""
-        store = cls(shard, epoch, dict(state.arrays), n_partitions, state.clock, state.folded, sharding)
+        store = cls(shard, epoch, dict(state.arrays), n_partitions, state.clock, state.folded, sharding, is_compact)
         for clock, first, attempts, update in state.later:
             store.push(clock, first, attempts, update)
         return store
@@ -103,7 +117,7 @@ class ShardStore:
     def state(self) -> ShardState:
         """Return the present content, including pending updates."""
         later = tuple(
-            (clock, low, tuple(effects.attempts[p] for p in range(low, high)), update)
+            (clock, low, tuple(effects.attempts[p] for p in range(low, high)), _full_delta(update))
             for clock, effects in sorted(self.pending.items())
             for (low, high), update in sorted(effects.by_block.items(), key=lambda item: item[0])
         )
@@ -117,7 +131,7 @@ class ShardStore:
         StaleReadError
             If a later clock is committed already.
         """
-        return ShardState(self.read(clock, exact=True), clock, self.folded)
+        return ShardState(self._exactly(clock), clock, self.folded)
 
     def push(self, clock: int, first: int, attempts: Sequence[int], update: Delta) -> Answer:
         """Take the sum of the updates of a block of partitions; tables that are not in it do not change.
@@ -137,12 +151,13 @@ class ShardStore:
             return "repeated"
         effects = self.pending.setdefault(clock, ClockUpdates())
         new = not any(partition in effects.attempts for partition in range(first, first + len(attempts)))
-        answer = effects.take(first, attempts, update)
+        stored = compact_delta(update) if self._is_compact else update
+        answer = effects.take(first, attempts, stored)
         if answer == "accepted":
             if clock == self.committed_clock + 1:
                 self._next.take(effects, update, replaces=not new)
             if new:
-                self._late.append(update)
+                self._late.append(stored)
             else:  # it replaces an update that `_live` may include
                 self._forget_live()
         return answer
@@ -160,7 +175,7 @@ class ShardStore:
         effects = self.pending.get(clock) if clock == self.committed_clock + 1 else None
         return 0 if effects is None else effects.attempt(self._n_partitions)
 
-    def ahead(self, clock: int, wanted: Wanted | None = None) -> Arrays:
+    def ahead(self, clock: int, wanted: Wanted | None = None) -> Tables:
         """Return the `wanted` tables as they are once `clock` is committed, unless another attempt at it arrives.
 
         `attempt` of the clock must not be 0.
@@ -259,7 +274,7 @@ class ShardStore:
         committed: int,
         exact: bool,
         tables: Collection[str] | None = None,
-    ) -> Arrays:
+    ) -> Tables:
         """Return the rows of `tables`, or of all and the memory of their rules, folded through `committed`.
 
         With `exact` (BSP) they are at that clock, else with all later updates; a table with an update rule is without
@@ -273,20 +288,29 @@ class ShardStore:
         self.fold(committed)
         names = [name for name in self.committed if tables is None or name in tables]
         if exact:
-            if self.committed_clock > committed:
-                raise StaleReadError(
-                    f"shard {self.shard} is at clock {self.committed_clock}, clock {committed} was requested"
-                )
-            return {name: self.committed[name] for name in names}
-        complete = {name: self.committed[name] for name in names if name in self._ruled or name not in self.readable}
+            return {name: table for name, table in self._exactly(committed).items() if name in names}
+        complete: Tables = {
+            name: self.committed[name] for name in names if name in self._ruled or name not in self.readable
+        }
         names = [name for name in names if name not in complete]
         # Each update is added once for all readers: sixty-four readers of as many updates would be thousands of sums.
         for update in self._late if self._live else ():
-            self._live = with_update(self._live, update)
+            self._live = with_update(self._live, _full_delta(update))
         self._late = []
-        missing = {name: self.committed[name] for name in names if name not in self._live}
+        missing = {name: full(self.committed[name]) for name in names if name not in self._live}
         if missing:
             for clock in sorted(self.pending):
                 missing = with_update(missing, self.pending[clock].sum(self._n_partitions, missing))
             self._live |= missing
         return complete | {name: self._live[name] for name in names}
+
+    def _exactly(self, clock: int) -> Tables:
+        """Return the committed tables at `clock`; raises `StaleReadError`."""
+        self.fold(clock)
+        if self.committed_clock > clock:
+            raise StaleReadError(f"shard {self.shard} is at clock {self.committed_clock}, clock {clock} was requested")
+        return dict(self.committed)
+
+
+def _full_delta(update: CompactDelta) -> Delta:
+    return {name: full_update(rows) for name, rows in update.items()}

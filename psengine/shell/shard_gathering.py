@@ -14,6 +14,7 @@ from psengine.shell.dask_transport import unpack
 from psengine.shell.evaluator import by_server
 from psengine.shell.state_gathering import GoneOn
 from psengine.tables.sharding import Arrays, Sharding
+from psengine.tables.sparse_rows import full
 
 _DEADLINE_S = 60.0
 
@@ -88,7 +89,9 @@ async def from_replicas(
     if len(states) < len(backup_owners) or any(state.clock != committed for state in states.values()):
         raise GoneOn("the backup owners have gone on to a later clock")
     _check_all(sharding, states)
-    return {shard: dict(state.arrays) for shard, state in states.items()}, [s.folded for s in states.values()]
+    return {shard: {name: full(table) for name, table in state.arrays.items()} for shard, state in states.items()}, [
+        s.folded for s in states.values()
+    ]
 
 
 def _check_all(sharding: Sharding, collected: Collection[int]) -> None:

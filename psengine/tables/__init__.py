@@ -8,6 +8,7 @@ row_owners          which partitions write each row of a partition-local table
 row_sets            sets of rows (runs or sorted indices), their unions, and blocks of rows that were read
 row_updates         updates of some rows of a table (`RowDelta`): cutting, joining, adding
 sharding            the cut of tables into shards: contiguous row ranges, fixed for the life of the job
+sparse_rows         tables of counts with their rows in the smaller form: entries that are not 0, or all
 tree_sum            deterministic sum of the updates of a clock, by a binary tree over the partitions
 update_rules        what becomes of a table with the summed updates of a clock: add, sgd, momentum, adam
 """

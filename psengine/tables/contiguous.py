@@ -6,7 +6,7 @@ a table then, and what is received is the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.tables.sharding import Arrays
+from psengine.tables.sparse_rows import SparseRows, Tables
 
 Array = NDArray[np.generic]
 
 
-def room(rows: Sequence[Array]) -> list[Array]:
+def room(rows: Sequence[Array | SparseRows]) -> list[Array]:
     """Return memory for arrays like `rows`, side by side, in their order; what is in it is not set."""
     lengths = [len(of) for of in rows]
     return _cut(np.empty((sum(lengths), *rows[0].shape[1:]), rows[0].dtype), lengths)
@@ -72,6 +73,29 @@ def unpacked(message: Mapping[Any, Any]) -> dict[int, Arrays]:
         for shard, rows in zip(shards, _cut(table, message["rows"][name]), strict=True):
             shards[shard][name] = rows
     return shards
+
+
+def full_ones(rows: Iterable[Array | SparseRows]) -> list[Array]:
+    """Return those that are not sparse."""
+    return [table for table in rows if not isinstance(table, SparseRows)]
+
+
+def full_tables(shards: Mapping[int, Tables]) -> dict[int, Arrays]:
+    """Return tables by shard as full arrays; those that are sparse in some shard lie side by side in memory."""
+    found: dict[int, Arrays] = {shard: {} for shard in shards}
+    for name in next(iter(shards.values()), {}):
+        tables = {shard: shards[shard][name] for shard in sorted(shards)}
+        arrays = full_ones(tables.values())
+        if len(arrays) < len(tables):
+            arrays = room(list(tables.values()))
+            for array, table in zip(arrays, tables.values(), strict=True):
+                if isinstance(table, SparseRows):
+                    table.write_to(array)
+                else:
+                    array[...] = table
+        for shard, array in zip(tables, arrays, strict=True):
+            found[shard][name] = array
+    return found
 
 
 def _cut(table: Array, lengths: Sequence[int]) -> list[Array]:

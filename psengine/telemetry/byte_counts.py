@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from psengine.protocol.shard_state import ShardState
 from psengine.rpc.integer_narrowing import wire_bytes
+from psengine.tables.sparse_rows import SparseRows
 
 KINDS = ("read", "push", "hand_over", "copy", "restore", "input", "checkpoint", "evaluate", "model")
 #: What had not to be read, because the node kept it; it is told apart, for nothing of it moved.
@@ -146,7 +147,8 @@ class ReportedBytes:
 def state_bytes(states: Iterable[ShardState]) -> int:
     """Return what the arrays of states take on the way, in bytes."""
     return sum(
-        sent_bytes([state.arrays]) + sum(wire_bytes(of) for *_, update in state.later for of in update.values())
+        sum(table.nbytes if isinstance(table, SparseRows) else wire_bytes(table) for table in state.arrays.values())
+        + sum(wire_bytes(of) for *_, update in state.later for of in update.values())
         for state in states
     )
 
