@@ -194,6 +194,9 @@ class JobConfig:
         Whether updates are added up on a tree of nodes on their way to the servers; None: as measured.
     evaluate_every : int or None
         Clocks between two evaluations on the held-out data; None: only the final model is evaluated.
+    scale_in : bool or None
+        Whether counts are kept in a sparse form, servers merge and nodes are offered for release as the memory falls;
+        None: where the application says that its memory falls.
     until : str
         When the job has converged, which ends it before its clocks or seconds: see `Until.parse`; empty: never.
     code_sha256 : str
@@ -222,6 +225,7 @@ class JobConfig:
     until: str = ""
     max_partitions_per_node: int | None = None
     passes: int | None = None
+    scale_in: bool | None = None
 
     @property
     def stop_rule(self) -> Until:

@@ -216,6 +216,18 @@ class MakesDriver(Protocol):
 
 
 @runtime_checkable
+class SaysMemoryFalls(Protocol):
+    """An application whose memory may fall while it trains: its jobs scale in, unless a setting says otherwise.
+
+    Attributes
+    ----------
+    memory_falls : bool
+    """
+
+    memory_falls: bool
+
+
+@runtime_checkable
 class Predicts(Protocol):
     """An application whose model can be applied to new examples.
 

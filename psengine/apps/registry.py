@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import SIZES, App, Application, MakesDriver, Model, SaysPass
+from psengine.apps.base import SIZES, App, Application, MakesDriver, Model, SaysMemoryFalls, SaysPass
 from psengine.config import JobConfig, JobError
 from psengine.drivers.interface import Driver
 from psengine.drivers.ssp import Ssp
@@ -91,6 +91,14 @@ def driver_of(config: JobConfig) -> Driver:
         return Ssp(config.staleness, app.clocks_per_pass if isinstance(app, SaysPass) else None)
     takes_clocks = "clocks" in inspect.signature(app.driver).parameters
     return app.driver(**({"clocks": config.clocks} if takes_clocks else {}))
+
+
+def scales_in(config: JobConfig) -> bool:
+    """Return whether a job scales in: as it says itself, else as its application does. Raises `JobError`."""
+    if config.scale_in is not None:
+        return config.scale_in
+    app = resolve(config.app, config.app_params)
+    return isinstance(app, SaysMemoryFalls) and bool(app.memory_falls)
 
 
 def _select_sizes(constructor: Any, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from psengine.controller.model_saving import Saving
 from psengine.controller.state import ControllerState
 from psengine.controller.status import summary
-from psengine.membership.node_record import NodeRecord
+from psengine.membership.node_record import NodeRecord, memory_of
 from psengine.protocol.instructions import GatherModel, Instruction
 from psengine.scheduling.push_choice import Pushers
 from psengine.telemetry.formatting import format_ranges
@@ -277,6 +277,8 @@ class Consequences(ControllerState):
         self._end_after_passes()
         replicated = self.tiers.backups.oldest_clock
         driver.forget_before(book.common if replicated is None else min(replicated, book.common))
+        if book.common > before:
+            self._look_at_memory()
         return book.common > before
 
     def _count_clocks(self) -> None:
@@ -311,6 +313,16 @@ class Consequences(ControllerState):
         """Return how long a node waits for others in the tree of pushes; None if pushes do not use it."""
         recent_s = self.progress.longest_recent_s
         return min(max(_PATIENCE * recent_s, _LEAST_PATIENCE_S), _MOST_PATIENCE_S) if self.push_choice.on else None
+
+    def _look_at_memory(self) -> None:
+        """Note the memory of the nodes at a common clock; offer nodes for release and merge servers by it."""
+        assert self.config is not None
+        working = self.members.in_state("ready", "leaving")
+        counted = memory_of(working, self.members.placement.by_owner)
+        self.history.note_memory(self.progress.last_complete[0], counted, len(working))
+        if self.config.scale_in:
+            self.scale_in.look(self.tiers.holding(self.config, self.members, counted))
+            self.tiers.most_servers = self.scale_in.most_servers
 
     def _dispatch(self, now_s: float) -> list[Instruction]:
         """Dispatch the tasks that may run. At the end: gather the model."""

@@ -29,6 +29,7 @@ which attempt, and when the job ends. It knows no network, no clock and no Dask;
 | CheckpointRequested | the committed state is saved now, see `checkpoint_schedule` |
 | CheckpointSaved, CheckpointFailed | the next checkpoint is scheduled |
 | BytesMoved, Evaluated | nothing; they are recorded, see `history` |
+| MemoryMeasured | with the next common clock nodes may be offered for release, see `scale_in` |
 
 Notices and joins that follow each other closely are handled together. The shards of a draining node move when its last
 clock is common.
@@ -63,6 +64,8 @@ class Controller(JobEvents, NodeEvents):
         """Process one event and return the instructions, in order. Late and repeated events change nothing."""
         if isinstance(event, events.BytesMoved):  # comes with each report
             return self.history.note(event, self)
+        if isinstance(event, events.MemoryMeasured):
+            return self._on_memory_measured(event)
         try:
             instructions = [*self._answer(event), *self._plan_for_arrivals(event.now_s)]
         except DriverFailed as error:
@@ -140,7 +143,7 @@ class Controller(JobEvents, NodeEvents):
                 self.checkpoints.failed(event.now_s)
                 self._end_without_model(event.now_s)
                 return []
-            case events.BytesMoved() | events.Evaluated():
+            case events.BytesMoved() | events.MemoryMeasured() | events.Evaluated():
                 return []  # recorded in the history
         raise TypeError(f"the controller knows no {type(event).__name__}")
 

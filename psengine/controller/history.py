@@ -68,6 +68,8 @@ class History:
         self.evaluating = Evaluating()
         #: as `stalls` wants them: event, node, second, until
         self.changes: list[dict[str, Any]] = []
+        #: [clock, bytes of tables, of states, of input, number of nodes] of common clocks
+        self.memory: list[list[int]] = []
         #: (begin, end) of the times in which the job was held
         self.held: list[tuple[float, float]] = []
         self._open: list[tuple[dict[str, Any], str, int]] = []  # change, address, clock that is to be common
@@ -117,6 +119,15 @@ class History:
             )
         ]
 
+    def note_memory(self, clock: int, memory: Mapping[str, int], n_nodes: int) -> None:
+        """Note the memory of all nodes, by kind, at the end of `clock`, or after it."""
+        while self.memory and self.memory[-1][0] >= clock:
+            self.memory.pop()  # the job has rolled back since
+        self.memory.append([clock, memory["tables"], memory["states"], memory["input"], n_nodes])
+        if len(self.memory) > MOST_CHANGES:
+            half = len(self.memory) // 2
+            self.memory = self.memory[:half:2] + self.memory[half:]
+
     def go_on(self, summary: Mapping[str, Any], group: int) -> None:
         """Take over the history of a job that goes on from a checkpoint of `group` (see `figures`)."""
         self.traffic.go_on(summary)
@@ -127,6 +138,7 @@ class History:
             {**change, "until": until if change["until"] is None else change["until"]}
             for change in summary.get("changes", [])
         ]
+        self.memory = [list(entry) for entry in summary.get("memory_by_clock", [])]
         self.held = [(float(begin), float(end)) for begin, end in summary.get("held", [])]
         self.common, self.clock = group, int(summary.get("clocks", group))
 
@@ -137,6 +149,7 @@ class History:
             "bytes_by_link": self.traffic.links(),
             "metrics_by_clock": self.evaluating.series(clock),
             "changes": [dict(change) for change in self.changes if change["second"] <= seconds],
+            "memory_by_clock": [list(entry) for entry in self.memory if entry[0] <= clock],
             "held": [list(span) for span in self.held if span[0] <= seconds],
             "timeline": [dict(entry) for entry in self.timeline.entries if entry["second"] <= seconds],
         }

@@ -133,6 +133,12 @@ class NodeEvents(Consequences):
         maps = self._maps() if may_leave or not self.shards.moving else []
         return maps + self._adapt(event.now_s) + self._dispatch(event.now_s)
 
+    def _on_memory_measured(self, event: events.MemoryMeasured) -> list[Instruction]:
+        node = self.members.at(event.address)
+        if node is not None:
+            node.memory = event.memory
+        return []
+
     def _on_states_taken(self, event: events.StatesTaken) -> list[Instruction]:
         book, node = self.book, self.members.process(event.node, event.address)
         if book is not None and node is not None and not node.gone:

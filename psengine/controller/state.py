@@ -22,6 +22,7 @@ from psengine.scheduling.push_choice import PushChoice
 from psengine.scheduling.stopping import StoppingRule
 from psengine.tables.row_owners import RowClaims
 from psengine.telemetry.training_progress import TrainingProgress
+from psengine.tiers.scale_in import ScaleIn
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.tier_manager import Tiers
 
@@ -65,6 +66,8 @@ class ControllerState:
         self.progress = TrainingProgress()
         #: Records of the job; they decide nothing.
         self.history = History()
+        #: Nodes that are offered for release.
+        self.scale_in = ScaleIn()
         self.lost_micro_tasks: int | None = None
         self.result: dict[str, object] | None = None
         #: Nodes with a notice or a drain request, and until when each works.

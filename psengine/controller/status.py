@@ -31,9 +31,11 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         `backup_clock`: clock of the replicas, None without any. `recent_seconds`: seconds of the last clocks;
         `metrics`: the newest evaluation, as [[clock, figures]]; `bytes_moved` and `bytes_not_read` as in `byte_counts`.
         `push_tree`: whether pushes use the tree. `went_back`: clock and reason of every rollback. `nodes`: state as in
-        `membership`, with `error` if a node is quarantined. `result`: None until the end and for a failed job, else the
-        summary of what was saved; its `stopped` is the reason of a stop, or None. A job that was stopped before its
-        shards were open has `clocks` 0 there, and left no model.
+        `membership`, with `error` if a node is quarantined, `memory` by kind, and whether it is `offered` for release.
+        `machines`: number of transient nodes that the job has a use for, None without a limit. `memory`: [[clock, bytes
+        of tables, of states, of input, number of nodes]] of the last clock. `result`: None until the end and for a
+        failed job, else the summary of what was saved; its `stopped` is the reason of a stop, or None. A job that was
+        stopped before its shards were open has `clocks` 0 there, and left no model.
     """
     config, book, progress, driver = controller.config, controller.book, controller.progress, controller.driver
     seconds = progress.clock_seconds[-_RECENT_CLOCKS:]
@@ -61,11 +63,15 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
                 "threads": node.threads,
                 "gone": node.gone,
                 "error": node.error,
+                "memory": dict(node.memory),
+                "offered": node.state == "ready" and node.name in controller.scale_in.offered,
             }
             for node in controller.members.nodes.values()
         ],
         "stage": controller.stage,
         "push_tree": controller.push_choice.on,
+        "machines": controller.scale_in.machines,
+        "memory": controller.history.memory[-1:],
         "shards": [
             {"shard": owner.shard, "node": owner.node, "keeper": None if backup is None else backup.node}
             for owner in controller.shards.owners

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from psengine.config import Tier
@@ -46,6 +47,8 @@ class NodeRecord:
     again_s: float | None = None
     #: Number of times that a read failed.
     failed_reads: int = 0
+    #: Bytes that its process holds, by kind (see `memory_use`), as it reported last.
+    memory: Mapping[str, int] = field(default_factory=dict)
     #: Number of nodes that had joined before it, and itself.
     number: int = 0
 
@@ -77,3 +80,16 @@ class NodeRecord:
     def capacity(self) -> Capacity:
         """The node's weight and loaded partitions, for `placement`."""
         return Capacity(self.name, self.threads, self.holds)
+
+
+def memory_of(nodes: Iterable[NodeRecord], partitions: Mapping[str | None, Collection[int]]) -> dict[str, int]:
+    """Return the memory of nodes by kind; of their input the share of the partitions that they own (`partitions`).
+
+    Partitions that a node holds for another one, or has not dropped yet, are in memory twice or more.
+    """
+    total: Counter[str] = Counter()
+    for node in nodes:
+        total.update(node.memory)
+        held, owned = len(node.holds), len(partitions.get(node.name) or ())
+        total["input"] -= node.memory.get("input", 0) * max(0, held - owned) // max(1, held)
+    return {kind: total[kind] for kind in ("tables", "states", "input")}

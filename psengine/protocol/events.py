@@ -193,6 +193,15 @@ class BytesMoved(Event):
 
 
 @dataclass(frozen=True)
+class MemoryMeasured(Event):
+    """The process at `address` holds so many bytes, by kind (see `memory_use`)."""
+
+    address: str
+    memory: Mapping[str, int]
+    now_s: float
+
+
+@dataclass(frozen=True)
 class Evaluated(Event):
     """The model of `clock` was evaluated, as ordered in `generation`; `metrics` by name, None where it could not be."""
 

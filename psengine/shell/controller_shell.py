@@ -14,7 +14,7 @@ from typing import Any
 
 from distributed import Scheduler
 
-from psengine.apps.registry import driver_of, resolve
+from psengine.apps.registry import driver_of, resolve, scales_in
 from psengine.config import JobConfig, JobError, Tier
 from psengine.controller.controller import Controller
 from psengine.controller.state import ENDED
@@ -27,6 +27,7 @@ from psengine.protocol.events import (
     HoldRequested,
     JobFoundFinished,
     JobStarted,
+    MemoryMeasured,
     NodeJoined,
     NodesLost,
     NoticeReceived,
@@ -127,7 +128,9 @@ class ControllerShell:
         try:
             config = JobConfig.from_dict(job)
             await asyncio.to_thread(self._callbacks.load_code, config)
-            await asyncio.to_thread(resolve, config.app, config.app_params)  # a user's imports may be slow
+            # a user's imports may be slow
+            config = dataclasses.replace(config, scale_in=await asyncio.to_thread(scales_in, config))
+            await asyncio.to_thread(resolve, config.app, config.app_params)
         except JobError as error:
             return {"error": str(error)}
         async with self._starting:
@@ -228,11 +231,22 @@ class ControllerShell:
             # The control plane detects it at its next tick; the node is drained in any case.
             logger.exception("the notice was not reported")
 
-    async def event(self, event: Any, process: str = "", moved: Mapping[str, int] | None = None) -> str:
-        """Process a node's report (a packed `Event`), timed here, and the bytes `moved` by its process (an address)."""
+    async def event(
+        self,
+        event: Any,
+        process: str = "",
+        moved: Mapping[str, int] | None = None,
+        memory: Mapping[str, int] | None = None,
+    ) -> str:
+        """Process a node's report (a packed `Event`), timed here.
+
+        With it come the bytes that its process (an address) has `moved`, and its `memory`, both by kind.
+        """
         try:
             if moved:
                 self.controller.handle(BytesMoved(process, moved, _now()))  # it returns no instruction
+            if memory:
+                self.controller.handle(MemoryMeasured(process, memory, _now()))  # nor does this
             reported: Event = unpack(event)
             self._watch.heard(reported, _now())
         except Exception as error:  # noqa: BLE001 - raised at the node, it would end that in place of the job

@@ -50,7 +50,7 @@ class Layout:
         return lines
 
 
-def active_servers(transient: Sequence[str], serving: Owners, n_shards: int) -> list[str]:
+def active_servers(transient: Sequence[str], serving: Owners, n_shards: int, most: int | None = None) -> list[str]:
     """Return the transient nodes that are to be ActivePSs: half of them, in the order in which they joined.
 
     Parameters
@@ -59,8 +59,11 @@ def active_servers(transient: Sequence[str], serving: Owners, n_shards: int) -> 
         Nodes that may serve, the longest-running first.
     serving : tuple of str or None
         Names of the present servers; they are chosen first.
+    most : int, optional
+        Maximum number of ActivePSs: the model fits on so many.
     """
-    wanted = min(n_shards, (len(transient) + 1) // 2)
+    half = (len(transient) + 1) // 2
+    wanted = min(n_shards, half if most is None else min(half, most))
     serves = set(serving)
     now = [name for name in transient if name in serves]
     others = [name for name in transient if name not in serves]
@@ -87,7 +90,9 @@ def kept_by_others(owners: Owners, servers: Sequence[str]) -> Owners:
     return tuple(backup_owners)
 
 
-def layout_for(stage: Stage, reliable: Sequence[str], transient: Sequence[str], now: Layout) -> Layout | None:
+def layout_for(
+    stage: Stage, reliable: Sequence[str], transient: Sequence[str], now: Layout, most: int | None = None
+) -> Layout | None:
     """Return the wanted server and backup owner of each shard; None if no node can serve.
 
     Few shards move: a server keeps its shards up to its fair share, and in stage 1 the shards of a transient node move
@@ -99,8 +104,10 @@ def layout_for(stage: Stage, reliable: Sequence[str], transient: Sequence[str], 
         Nodes that may serve, of each tier, the longest-running first.
     now : Layout
         The present layout; nodes that are not among the two above lose their shards and replicas.
+    most : int, optional
+        Maximum number of ActivePSs.
     """
-    servers = list(reliable) if stage == 1 else active_servers(transient, now.owners, len(now.owners))
+    servers = list(reliable) if stage == 1 else active_servers(transient, now.owners, len(now.owners), most)
     if not servers:
         return None
     nodes = [Capacity(name, 1) for name in servers]

@@ -17,7 +17,7 @@ Source: Proteus (EuroSys 2017), 3.2, 3.3.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from psengine.config import JobConfig, Stage
 from psengine.membership.executor_refs import ExecutorRefs
@@ -29,6 +29,7 @@ from psengine.tiers.layout import Layout, active_servers, kept_by_others, layout
 from psengine.tiers.loss_burst import Wave
 from psengine.tiers.measured_stage import ClockTime, Footprint, StageTimes
 from psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
+from psengine.tiers.scale_in import Holding
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.stages import StageThresholds, stage_for
 
@@ -48,6 +49,8 @@ class Tiers:
         self.layout: Layout | None = None
         #: Names of leaving nodes that serve until they have done their last work.
         self._serving_on: Collection[str] = ()
+        #: Maximum number of ActivePSs; None: half of the transient nodes.
+        self.most_servers: int | None = None
         #: Changes of the layout as lines of text, newest last.
         self.changes: list[list[str]] = []
 
@@ -89,6 +92,17 @@ class Tiers:
         nodes = _footprint(config, members)
         self.times.note(self.stage, nodes, clock)
         return self.times.faster(nodes) != self.stage
+
+    def holding(self, config: JobConfig, members: Membership, memory: Mapping[str, int]) -> Holding:
+        """Return what the job holds (`memory` by kind); nodes that serve no shards are to be released first."""
+        reliable, transient = _servers(members)
+        serves = [name for name in transient if self.shards.serves(name)]
+        above = config.stage_3_above if self.stage == 3 else config.stage_2_above
+        if len(transient) <= above * len(reliable):  # stage 3 was chosen by its times
+            above = config.stage_2_above
+        least = 0 if self.stage == 1 else int(above * len(reliable)) + 1
+        names = [*(name for name in reversed(transient) if name not in serves), *reversed(serves)]
+        return Holding(len(reliable), names, sum(memory.values()), memory["tables"], len(serves), least)
 
     def open(
         self, config: JobConfig, servers: Sequence[NodeRecord], checkpoint: Checkpoint | None
@@ -184,7 +198,9 @@ class Tiers:
             planned if planned in able else server
             for planned, server in zip(self.layout.owners, self.shards.final, strict=True)
         )
-        return layout_for(self.stage, reliable, transient, Layout(self.stage, now, self.layout.backup_owners))
+        return layout_for(
+            self.stage, reliable, transient, Layout(self.stage, now, self.layout.backup_owners), self.most_servers
+        )
 
     def _adopt(self, wanted: Layout) -> None:
         if wanted != self.layout:

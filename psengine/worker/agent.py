@@ -58,6 +58,7 @@ from psengine.telemetry.formatting import format_error
 from psengine.worker.batch_runner import BatchRunner, Job
 from psengine.worker.blocking_work import BlockingWork, Kind
 from psengine.worker.executor_host import ExecutorHost, states_bytes
+from psengine.worker.node_memory import NodeMemory
 from psengine.worker.node_scheduler import NodeScheduler
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.push_tree import PushTree
@@ -155,6 +156,7 @@ class NodeAgent:
         self.host = ExecutorHost(
             address, self.client.transfers, self._partition, self._read_state, self._report_taken, self.moved
         )
+        self._memory = NodeMemory(self.server, self.replicas, self.data, self.host)
         #: The part of this node in the tree of pushes.
         self.tree = PushTree(node, address, self.client)
         self._runner = BatchRunner(
@@ -442,7 +444,7 @@ class NodeAgent:
                 job, mark_every = await self._blocking.do("open", _make_job, config)
                 self.host.adopt(config, job[1])
                 self.server.mark_every = self.host.states.mark_every = mark_every
-                self.server.sharding = job[2]
+                self.server.sharding, self.server.is_compact = job[2], bool(config.scale_in)
                 self._job = job
         return self._job
 
@@ -476,6 +478,7 @@ class NodeAgent:
                     event=event,
                     process=self.address,
                     moved=moved,
+                    memory=self._memory.by_kind(),
                 )
             except Unreachable as error:
                 logger.warning("report not delivered: %s", error)

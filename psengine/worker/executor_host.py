@@ -66,6 +66,11 @@ class ExecutorHost:
         """Begin a job."""
         self._job = config, app
 
+    @property
+    def executors(self) -> dict[int, ResidentExecutor]:
+        """The executors that have been created, by partition."""
+        return {partition: executor for partition, (_, executor) in self._executors.items()}
+
     async def executor(self, partition: int) -> ResidentExecutor:
         """Return the executor of a partition; it is created anew if the partition was."""
         assert self._job is not None

@@ -1,0 +1,77 @@
+"""Memory of a node by what it is used for: the arrays of tables, of executors, and of the input.
+
+Arrays are counted where their memory is owned, once, however many hold them. What is no array is not counted. Memory
+that a process has freed and keeps (`infra/nodes/malloc.py`) is in no figure: it serves the next arrays.
+
+| kind | is |
+|---|---|
+| tables | shards that the node serves, with updates that are not committed yet, and replicas of shards |
+| states | executors and their states, and replicas of states |
+| input | partitions, as the application has prepared them |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+KINDS = ("tables", "states", "input")
+#: Maximum number of items of a collection that are looked at: arrays come in small collections.
+_MOST_ITEMS = 10_000
+#: Maximum number of objects that are looked at in one count.
+_MOST_OBJECTS = 100_000
+#: Modules of which no object holds arrays of a job.
+_FOREIGN = ("asyncio", "builtins", "concurrent", "functools", "logging", "threading", "weakref")
+
+
+class ArrayBytes:
+    """Counts arrays; one that was counted before is not counted again.
+
+    Attributes
+    ----------
+    total : int
+        Bytes of all arrays counted.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+        self.total = 0
+
+    def count(self, *values: Any, known: ArrayBytes | None = None) -> ArrayBytes:
+        """Count the arrays in `values`: in collections, and in attributes of objects; return itself.
+
+        Parameters
+        ----------
+        known : ArrayBytes, optional
+            What it has counted is not counted here.
+        """
+        seen, others, waiting = self._seen, frozenset[int]() if known is None else known._seen, list(values)
+        left = _MOST_OBJECTS
+        while waiting and left:
+            value = waiting.pop()
+            if value is None or isinstance(value, str | bytes | int | float | np.generic | np.dtype):
+                continue
+            while isinstance(value, np.ndarray) and isinstance(value.base, np.ndarray):
+                value = value.base
+            if id(value) in seen or id(value) in others:
+                continue
+            seen.add(id(value))
+            left -= 1
+            if isinstance(value, np.ndarray):
+                self.total += value.nbytes
+            else:
+                waiting.extend(_items(value))
+        return self
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return list(value.values())[:_MOST_ITEMS]
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(value)[:_MOST_ITEMS]
+    if isinstance(value, type) or type(value).__module__.partition(".")[0] in _FOREIGN:
+        return ()
+    slots = [getattr(value, name, None) for name in getattr(type(value), "__slots__", ()) if name != "__weakref__"]
+    return [*getattr(value, "__dict__", {}).values(), *slots]
