@@ -77,6 +77,10 @@ class HeldAllocation:
         """Return the names of the machines that are not gone."""
         return [name for name, machine in self.machines.items() if machine.state is not MachineState.GONE]
 
+    def held(self) -> list[str]:
+        """Return the names of the machines that are held."""
+        return [name for name, machine in self.machines.items() if machine.state is MachineState.HELD]
+
     def machine(self, instance_id: str) -> HeldMachine:
         """Return the machine of an instance; one that is not known is an unnamed one, or else joins the allocation."""
         if instance_id not in self.machines:

@@ -36,6 +36,7 @@ from bidding.engine.events import (
     MachineSeen,
     MachinesUnlisted,
     MarketCooled,
+    NodesOffered,
     NoticeSeen,
     TickDue,
 )
@@ -45,7 +46,14 @@ from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Mar
 from bidding.market.money import Micros
 from bidding.policies import policy
 from bidding.policies.base import Choice, Decision, MarketView, Policy
-from bidding.policies.limits import is_on_demand, on_demand_purchase, purchase_within, renewal_within
+from bidding.policies.limits import (
+    is_on_demand,
+    on_demand_purchase,
+    purchase_of_use,
+    purchase_within,
+    renewal_of_use,
+    renewal_within,
+)
 
 #: Seconds for which a refusal for the account's quota limits the purchases that follow.
 QUOTA_S = HOUR_S
@@ -86,6 +94,9 @@ class BidEngine:
         self._quota_until_s = 0
         #: Since when the market lists none of the machines that live by the book.
         self._unlisted_since_s: int | None = None
+        #: Machines that the job offers for release, and the number of spot machines that it has a use for.
+        self._offered: frozenset[str] = frozenset()
+        self._machines: int | None = None
         #: Time of the last tick that decided.
         self._ticked_at_s: int | None = None
 
@@ -146,6 +157,11 @@ class BidEngine:
         return self._ticked_at_s
 
     @property
+    def offer(self) -> tuple[frozenset[str], int | None]:
+        """Machines that the job offers for release, and the number of spot machines that it has a use for."""
+        return self._offered, self._machines
+
+    @property
     def unlisted_since_s(self) -> int | None:
         """Since when the market lists none of the machines that live by the book; None while it lists some."""
         return self._unlisted_since_s
@@ -183,6 +199,8 @@ class BidEngine:
                 self._unlisted_since_s = self._unlisted_since_s if self._unlisted_since_s is not None else event.at_s
             case MarketCooled():
                 self._cool(event.market, event.at_s + self.opened.job.cooldown_s)
+            case NodesOffered():
+                self._offered, self._machines = frozenset(event.instance_ids), event.machines
             case JobReopened():
                 self._begun_at_s, self._closed_at_s = event.at_s, None
             case JobClosed():
@@ -334,7 +352,8 @@ class BidEngine:
         elif is_on_demand(allocation):
             decision = Decision(Choice.RENEW, "it is held on demand until the job is done", float("inf"))
         else:
-            decision = self._policy_of_job().renewal(self._view(event), position.working or allocation)
+            view, alive = self._view(event), position.working or allocation
+            decision = renewal_of_use(view, alive) or self._policy_of_job().renewal(view, alive)
         if not self.closed and decision.verdict is Choice.RENEW:
             alive = position.working or allocation
             decision = renewal_within(decision, alive, self.opened.job, self.opened.types, purse)
@@ -350,6 +369,7 @@ class BidEngine:
         view = self._view(event)
         forced = on_demand_purchase(view, self.opened.markets, event.time_left, self.spot_vcpus)
         decision = forced or self._policy_of_job().acquisition(view)
+        decision = decision if forced else purchase_of_use(decision, view)
         decision = purchase_within(decision, forced is not None, self.opened.job, purse, event.at_s)
         decision = _with_left_out(decision, event)
         if view.job.max_spot_vcpus < self.opened.job.max_spot_vcpus:
@@ -423,6 +443,10 @@ class BidEngine:
             noticed=self._noticed(),
             last_eviction_s=self._last_eviction_s,
             crossing_usd_per_vcpu_h=event.crossing_usd_per_vcpu_h,
+            offered=frozenset(
+                name for name, p in self._positions.items() if (held := set(p.held())) and held <= self._offered
+            ),
+            machines=self._machines,
         )
 
     def _answer(self, order_id: str) -> None:

@@ -138,6 +138,18 @@ class MarketCooled(BidEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class NodesOffered(BidEvent):
+    """The job can do without machines, since what it holds in memory fits on fewer; it replaces the offer before.
+
+    `instance_ids` are the machines to let go. `machines` is the number of spot machines that the job has a use for;
+    None: no limit.
+    """
+
+    instance_ids: tuple[str, ...]
+    machines: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobReopened(BidEvent):
     """A job that had failed, and was closed, goes on from its checkpoint."""
 

@@ -28,6 +28,7 @@ from bidding.engine.events import (
     MachineSeen,
     MachinesUnlisted,
     MarketCooled,
+    NodesOffered,
     NoticeSeen,
     TickDue,
 )
@@ -54,6 +55,7 @@ _EVENTS: Mapping[str, type] = MappingProxyType(
             MachineGone,
             MachinesUnlisted,
             MarketCooled,
+            NodesOffered,
             JobReopened,
             JobClosed,
         )

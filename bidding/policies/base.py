@@ -29,6 +29,8 @@ class MarketView:
     lapsing : allocations whose end was ordered, and which work to the end of their hour.
     last_eviction_s : time of the market's last eviction; None before the first.
     crossing_usd_per_vcpu_h : cost of the bytes that a vCPU-hour of work exchanges with machines in another zone.
+    offered : ids of allocations whose machines the job offers for release, all of them.
+    machines : number of spot machines that the job has a use for; None: no limit.
     noticed : allocations, or the parts of them, that the market will take; they count in the cap until they are gone.
     """
 
@@ -47,6 +49,8 @@ class MarketView:
     last_eviction_s: int | None = None
     crossing_usd_per_vcpu_h: float = 0.0
     noticed: tuple[Allocation, ...] = ()
+    offered: frozenset[str] = frozenset()
+    machines: int | None = None
 
     def crossing_usd(self, market: Market) -> float:
         """Return what a vCPU-hour of work in a market costs in bytes between zones: 0 where the reliable tier is."""
@@ -59,6 +63,11 @@ class MarketView:
     def spot_vcpus(self) -> int:
         """The vCPUs held on the transient tier."""
         return self._spot_vcpus(self.footprint)
+
+    @property
+    def spot_machines(self) -> int:
+        """The number of machines held on the transient tier."""
+        return sum(allocation.count for allocation in self.footprint if allocation.tier is Tier.TRANSIENT)
 
     @property
     def noticed_vcpus(self) -> int:

@@ -60,6 +60,31 @@ def _most_hour_micros(allocation: Allocation, job: JobModel, types: Mapping[str,
     return job.hour_micros(allocation.bid_micros)
 
 
+def renewal_of_use(view: MarketView, allocation: Allocation) -> Decision | None:
+    """Return LAPSE for an allocation that the job offers for release; None for any other."""
+    if allocation.allocation_id not in view.offered:
+        return None
+    reason = f"the job offers it for release: what it holds in memory fits on {view.machines} spot machine(s)"
+    return Decision(Choice.LAPSE, reason, float("inf"))
+
+
+def purchase_of_use(decision: Decision, view: MarketView) -> Decision:
+    """Return the purchase cut to the machines that the job still has a use for; WAIT if it has none."""
+    chosen = decision.chosen
+    if chosen is None or view.machines is None or view.spot_machines + chosen.count <= view.machines:
+        return decision
+    count = view.machines - view.spot_machines
+    fits = f"what the job holds in memory fits on {view.machines} spot machine(s), and {view.spot_machines} are held"
+    if count < 1:
+        first = replace(chosen, why_not="the job has no use for it")
+        reason = f"nothing is bought: {fits}; else: {decision.reason}"
+        return Decision(Choice.WAIT, reason, decision.cost_per_work, (first, *decision.candidates[1:]))
+    share = count / chosen.count
+    smaller = replace(chosen, count=count, cost_usd=chosen.cost_usd * share, work=chosen.work * share)
+    reason = f"{count} of {chosen.count} machines, since {fits}: {decision.reason}"
+    return replace(decision, reason=reason, candidates=(smaller, *decision.candidates[1:]))
+
+
 def is_on_demand(allocation: Allocation) -> bool:
     """Return whether the allocation was bought on demand to keep a deadline."""
     return allocation.bid_micros is None and allocation.tier is Tier.TRANSIENT

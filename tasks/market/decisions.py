@@ -7,13 +7,22 @@ from bidding.economics.budget import Spending
 from bidding.economics.deadline import TimeLeft
 from bidding.engine.allocations import AllocationState, MachineState
 from bidding.engine.engine import BidEngine
-from bidding.engine.events import AllocationGone, BidEvent, MachineGone, MachineNoticed, NoticeSeen, TickDue
+from bidding.engine.events import (
+    AllocationGone,
+    BidEvent,
+    MachineGone,
+    MachineNoticed,
+    NodesOffered,
+    NoticeSeen,
+    TickDue,
+)
 from bidding.engine.orders import Order
 from bidding.engine.reconcile import BELIEVED_AFTER_S, by_order, reconcile, unlisted
 from bidding.forecast import MarketFeatures
 from bidding.market.model import HOUR_S, InstanceFact, Market, Tier
 from bidding.market.money import Micros
 from infra.errors import TickStopped
+from infra.state.records import ObservationKind
 from tasks.job_ends import wants_machines
 from tasks.job_records import training_begun
 from tasks.market.engine_journal import DecideEvents, EngineJournal, JobEngine
@@ -59,9 +68,18 @@ def decide(
         begun = training_begun(job_id, engine.begun_at_s)
         buy = begun and _reliable_tier_stands(engine) and wants_machines(job_id)
         limits = (spending, left, crossing_usd_per_vcpu_h)
-        return (TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits),)
+        return (*offered(engine, job_id, now_s), TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits))
 
     return decide_on(job_engine, facts, notices, tick)
+
+
+def offered(engine: BidEngine, job_id: str, now_s: int) -> tuple[BidEvent, ...]:
+    """Return the event of the machines that the training offers for release, unless the engine knows of them."""
+    seen = current_runtime().store.last_observation(job_id, ObservationKind.OFFER)
+    if seen is None:
+        return ()
+    nodes, machines = tuple(seen.payload["nodes"]), seen.payload["machines"]
+    return () if engine.offer == (frozenset(nodes), machines) else (NodesOffered(now_s, nodes, machines),)
 
 
 def decide_on(

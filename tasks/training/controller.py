@@ -167,6 +167,16 @@ def note(job_id: str, status: dict[str, Any]) -> None:
     shards = status.get("shards", ())
     roles = {"servers": [shard["node"] for shard in shards], "keepers": [shard["keeper"] for shard in shards]}
     _note_change(job_id, now_s, ObservationKind.SHARDS, roles if shards else {})
+    _note_offer(job_id, now_s, status)
+
+
+def _note_offer(job_id: str, now_s: float, status: dict[str, Any]) -> None:
+    """Record which nodes the job offers for release, once it has offered any."""
+    nodes = sorted(node["name"] for node in status["nodes"] if node.get("offered"))
+    offer = {"nodes": nodes, "machines": status.get("machines")}
+    offers = nodes or offer["machines"] is not None
+    if offers or current_runtime().store.last_observation(job_id, ObservationKind.OFFER) is not None:
+        _note_change(job_id, now_s, ObservationKind.OFFER, offer)
 
 
 def _note_begun(job_id: str, address: str, begun_at_s: float) -> None:
