@@ -1,6 +1,7 @@
 """The description of a training job. The Prefect UI draws its form from this model."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
@@ -30,6 +31,8 @@ from tasks.times import parse_deadline
 #: vCPUs of more machines than any region has.
 _MOST_VCPUS = 10_000_000
 _DAY_S = 86_400
+#: {value of `--scale-in`: the setting of a job}.
+SCALE_IN: Mapping[str, bool | None] = MappingProxyType({"auto": None, "on": True, "off": False})
 #: The check of a policy as a pattern, for the Prefect form.
 _POLICY_PATTERN = f"^({'|'.join(sorted(POLICIES))}|{FIXED_DELTA}:.+)$"
 
@@ -89,6 +92,12 @@ class Training(FormModel):
         "",
         title="Stop when it has converged",
         description="loss=0.1 or no-improvement=5 (clocks), before clocks and hours. Empty: never.",
+    )
+
+    scale_in: bool | None = Field(
+        None,
+        title="Scale in as the memory falls",
+        description="Fewer servers, and machines offered for release. Empty: where the application says so (lda).",
     )
 
     @field_validator("until")

@@ -6,6 +6,14 @@ from typing import Any, TypeVar
 
 import click
 
+scale_in_option = click.option(
+    "--scale-in",
+    type=click.Choice(["auto", "on", "off"]),
+    default="auto",
+    show_default=True,
+    help="Have fewer servers, and offer nodes for release, as the memory falls. auto: if the application says that it "
+    "may, as lda.",
+)
 _PARAM = click.option(
     "--param",
     "params",

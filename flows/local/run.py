@@ -24,7 +24,7 @@ from infra.errors import InputError
 from infra.validation import first_fault
 from reports.pages.job_tables import predict_command
 from tasks.billing_options import billing_model
-from tasks.job_spec import JobSpec
+from tasks.job_spec import SCALE_IN, JobSpec
 from tasks.local.checks import (
     JobStatus,
     begun_before,
@@ -91,6 +91,7 @@ class RunOptions:
     flat_price: str | None = None
     #: The options given, except the job's id and its directory, as words of a command line.
     given: tuple[str, ...] = ()
+    scale_in: str = "auto"
 
     @property
     def training_hours(self) -> float | None:
@@ -284,6 +285,7 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
             "hours": options.training_hours,
             "seed": options.seed,
             "until": options.until,
+            "scale_in": SCALE_IN[options.scale_in],
         },
         "reliable": {
             "count": options.reliable,

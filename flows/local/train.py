@@ -19,7 +19,7 @@ from infra.clock import SystemClock
 from infra.errors import InputError, JobFailed, ProteusError
 from infra.validation import first_fault
 from psengine.controller.model_saving import NOT_SAVED
-from tasks.job_spec import Training
+from tasks.job_spec import SCALE_IN, Training
 from tasks.local.checks import check_directory
 from tasks.local.environment import run_directory
 from tasks.local.event_log import subject
@@ -72,6 +72,7 @@ class TrainOptions:
     dashboard: bool
     #: The options given, except APP, the job's id and its directory, as words of a command line.
     given: tuple[str, ...] = ()
+    scale_in: str = "auto"
 
 
 def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
@@ -236,6 +237,7 @@ def _training(options: TrainOptions) -> Training:
             seed=options.seed,
             until=options.until,
             max_partitions_per_node=options.max_partitions_per_node,
+            scale_in=SCALE_IN[options.scale_in],
         )
     except ValidationError as error:
         raise InputError(f"{first_fault(error, _option)}; mend the option") from None

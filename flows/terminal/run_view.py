@@ -35,7 +35,7 @@ def plain_line(shot: Snapshot) -> str:
     loss = "-" if shot.loss is None else f"{shot.loss:.4f}"
     return (
         f"{clock_time(shot.market_s)}  {shot.state:<8}  clock {shot.clock:>5}  loss {loss}  "
-        f"spent {_spent(shot)} (back {usd(shot.refunded_micros)})  nodes {shot.nodes_ready}  "
+        f"spent {_spent(shot)} (back {usd(shot.refunded_micros)})  nodes {shot.nodes_ready}{_offered(shot)}  "
         f"evictions {shot.evictions}  holding {held}"
     )
 
@@ -47,7 +47,7 @@ def panel(shot: Snapshot) -> Group:
     head.add_row(
         f"[bold]{shot.job_id}[/]", f"market time {clock_time(shot.market_s)}", shot.state, f"stage {shot.stage}"
     )
-    head.add_row(f"clock {shot.clock}", f"loss {loss}", f"nodes ready {shot.nodes_ready}", "")
+    head.add_row(f"clock {shot.clock}", f"loss {loss}", f"nodes ready {shot.nodes_ready}{_offered(shot)}", "")
     head.add_row(
         f"spent {_spent(shot)}",
         f"refunded {usd(shot.refunded_micros)}",
@@ -60,6 +60,10 @@ def panel(shot: Snapshot) -> Group:
     for h in shot.holdings:
         table.add_row(h.market, str(h.count), h.tier, h.bid, h.state, style="" if h.state == "held" else "dim")
     return Group(head, Text(), table, Text(), Text(shot.last_decision, style="italic", overflow="fold"))
+
+
+def _offered(shot: Snapshot) -> str:
+    return f" ({shot.nodes_offered} offered for release)" if shot.nodes_offered else ""
 
 
 def _spent(shot: Snapshot) -> str:

@@ -24,7 +24,7 @@ PATIENCE = 3
 
 
 @dataclass(frozen=True)
-class Holding:
+class JobMemory:
     """What a job holds at a common clock.
 
     Attributes
@@ -49,7 +49,7 @@ class Holding:
     least: int
 
 
-class Budget:
+class HolderLimit:
     """Number of holders that some memory needs.
 
     Attributes
@@ -90,7 +90,7 @@ class ScaleIn:
     """Offers of one job."""
 
     def __init__(self) -> None:
-        self._nodes, self._servers = Budget(), Budget()
+        self._nodes, self._servers = HolderLimit(), HolderLimit()
         #: Names of the nodes that are offered for release.
         self.offered: tuple[str, ...] = ()
         #: Maximum number of transient nodes that the job has a use for; None: no limit.
@@ -101,14 +101,14 @@ class ScaleIn:
         """Maximum number of transient nodes that serve shards; None: no limit."""
         return self._servers.limit
 
-    def look(self, holding: Holding) -> None:
+    def look(self, held: JobMemory) -> None:
         """Note what the job holds at a common clock, and decide."""
-        present = frozenset(holding.transient)
-        self._nodes.look(holding.n_bytes, holding.n_reliable + len(present), holding.n_reliable + holding.least)
-        if holding.n_servers:
-            self._servers.look(holding.table_bytes, holding.n_servers, 1)
+        present = frozenset(held.transient)
+        self._nodes.look(held.n_bytes, held.n_reliable + len(present), held.n_reliable + held.least)
+        if held.n_servers:
+            self._servers.look(held.table_bytes, held.n_servers, 1)
         limit = self._nodes.limit
-        self.machines = None if limit is None else max(holding.least, limit - holding.n_reliable)
+        self.machines = None if limit is None else max(held.least, limit - held.n_reliable)
         count = 0 if self.machines is None else max(0, len(present) - self.machines)
-        order = [*(name for name in self.offered if name in present), *holding.transient]
+        order = [*(name for name in self.offered if name in present), *held.transient]
         self.offered = tuple(dict.fromkeys(order))[:count]

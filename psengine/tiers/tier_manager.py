@@ -29,7 +29,7 @@ from psengine.tiers.layout import Layout, active_servers, kept_by_others, layout
 from psengine.tiers.loss_burst import Wave
 from psengine.tiers.measured_stage import ClockTime, Footprint, StageTimes
 from psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
-from psengine.tiers.scale_in import Holding
+from psengine.tiers.scale_in import JobMemory
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.stages import StageThresholds, stage_for
 
@@ -93,7 +93,7 @@ class Tiers:
         self.times.note(self.stage, nodes, clock)
         return self.times.faster(nodes) != self.stage
 
-    def holding(self, config: JobConfig, members: Membership, memory: Mapping[str, int]) -> Holding:
+    def holding(self, config: JobConfig, members: Membership, memory: Mapping[str, int]) -> JobMemory:
         """Return what the job holds (`memory` by kind); nodes that serve no shards are to be released first."""
         reliable, transient = _servers(members)
         serves = [name for name in transient if self.shards.serves(name)]
@@ -102,7 +102,7 @@ class Tiers:
             above = config.stage_2_above
         least = 0 if self.stage == 1 else int(above * len(reliable)) + 1
         names = [*(name for name in reversed(transient) if name not in serves), *reversed(serves)]
-        return Holding(len(reliable), names, sum(memory.values()), memory["tables"], len(serves), least)
+        return JobMemory(len(reliable), names, sum(memory.values()), memory["tables"], len(serves), least)
 
     def open(
         self, config: JobConfig, servers: Sequence[NodeRecord], checkpoint: Checkpoint | None

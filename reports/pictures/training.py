@@ -1,4 +1,4 @@
-"""The picture of a training over time: time per clock, loss, nodes, stage, and the server of each shard."""
+"""The picture of a training over time: time per clock, loss, nodes, stage, memory, and the server of each shard."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -10,7 +10,7 @@ from psengine.telemetry.stalls import left_out_of
 from psengine.telemetry.timeline import View, replay
 from reports.pictures.figures import svg
 
-_INCHES = (10.0, 9.5)
+_INCHES = (10.0, 11.0)
 #: Colours of a blind-safe set (Okabe and Ito).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A6A4F", "#8a8f98")
 _RELIABLE, _TRANSIENT, _CHANGED = "#555555", "#56B4E9", "#c0182b"
@@ -26,12 +26,12 @@ def training_svg(figures: Mapping[str, Any]) -> bytes:
 def training_figure(figures: Mapping[str, Any]) -> Any:
     """Return the Matplotlib figure of a training.
 
-    Its axes are labelled ``clock time``, ``loss``, ``held out``, ``nodes``, ``stage`` and ``shards``.
+    Its axes are labelled ``clock time``, ``loss``, ``held out``, ``nodes``, ``stage``, ``memory`` and ``shards``.
 
     Parameters
     ----------
     figures : the result of `proteus train --json`, or of another job: `seconds_by_clock`, `losses`,
-        `metrics_by_clock`, `stalls` and `timeline`; a missing one counts as empty.
+        `metrics_by_clock`, `stalls`, `timeline` and `memory_by_clock`; a missing one counts as empty.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -42,11 +42,12 @@ def training_figure(figures: Mapping[str, Any]) -> Any:
     end = max([*ends[-1:], *(second for second, _ in steps[-1:]), 1e-3])
     figure = Figure(figsize=_INCHES, layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(4, 1, sharex=True, height_ratios=[2, 1.6, 1.4, 2])
+    panels = figure.subplots(5, 1, sharex=True, height_ratios=[2, 1.6, 1.4, 1.2, 2])
     _clock_time(panels[0], figures, ends)
     _loss(panels[1], figures, ends, left_out)
     _nodes(panels[2], steps, end)
-    _shards(panels[3], steps, end)
+    _memory(panels[3], figures, ends, left_out)
+    _shards(panels[4], steps, end)
     for axis in panels:
         for stall in figures.get("stalls") or []:
             axis.axvline(stall["second"], color=_CHANGED, lw=0.8, alpha=0.6, gid="change")
@@ -120,6 +121,26 @@ def _nodes(axis: Any, steps: Sequence[tuple[float, View]], end: float) -> None:
     stage.set_yticks([1, 2, 3])
     stage.tick_params(labelsize=7)
     stage.set_ylabel("stage", fontsize=8, color=_COLOURS[1])
+
+
+def _memory(axis: Any, figures: Mapping[str, Any], ends: Sequence[float], left_out: int) -> None:
+    """Draw the memory of all nodes by kind, one above the other."""
+    axis.set_label("memory")
+    axis.set_ylabel("memory, MB", fontsize=8)
+    entries = figures.get("memory_by_clock") or []
+    inside = [entry for entry in entries if left_out < entry[0] <= left_out + len(ends)]
+    if not inside:
+        return
+    kept = np.unique(np.linspace(0, len(inside) - 1, min(len(inside), _MOST_POINTS)).astype(int))
+    clocks, *by_kind = np.array([inside[k][:4] for k in kept]).T
+    times = np.asarray(ends)[clocks - 1 - left_out]
+    below: Any = np.zeros(len(times))
+    for name, n_bytes, colour in zip(("tables", "states", "input"), by_kind, _COLOURS, strict=False):
+        above = below + n_bytes / 1e6
+        axis.fill_between(times, below, above, color=colour, alpha=0.7, lw=0, label=name, gid=f"memory of {name}")
+        below = above
+    axis.set_ylim(bottom=0)
+    axis.legend(fontsize=7, ncols=3, loc="lower left", framealpha=0.85)
 
 
 def _shards(axis: Any, steps: Sequence[tuple[float, View]], end: float) -> None:

@@ -257,7 +257,8 @@ def figures_of(
 
     `seconds_by_clock` and `stage_by_clock` begin with clock 1, or after `clocks_left_out`; `stalls` are described in
     `psengine.telemetry.stalls`, `bytes_moved` in `psengine.telemetry.byte_counts`, `timeline` in
-    `psengine.telemetry.timeline`.
+    `psengine.telemetry.timeline`. `memory_by_clock`: [clock, bytes of tables, of states of executors, of input, number
+    of nodes] of common clocks.
     """
     totals = ("clocks", "passes", "seconds", "kernel_seconds", "losses", "metrics", "metrics_by_clock")
     by_clock = ("seconds_by_clock", "stage_by_clock")
@@ -271,7 +272,7 @@ def figures_of(
             **{name: result[name] for name in ("clocks_left_out", "seconds_left_out") if name in result},
             **result.get("driver_figures", {}),
             "stalls": [stall.record() for stall in stalls_of(result)],
-            **{name: result.get(name) for name in ("bytes_moved", "bytes_not_read", "timeline")},
+            **{name: result.get(name) for name in ("bytes_moved", "bytes_not_read", "timeline", "memory_by_clock")},
             "nodes": list(nodes),
             **{name: result.get(name) for name in counts},
             "events": list(events),

@@ -53,6 +53,7 @@ def snapshot_of(store: Store, job_id: str, now_s: float) -> Snapshot:
         loss=last.get("loss"),
         nodes_ready=last.get("ready", 0),
         stage=last.get("stage", 1),
+        nodes_offered=_offered(store, job_id),
         holdings=tuple(_holdings(records, journal)),
         spent_micros=sum(line.amount_micros for line in lines),
         spent_is_known=bool(lines) or job.state.terminal,
@@ -63,6 +64,12 @@ def snapshot_of(store: Store, job_id: str, now_s: float) -> Snapshot:
         last_decision=_last_reason(journal),
         buys_nothing="" if job.state.terminal else _buys_nothing(journal),
     )
+
+
+def _offered(store: Store, job_id: str) -> int:
+    """Return the number of machines that the training offers for release."""
+    offer = store.last_observation(job_id, ObservationKind.OFFER)
+    return 0 if offer is None else len(offer.payload["nodes"])
 
 
 def acquisitions(records: Sequence[AllocationRecord]) -> int:

@@ -27,6 +27,7 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
         PageFigure(
             "moved", format_bytes(sum((figures["bytes_moved"] or {}).values())), "over the network and from the store"
         ),
+        *_memory_cards(figures),
         PageFigure(
             "micro-tasks lost", str(figures["lost_micro_tasks"]), f"repeated: {figures['repeated_micro_tasks']}"
         ),
@@ -35,8 +36,8 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
         "time",
         "The training over time",
         "Seconds of training on one axis. Time per clock and a red line where nodes came or went; the loss and, "
-        "dotted, what was held out; nodes that work by tier, and the stage; who served each shard, with the keeper of "
-        "its copy where there is one.",
+        "dotted, what was held out; nodes that work by tier, and the stage; the memory of all nodes; who served each "
+        "shard, with the keeper of its copy where there is one.",
         training_svg(figures),
     )
     return BacktestPage(
@@ -56,6 +57,14 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
         ),
         kind="training",
     )
+
+
+def _memory_cards(figures: Mapping[str, Any]) -> list[PageFigure]:
+    totals = [sum(entry[1:4]) for entry in figures.get("memory_by_clock") or []]
+    if not totals:
+        return []
+    most = format_bytes(max(totals))
+    return [PageFigure("memory", format_bytes(totals[-1]), f"of all nodes, at the end; {most} at most")]
 
 
 def stall_table(figures: Mapping[str, Any]) -> Table:

@@ -38,4 +38,5 @@ def job_config(
         until=training.until,
         max_partitions_per_node=training.max_partitions_per_node,
         passes=training.passes,
+        scale_in=training.scale_in,
     )

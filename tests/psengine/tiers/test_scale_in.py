@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.tiers.scale_in import PATIENCE, RESERVE, Holding, ScaleIn
+from psengine.tiers.scale_in import PATIENCE, RESERVE, JobMemory, ScaleIn
 
 
-def holding(n_bytes: int, transient: int, least: int = 0, servers: int = 0, reliable: int = 1) -> Holding:
+def holding(n_bytes: int, transient: int, least: int = 0, servers: int = 0, reliable: int = 1) -> JobMemory:
     names = [f"t{number}" for number in range(transient, 0, -1)]  # the newest first
-    return Holding(reliable, names, n_bytes, n_bytes, servers, least)
+    return JobMemory(reliable, names, n_bytes, n_bytes, servers, least)
 
 
-def after(steps: Sequence[Holding]) -> ScaleIn:
+def after(steps: Sequence[JobMemory]) -> ScaleIn:
     scale_in = ScaleIn()
     for step in steps:
         scale_in.look(step)
@@ -28,7 +28,7 @@ histories = st.lists(
 
 
 @given(histories)
-def test_those_that_stay_can_hold_all_and_the_least_stay(steps: list[Holding]) -> None:
+def test_those_that_stay_can_hold_all_and_the_least_stay(steps: list[JobMemory]) -> None:
     scale_in = ScaleIn()
     most = peak = 0
     for at, step in enumerate(steps):

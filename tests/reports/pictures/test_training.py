@@ -14,6 +14,7 @@ FIGURES: dict[str, Any] = {
     "losses": [[1, 4.0], [2, 2.0], [3, None], [4, 1.0]],
     "metrics_by_clock": [[2, {"accuracy": 0.5, "loss": 9.0}], [4, {"accuracy": 0.75, "loss": 8.0}]],
     "stalls": [{"event": "loss", "nodes": ["t1"], "second": 0.9}],
+    "memory_by_clock": [[1, 4_000_000, 1_000_000, 3_000_000, 2], [4, 1_000_000, 1_000_000, 3_000_000, 1]],
     "timeline": [
         {
             "second": 0.0,
@@ -47,6 +48,17 @@ def test_every_line_is_on_the_axis_of_time(axes: dict[str, Any]) -> None:
     for name in ("clock time", "loss", "nodes", "shards"):
         assert axes[name].get_xlim() == (0, 2.0)
         assert [0.9, 0.9] in [list(of.get_xdata()) for of in axes[name].lines if of.get_gid() == "change"]
+
+
+def test_the_memory_by_kind_lies_one_above_the_other(axes: dict[str, Any]) -> None:
+    areas = {of.get_gid(): of.get_paths()[0].get_extents() for of in axes["memory"].collections}
+    heights = {gid: (round(area.y0, 3), round(area.y1, 3)) for gid, area in areas.items()}
+    assert heights == {
+        "memory of tables": (0.0, 4.0),
+        "memory of states": (1.0, 5.0),
+        "memory of input": (2.0, 8.0),
+    }
+    assert areas["memory of input"].x1 == pytest.approx(2.0)
 
 
 def test_who_served_and_kept_each_shard(axes: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from flows.cli.options import code_options, given_options, json_option
+from flows.cli.options import code_options, given_options, json_option, scale_in_option
 from flows.terminal.interrupts import explain_interrupt, interruptible
 from flows.terminal.output import write_json
 
@@ -64,6 +64,7 @@ from flows.terminal.output import write_json
     help="Stop when it has converged: loss=0.1 (the training loss of a clock is at most that) or no-improvement=5 "
     "(none of 5 clocks has a lower loss than all before).",
 )
+@scale_in_option
 @click.option("--partitions", type=click.IntRange(min=1), default=16, show_default=True, help="Slices of the data.")
 @click.option(
     "--max-partitions-per-node",
