@@ -18,6 +18,9 @@ PARTS = MappingProxyType(
         "model-parallel": "benchmarks.litz.model_parallel",
         "over-decomposition": "benchmarks.litz.over_decomposition",
         "rotation": "benchmarks.litz.rotation",
+        "scale-out": "benchmarks.litz.scale_out",
+        "scale-in": "benchmarks.litz.scale_in",
+        "memory": "benchmarks.litz.memory",
     }
 )
 

@@ -38,6 +38,7 @@ def through_engine(
     heldout: Arrays,
     clocks: int,
     n_shards: int = 1,
+    scale_in: bool | None = None,
 ) -> tuple[dict[str, Any], Arrays]:
     """Train, bulk synchronous, in the directory `path`; return the job's result and the tables of its model.
 
@@ -55,6 +56,7 @@ def through_engine(
         n_partitions=n_partitions,
         n_shards=n_shards,
         clocks=clocks,
+        scale_in=scale_in,
     )
     with LocalNodes(path, _JOB, blobs) as nodes:
         client = nodes.meet()

@@ -78,10 +78,12 @@ class HolderLimit:
         if len(self._recent) < PATIENCE:
             return
         self._peak = max(self._peak, min(self._recent))
+        if not self._peak:
+            return  # nothing was measured so far
         if self.limit is not None and min(self._recent) > self.each * self.limit:
             self.limit = None
         holders = self._most if self.limit is None else self.limit
-        wanted = max(least, 1, math.ceil(max(self._recent) / ((1 - RESERVE) * self.each)) if self._peak else 1)
+        wanted = max(least, 1, math.ceil(max(self._recent) / ((1 - RESERVE) * self.each)))
         if wanted < holders:
             self.limit = wanted
 

@@ -44,6 +44,8 @@ class TopicModel:
     """
 
     predicts = "topic"
+    #: Counts of words by topic turn sparse.
+    memory_falls = True
 
     def __init__(
         self,

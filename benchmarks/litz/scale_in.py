@@ -1,0 +1,127 @@
+"""Part `scale-in`: half of the nodes are let go in the middle of a job (section 4.2.2, Figs. 9 and 10 of the paper).
+
+The time to release is from the request to the end of the last process on the nodes that go. Set up as `scale_out`.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+from benchmarks.figure import Figure, figure
+from benchmarks.litz.scale_out import CLOCK_S, CLOCKS, NODES, Course, draw, link_rate, static
+from benchmarks.litz.waiting_job import MeasuredJob, StandIn, measured_lda, measured_mlr
+from benchmarks.many_nodes.cluster import Places, RunningCluster, all_there, places
+from benchmarks.many_nodes.measurement import HOURS_S, MOST_CPU
+from benchmarks.many_nodes.network_namespaces import lacking
+from infra.clock import SystemClock
+
+#: Seconds to release in the paper, of `mlr`, and the least share of the links' rate at which states move.
+MLR_S, LEAST_RATE = 2.5, 0.5
+#: Share of the clocks that is done when nodes are asked to go.
+_AFTER = 0.3
+_WITHIN_S = 120.0
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True)
+class Release:
+    """A job that let nodes go, the seconds that it took, and the clock that was common then."""
+
+    course: Course
+    release_s: float
+    released_at: int
+
+
+def run(
+    scratch: Path,
+    picture: Path | None = None,
+    n: int = NODES,
+    clocks: int = CLOCKS,
+    clock_s: float = CLOCK_S,
+    measured: Mapping[str, Callable[[Path], MeasuredJob]] | None = None,
+) -> Iterator[Figure]:
+    """Measure; no figures if namespaces cannot be created."""
+    if reason := lacking():
+        print(f"litz: scale-in is skipped: {reason}")
+        return
+    courses: dict[str, dict[str, Course]] = {}
+    for app, measure in (measured or {"mlr": measured_mlr, "lda": measured_lda}).items():
+        job = StandIn(found := measure(scratch / f"measured-{app}"), n, clocks, clock_s / found.pass_s)
+        with places(n, link_rate(job), scratch / app) as cluster:
+            few = static(cluster, job, n // 2)
+            release = scale_in(cluster, job, n, n // 2)
+        courses[app] = {f"{n // 2} nodes": few, f"{n} to {n // 2} nodes": release.course}
+        cpu = max(course.cpu for course in courses[app].values())
+        busy = f"host's CPU {cpu:.0%}"
+        what = f"{app}, {n // 2} of {n} nodes are released after"
+        if found.state_bytes:
+            going = found.state_bytes / 2
+            beside_s, beside = going / (link_rate(job) * (n // 2)), f"at {link_rate(job) / 1e6:.2f} MB/s each"
+            note = f"states of {going / 1e6:.1f} MB; asked: at most {1 / LEAST_RATE:g} times that; {busy}"
+        else:
+            beside_s, beside, note = MLR_S, "the paper", busy
+        yield figure("litz", what, "s", [release.release_s], [beside_s], beside, note, cpu <= MOST_CPU)
+        after = release.course.seconds[release.released_at + 1 :]
+        yield figure(
+            "litz",
+            f"{app}, a clock after {n // 2} of {n} nodes were released",
+            "s",
+            [median(after)],
+            [median(few.seconds[release.released_at + 1 :])],
+            f"{n // 2} nodes throughout",
+            f"{len(after)} clocks; {busy}",
+            cpu <= MOST_CPU,
+        )
+    if picture is not None:
+        draw(courses, picture)
+
+
+def scale_in(cluster: Places, job: StandIn, many: int, few: int) -> Release:
+    """Run a job on `many` nodes, which all serve, and of which in the middle all but `few` are asked to go."""
+    with cluster.job() as running:
+        running.start(many, 0)
+        going = [f"r{i}" for i in range(few, many)]
+        running.until(all_there(many))
+        running.client.start(job.config(running.name, running.blobs, many).to_dict())
+        running.until(lambda status: status["clock"] >= 1, HOURS_S)
+        before = psutil.cpu_times()
+        asked = running.until(lambda status: status["clock"] >= round(_AFTER * job.clocks), HOURS_S)
+        took_s, released_at = _release(running, going)
+        cpu = _busy(before)
+        status = running.until(lambda status: status["state"] == "finished", HOURS_S)
+        job.check(status["result"]["metrics"])
+        course = Course(status["result"]["seconds_by_clock"], int(asked["clock"]), cpu)
+        return Release(course, took_s, released_at)
+
+
+def _busy(before: Any) -> float:
+    """Return the share of the machine's processors that was used since `before`: nodes that have ended are in it."""
+    now = psutil.cpu_times()
+    idle = now.idle + now.iowait - before.idle - before.iowait
+    return float(1 - idle / max(sum(now) - sum(before), 1e-9))
+
+
+def _release(running: RunningCluster, names: list[str]) -> tuple[float, int]:
+    """Ask nodes to go, end each when it is drained; return the seconds until all have ended, and the common clock."""
+    clock = SystemClock()
+    began_s, left = clock.now_s(), set(names)
+    running.client.drain(names, _WITHIN_S)
+    while left:
+        status = running.client.status()
+        free = {node["name"] for node in status["nodes"] if node["state"] == "drained"} & left
+        running.signal(sorted(free), signal.SIGTERM)
+        left -= free
+        if status["state"] != "running" or clock.now_s() > began_s + _WITHIN_S:
+            raise RuntimeError(f"nodes {sorted(left)} were not drained: the job is {status['state']}")
+        clock.wait_until(clock.now_s() + _LOOK_S)
+    pids = [running.pids[name] for name in names]
+    while len(running.places.ended(pids)) < len(pids):
+        clock.wait_until(clock.now_s() + _LOOK_S)
+    return clock.now_s() - began_s, int(status["clock"])
