@@ -235,8 +235,9 @@ class ShardStore:
                 self.folded += len(effects)
                 self._committed_by = effects.attempt(self._n_partitions)
                 for name in self._sums:
-                    if sums := {block: update[name] for block, update in effects.by_block.items() if name in update}:
-                        self._sums[name] = sums
+                    blocks = {block: update[name] for block, update in effects.by_block.items() if name in update}
+                    if blocks:
+                        self._sums[name] = {block: full_update(update) for block, update in blocks.items()}
             self.committed_clock = clock
             self._next.go_on(self.committed, self.pending.get(clock + 1))
             self.mark(clock)
@@ -262,7 +263,7 @@ class ShardStore:
         if before is None or frozenset().union(*(range(*block) for block in parts)) != wanted:
             return None
         total = tree_sum((0, self._n_partitions), parts.get)
-        return None if total is None else added(np.zeros_like(before), total[table])
+        return None if total is None else added(np.zeros_like(full(before)), total[table])
 
     def mark(self, clock: int) -> None:
         """Mark the committed state, which is that of `clock`, if one is due; its arrays are never written again."""
