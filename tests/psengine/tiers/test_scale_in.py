@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,3 +88,12 @@ def test_nodes_that_were_lost_are_no_reason_and_more_nodes_than_ever_begin_anew(
 def test_the_stage_is_kept_and_servers_merge_by_the_tables() -> None:
     scale_in = after([*[holding(800, 7, 2, 4)] * 5, *[holding(160, 7, 2, 4)] * PATIENCE])
     assert (len(scale_in.offered), scale_in.machines, scale_in.most_servers) == (5, 2, 1)
+
+
+def test_the_example_of_the_page_prints_what_it_says() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "scale-in.md"
+    ((code, expected),) = re.findall(r"```python\n(.*?)```\n\n    (.*?)\n", page.read_text(), re.DOTALL)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, page.name, "exec"), {})  # noqa: S102 - the page's own code
+    assert printed.getvalue().strip() == expected
