@@ -157,10 +157,15 @@ def compact_delta(update: Delta) -> CompactDelta:
 
 
 def _compact_update(update: Array | RowDelta) -> Array | RowDelta | SparseUpdate:
-    values = compact(update.values if isinstance(update, RowDelta) else update)
-    if not isinstance(values, SparseRows):
-        return update
-    return SparseUpdate(update.rows if isinstance(update, RowDelta) else None, values)
+    before = update.values if isinstance(update, RowDelta) else update
+    values = compact(before)
+    rows = update.rows if isinstance(update, RowDelta) else None
+    if isinstance(values, SparseRows):
+        return SparseUpdate(rows, values)
+    if isinstance(before.base, np.ndarray) and before.base.nbytes > before.nbytes:
+        values = before.copy()  # a view of a part would hold the update of all shards
+        return values if rows is None else RowDelta(rows, values)
+    return update
 
 
 def full(table: Array | SparseRows) -> Array:

@@ -13,7 +13,7 @@ from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.row_sets import Wanted
 from psengine.tables.row_updates import RowDelta
-from psengine.tables.sparse_rows import WORTH, SparseRows, compact, full
+from psengine.tables.sparse_rows import WORTH, SparseRows, compact, compact_delta, full
 from psengine.tables.tree_sum import Delta
 
 ROWS, COLUMNS, PARTITIONS, CLOCKS = 40, 300, 4, 5
@@ -118,3 +118,12 @@ def test_a_compact_server_answers_with_the_same_bits(overlap: bool, early: bool)
         moved = ShardStore.of(0, 2, PARTITIONS, server.stores[0].state(), is_compact=server.is_compact)
         assert isinstance(moved.committed["word_topic"], SparseRows) == server.is_compact
         assert full(moved.read(CLOCKS, exact=False)["word_topic"]).tobytes() == live
+
+
+def test_a_small_part_of_an_update_does_not_hold_the_whole() -> None:
+    whole = np.ones((1000, 8))
+    (part,) = compact_delta({"w": RowDelta(slice(0, 2), whole[5:7])}).values()
+    assert isinstance(part, RowDelta)
+    assert part.values.base is None
+    assert part.values.tobytes() == whole[5:7].tobytes()
+    assert compact_delta({"w": whole})["w"] is whole
