@@ -73,7 +73,7 @@ def run(scratch: Path, picture: Path | None = None, corpus: Corpus | None = None
 def _memory(directory: Path, corpus: Corpus, scale_in: bool) -> Mapping[str, np.ndarray[Any, Any]]:
     """Return the memory of all nodes by kind, in MB, in the mean of the clocks of each pass."""
     sets = corpus.set()
-    params = {**sets.sizes, "k": corpus.topics, "blocks": _PARTITIONS, "start_topics": corpus.topics}
+    params = {**sets.sizes, "k": corpus.topics, "parallel": "model", "start_topics": corpus.topics}
     clocks = corpus.passes * _PARTITIONS + 1  # the first gives every token a topic
     result, _ = through_engine(
         directory, "lda", params, sets.parts(0), sets.heldout(), clocks, n_shards=_SHARDS, scale_in=scale_in

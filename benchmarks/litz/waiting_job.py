@@ -21,7 +21,7 @@ from infra.datasets.documents import Documents, DocumentSet, drawn_documents
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from psengine.apps.base import Work
-from psengine.apps.executors import own_tables, shared_tables
+from psengine.apps.executors import shared_tables
 from psengine.apps.registry import resolve
 from psengine.config import JobConfig, TableSpec
 from psengine.tables.row_sets import RowSet, row_bytes
@@ -30,6 +30,8 @@ from psengine.tables.sharding import Arrays
 #: Number of 4-byte values in a row of the table, and of the states.
 _COLUMNS = 64
 _ROW_BYTES = 4 * _COLUMNS
+#: Type of a token's topic, the state of `lda`.
+_TOPIC = "int16"
 #: Executors of each node when all are there.
 EXECUTORS = 2
 
@@ -155,7 +157,7 @@ def measured_mlr(scratch: Path, n_examples: int = 60_000, clocks: int = 6) -> Me
     parts = [{"x": x[mine], "y": y[mine]} for mine in rows]
     params = {"n_inputs": 784, "n_classes": 10, "n_examples": n_examples, "step": 0.1}
     result, _ = through_engine(scratch, "mlr", params, parts, parts[0], clocks)
-    return _measured("mlr", params, result, clocks)
+    return _measured("mlr", params, 0, result, clocks)
 
 
 def measured_lda(scratch: Path, n_documents: int = 40_000, passes: int = 3) -> MeasuredJob:
@@ -164,17 +166,17 @@ def measured_lda(scratch: Path, n_documents: int = 40_000, passes: int = 3) -> M
     documents = Documents(words, offsets, np.arange(n_documents))
     n_parts = 2 * len(NODES)
     sets = DocumentSet(documents, documents, 4000, n_parts)
-    params = {**sets.sizes, "k": 100, "blocks": n_parts}
+    params = {**sets.sizes, "k": 100, "parallel": "model"}
     clocks = passes * n_parts + 1
     result, _ = through_engine(scratch, "lda", params, sets.parts(0), sets.heldout(), clocks, scale_in=False)
-    return _measured("lda", params, result, passes)
+    state_bytes = sets.sizes["n_tokens"] * np.dtype(_TOPIC).itemsize
+    return _measured("lda", params, state_bytes, result, passes)
 
 
-def _measured(app: str, params: Mapping[str, Any], result: Mapping[str, Any], passes: int) -> MeasuredJob:
-    """Return the sizes of tables and states as they are declared: nodes hold several versions of them."""
-    made = resolve(app, params)
-    tables, states = (
-        sum(spec.n_rows * row_bytes(spec) for spec in specs(made)) for specs in (shared_tables, own_tables)
-    )
+def _measured(
+    app: str, params: Mapping[str, Any], state_bytes: int, result: Mapping[str, Any], passes: int
+) -> MeasuredJob:
+    """Return the sizes of tables and states of one clock: nodes hold several versions of them."""
+    tables = sum(spec.n_rows * row_bytes(spec) for spec in shared_tables(resolve(app, params)))
     inputs = result["memory_by_clock"][-1][3]
-    return MeasuredJob(app, tables, states, inputs, result["kernel_seconds"] / passes)
+    return MeasuredJob(app, tables, state_bytes, inputs, result["kernel_seconds"] / passes)
