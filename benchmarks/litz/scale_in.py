@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from benchmarks.figure import Figure, figure
-from benchmarks.litz.scale_out import CLOCK_S, CLOCKS, NODES, Course, draw, link_rate, static
+from benchmarks.litz.scale_out import CLOCK_S, CLOCKS, NODES, ScaledRun, draw, link_rate, static
 from benchmarks.litz.waiting_job import MeasuredJob, StandIn, measured_lda, measured_mlr
 from benchmarks.many_nodes.cluster import Places, RunningCluster, all_there, places
 from benchmarks.many_nodes.measurement import HOURS_S, MOST_CPU
@@ -31,10 +31,10 @@ _LOOK_S = 0.05
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleasedNodes:
     """A job that let nodes go, the seconds that it took, and the clock that was common then."""
 
-    course: Course
+    course: ScaledRun
     release_s: float
     released_at: int
 
@@ -51,7 +51,7 @@ def run(
     if reason := lacking():
         print(f"litz: scale-in is skipped: {reason}")
         return
-    courses: dict[str, dict[str, Course]] = {}
+    courses: dict[str, dict[str, ScaledRun]] = {}
     for app, measure in (measured or {"mlr": measured_mlr, "lda": measured_lda}).items():
         job = StandIn(found := measure(scratch / f"measured-{app}"), n, clocks, clock_s / found.pass_s)
         with places(n, link_rate(job), scratch / app) as cluster:
@@ -83,7 +83,7 @@ def run(
         draw(courses, picture)
 
 
-def scale_in(cluster: Places, job: StandIn, many: int, few: int) -> Release:
+def scale_in(cluster: Places, job: StandIn, many: int, few: int) -> ReleasedNodes:
     """Run a job on `many` nodes, which all serve, and of which in the middle all but `few` are asked to go."""
     with cluster.job() as running:
         running.start(many, 0)
@@ -97,8 +97,8 @@ def scale_in(cluster: Places, job: StandIn, many: int, few: int) -> Release:
         cpu = _busy(before)
         status = running.until(lambda status: status["state"] == "finished", HOURS_S)
         job.check(status["result"]["metrics"])
-        course = Course(status["result"]["seconds_by_clock"], int(asked["clock"]), cpu)
-        return Release(course, took_s, released_at)
+        course = ScaledRun(status["result"]["seconds_by_clock"], int(asked["clock"]), cpu)
+        return ReleasedNodes(course, took_s, released_at)
 
 
 def _busy(before: Any) -> float:

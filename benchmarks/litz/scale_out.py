@@ -42,7 +42,7 @@ AIMS: Mapping[str, Aim] = MappingProxyType({"mlr": Aim(0.25, 1.01, 1 - 0.22), "l
 
 
 @dataclass(frozen=True)
-class Course:
+class ScaledRun:
     """A job that has run.
 
     Attributes
@@ -74,7 +74,7 @@ def run(
     if reason := lacking():
         print(f"litz: scale-out is skipped: {reason}")
         return
-    courses: dict[str, dict[str, Course]] = {}
+    courses: dict[str, dict[str, ScaledRun]] = {}
     for app, measure in (measured or {"mlr": measured_mlr, "lda": measured_lda}).items():
         job = measure(scratch / f"measured-{app}")
         stand_in, aim = StandIn(job, n, clocks, clock_s / job.pass_s), AIMS[app]
@@ -106,12 +106,12 @@ def link_rate(job: StandIn) -> int:
     return round(states / job.n_nodes / _STATES_S) if states else _LINK
 
 
-def static(cluster: Places, job: StandIn, n: int) -> Course:
+def static(cluster: Places, job: StandIn, n: int) -> ScaledRun:
     """Run a job on `n` nodes."""
     return scale_out(cluster, job, n, n, None)
 
 
-def scale_out(cluster: Places, job: StandIn, few: int, many: int, after: int | None) -> Course:
+def scale_out(cluster: Places, job: StandIn, few: int, many: int, after: int | None) -> ScaledRun:
     """Run a job on `few` nodes; with the end of clock `after`, `many` nodes are there."""
     with cluster.job() as running:
         more = running.start(few, many - few, join=False)
@@ -126,7 +126,7 @@ def scale_out(cluster: Places, job: StandIn, few: int, many: int, after: int | N
         status = running.until(lambda status: status["state"] == "finished", HOURS_S)
         cpu, *_ = meter.read()
         job.check(status["result"]["metrics"])
-        return Course(status["result"]["seconds_by_clock"], changed, cpu)
+        return ScaledRun(status["result"]["seconds_by_clock"], changed, cpu)
 
 
 def _sizes(job: StandIn) -> str:
@@ -138,7 +138,7 @@ def _sizes(job: StandIn) -> str:
     )
 
 
-def draw(courses: Mapping[str, Mapping[str, Course]], target: Path) -> None:
+def draw(courses: Mapping[str, Mapping[str, ScaledRun]], target: Path) -> None:
     """Draw the clocks over time of each course."""
     canvas, axes = panels((6.0, 2.6 * len(courses)), len(courses))
     for axis, (app, by_name) in zip(axes, courses.items(), strict=True):
