@@ -62,7 +62,8 @@ def run(scratch: Path, picture: Path | None = None, corpus: Corpus | None = None
     for what, kinds, paper in (("servers", _KINDS[:1], PAPER_SERVERS), ("all nodes", _KINDS, PAPER_ALL)):
         total, beside = (sum(by_kind[kind] for kind in kinds) for by_kind in (sparse, full))
         last, first = float(total[-1]), float(total[0])
-        note = f"{1 - last / first:.0%} less; the paper: {paper:.0%}; {tokens}"
+        fall = 1 - last / first
+        note = f"{abs(fall):.0%} {'less' if fall > 0 else 'more'}; the paper: {paper:.0%} less; {tokens}"
         what = f"lda, memory of {what} in pass {corpus.passes}"
         yield figure("litz", what, "MB", [last], [first], "in the first pass", note)
         yield figure("litz", what, "MB", [last], [float(beside[-1])], "with full arrays")
