@@ -12,12 +12,11 @@ that a process has freed and keeps (`infra/nodes/malloc.py`) is in no figure: it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-KINDS = ("tables", "states", "input")
 #: Maximum number of items of a collection that are looked at: arrays come in small collections.
 _MOST_ITEMS = 10_000
 #: Maximum number of objects that are looked at in one count.
@@ -64,6 +63,44 @@ class ArrayBytes:
             else:
                 waiting.extend(_items(value))
         return self
+
+
+class NodeMemory:
+    """Measures one process.
+
+    Parameters
+    ----------
+    tables, states : objects that hold the arrays of these kinds.
+    data : mapping
+        {partition: the data that the application prepared}, which never changes; it is looked at once.
+    executors : callable
+        Returns the executors by partition. What they hold of their partition's data is input.
+    """
+
+    def __init__(
+        self, tables: Sequence[Any], states: Any, data: Mapping[int, Any], executors: Callable[[], Mapping[int, Any]]
+    ) -> None:
+        self._tables, self._states, self._data, self._executors = tables, states, data, executors
+        #: {partition: its data, and what was counted in it}.
+        self._inputs: dict[int, tuple[Any, ArrayBytes]] = {}
+
+    def by_kind(self) -> dict[str, int]:
+        """Return the bytes of the arrays of each kind."""
+        self._inputs = {
+            partition: before
+            if (before := self._inputs.get(partition)) is not None and before[0] is data
+            else (data, ArrayBytes().count(data))
+            for partition, data in self._data.items()
+        }
+        counted = ArrayBytes().count(self._states)
+        for partition, executor in self._executors().items():
+            known = self._inputs.get(partition)
+            counted.count(executor, known=None if known is None else known[1])
+        return {
+            "tables": ArrayBytes().count(*self._tables).total,
+            "states": counted.total,
+            "input": sum(input_bytes.total for _, input_bytes in self._inputs.values()),
+        }
 
 
 def _items(value: Any) -> Iterable[Any]:

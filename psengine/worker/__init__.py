@@ -6,7 +6,6 @@ blocking_work      threads for reads, restores and the preparation of data, with
 executor_host      the executors of a node, and how their states come here
 executor_states    the states of executors that a node has, and replicas for other nodes
 kernel_threads     the thread pool of a node, which runs the kernels of the batches in flight
-node_memory        the memory of a node by kind, as it is reported
 node_scheduler     the batches in flight on a node, and in which order they begin and are reported
 parameter_client   the parameter client of a node: cached reads, batched pushes
 push_messages      the messages of a push: updates summed in blocks, cut to shards

@@ -55,10 +55,10 @@ from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Sharding
 from psengine.telemetry.byte_counts import ReportedBytes, arrays_bytes, link, state_bytes
 from psengine.telemetry.formatting import format_error
+from psengine.telemetry.memory_use import NodeMemory
 from psengine.worker.batch_runner import BatchRunner, Job
 from psengine.worker.blocking_work import BlockingWork, Kind
 from psengine.worker.executor_host import ExecutorHost, states_bytes
-from psengine.worker.node_memory import NodeMemory
 from psengine.worker.node_scheduler import NodeScheduler
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.push_tree import PushTree
@@ -156,7 +156,9 @@ class NodeAgent:
         self.host = ExecutorHost(
             address, self.client.transfers, self._partition, self._read_state, self._report_taken, self.moved
         )
-        self._memory = NodeMemory(self.server, self.replicas, self.data, self.host)
+        self._memory = NodeMemory(
+            (self.server.stores, self.replicas), self.host.states, self.data, lambda: self.host.executors
+        )
         #: The part of this node in the tree of pushes.
         self.tree = PushTree(node, address, self.client)
         self._runner = BatchRunner(
