@@ -26,12 +26,12 @@ def after(steps: Sequence[JobMemory]) -> ScaleIn:
     return scale_in
 
 
-histories = st.lists(
-    st.builds(holding, st.integers(0, 10**9), st.integers(0, 12), st.integers(0, 3), st.integers(0, 6)), max_size=30
-)
+def histories(least: int) -> st.SearchStrategy[list[JobMemory]]:
+    sizes, transient, servers = st.integers(0, 10**9), st.integers(0, 12), st.integers(0, 6)
+    return st.lists(st.builds(holding, sizes, transient, st.just(least), servers), max_size=30)
 
 
-@given(histories)
+@given(st.integers(0, 3).flatmap(histories))
 def test_those_that_stay_can_hold_all_and_the_least_stay(steps: list[JobMemory]) -> None:
     scale_in = ScaleIn()
     most = peak = 0
