@@ -72,6 +72,10 @@ class History:
         self.memory: list[list[int]] = []
         #: (begin, end) of the times in which the job was held
         self.held: list[tuple[float, float]] = []
+        #: Of each node that was asked to go and is drained: node, event, second of the event, seconds until drained.
+        self.releases: list[dict[str, Any]] = []
+        #: {address: (notice or drain, second) of a node that was asked to go}.
+        self._asked: dict[str, tuple[str, float]] = {}
         self._open: list[tuple[dict[str, Any], str, int]] = []  # change, address, clock that is to be common
         #: {address: (name, state, gone, noticed)} when it last looked.
         self._seen: dict[str, tuple[str, str, bool, bool]] = {}
@@ -93,7 +97,7 @@ class History:
             return []
         if book is None or config is None or controller.result is not None:
             return []
-        if isinstance(event, BatchDone) and book.common == self.common:
+        if isinstance(event, BatchDone) and book.common == self.common and not controller.members.index.has_changed:
             return []  # most events are this, and the end of the clock tells what they have come to
         second = controller.progress.seconds(event.now_s)
         changed = controller.members.index.take_changed()
@@ -140,6 +144,7 @@ class History:
         ]
         self.memory = [list(entry) for entry in summary.get("memory_by_clock", [])]
         self.held = [(float(begin), float(end)) for begin, end in summary.get("held", [])]
+        self.releases = [dict(release) for release in summary.get("releases", [])]
         self.common, self.clock = group, int(summary.get("clocks", group))
 
     def figures(self, clock: int, seconds: float) -> dict[str, Any]:
@@ -151,6 +156,7 @@ class History:
             "changes": [dict(change) for change in self.changes if change["second"] <= seconds],
             "memory_by_clock": [list(entry) for entry in self.memory if entry[0] <= clock],
             "held": [list(span) for span in self.held if span[0] <= seconds],
+            "releases": [dict(release) for release in self.releases if release["second"] <= seconds],
             "timeline": [dict(entry) for entry in self.timeline.entries if entry["second"] <= seconds],
         }
 
@@ -184,10 +190,28 @@ class History:
                     self.traffic.joined(address, now[0])
             if controller.progress.started_s is None:
                 continue  # nodes that are present at the beginning do not join
+            self._note_release(address, was, now, second)
             for event in _events(was, now):
                 self._begin(event, (now or was or ("",))[0], address, controller, second)
         if controller.progress.started_s is not None:
             self._settle(controller, second)
+
+    def _note_release(
+        self,
+        address: str,
+        was: tuple[str, str, bool, bool] | None,
+        now: tuple[str, str, bool, bool] | None,
+        second: float,
+    ) -> None:
+        """Note when a node was asked to go, and how long after that it was drained."""
+        if now is not None and address not in self._asked:
+            asked = [event for event in _events(was, now) if event in ("notice", "drain")]
+            self._asked.update((address, (event, second)) for event in asked[:1])
+        if now is None or (now[1] == "drained" and (was is None or was[1] != "drained")) or now[2]:
+            event, since = self._asked.pop(address, ("", 0.0))
+            if event and now is not None and now[1] == "drained":
+                self.releases.append({"node": now[0], "event": event, "second": since, "seconds": second - since})
+                del self.releases[:-MOST_CHANGES]
 
     def _shards(self, controller: Observed) -> tuple[tuple[str | None, str | None], ...] | None:
         """Return the server and the backup owner of each shard; None if neither map has changed."""

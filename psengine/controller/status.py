@@ -83,6 +83,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         "repeated_micro_tasks": book.repeated if book else 0,
         "lost_micro_tasks": controller.lost_micro_tasks,
         "notices": list(controller.members.notices),
+        "releases": [dict(release) for release in controller.history.releases],
         "micro_tasks_done": dict(progress.done_by_tier),
         "seconds_per_clock": sum(seconds) / len(seconds) if seconds else None,
         "recent_seconds": list(progress.clock_seconds[-RECENT_SHOWN:]),

@@ -345,8 +345,19 @@ class Membership:
                 node.wanted |= node.holds  # in case all other nodes are lost at once
             node.holds &= node.wanted  # the rest is dropped, else a node that stays for days would hold everything
             node.request += 1
-            loads.append(LoadPartitions(node.name, node.address, config, node.request, tuple(sorted(node.wanted))))
+            wanted = tuple(sorted(node.wanted))
+            loads.append(LoadPartitions(node.name, node.address, config, node.request, wanted, self._sources(node)))
         return loads + self._empty_loads_of_resting(config)
+
+    def _sources(self, node: NodeRecord) -> tuple[tuple[int, str], ...]:
+        """Return where a node has partitions sent from: their owners, unless these are to leave."""
+        ready = self.index.by_name("ready")
+        owners = self.placement.owner
+        return tuple(
+            (partition, owner.address)
+            for partition in sorted((node.wanted or frozenset()) - node.holds)
+            if (owner := ready.get(owners[partition] or "")) is not None and partition in owner.holds
+        )
 
     def _empty_loads_of_resting(self, config: JobConfig) -> list[Instruction]:
         """Return empty load requests for new nodes of the resting tier, which only serve and store replicas."""

@@ -59,6 +59,11 @@ class NodeIndex:
         """Return the node whose process is, or was last, at `address`."""
         return self._at.get(address)
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether a node has changed since the last call of `take_changed`."""
+        return bool(self._changed)
+
     def take_changed(self) -> Mapping[str, NodeRecord | None]:
         """Return the nodes that have changed since the last call, by address, those that joined first first.
 

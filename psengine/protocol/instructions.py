@@ -129,7 +129,8 @@ class UpdateShardMap:
 class LoadPartitions:
     """Load these partitions, drop others that are not worked on, and report when all are loaded.
 
-    A later request replaces an earlier one.
+    A later request replaces an earlier one. `sources`: the address of a process that has a partition in memory, by
+    partition; others are read from storage.
     """
 
     node: str
@@ -137,6 +138,7 @@ class LoadPartitions:
     config: JobConfig
     request: int
     partitions: tuple[int, ...]
+    sources: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -315,7 +315,7 @@ class ControllerShell:
 
     def _process(self, event: Event) -> None:
         before = self.controller.state, self.controller.reason
-        changes = len(self.controller.tiers.changes)
+        changes, releases = len(self.controller.tiers.changes), len(self.controller.history.releases)
         instructions = self.controller.handle(event)
         # Log before anything is carried out.
         lines = [f"layout: {'; '.join(change)}" for change in self.controller.tiers.changes[changes:]]
@@ -323,6 +323,10 @@ class ControllerShell:
             lines.append(
                 f"partitions: {'; '.join(f'{load.node} loads {format_ranges(load.partitions)}' for load in loads)}"
             )
+        lines += [
+            f"{release['node']} is drained, {release['seconds']:.3g} s after {release['event']}"
+            for release in self.controller.history.releases[releases:]
+        ]
         after = self.controller.state, self.controller.reason
         if after != before:
             lines.append(f"job is {after[0]}{after[1] and f': {after[1]}'}")

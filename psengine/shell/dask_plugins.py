@@ -138,6 +138,9 @@ class AgentPlugin(WorkerPlugin):
         async def states(wanted: list[list[int]]) -> Any:
             return pack({"states": agent.host.sent(wanted)})
 
+        async def partition_data(partition: int) -> Any:
+            return pack({"pickled": await agent.partitions.sent(partition)})
+
         async def kept(shards: list[int], number: int) -> Any:
             return pack({"states": agent.replicas.get(shards, number)})
 
@@ -164,6 +167,7 @@ class AgentPlugin(WorkerPlugin):
             "proteus_keep": keep,
             "proteus_kept": kept,
             "proteus_states": states,
+            "proteus_partition": partition_data,
             "proteus_add_up": add_up,
             "proteus_added_up": added_up,
             "proteus_close": close,

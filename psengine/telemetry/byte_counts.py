@@ -13,7 +13,7 @@ these, in turn.
 | hand_over | shards that move to another server, with what has come since their clock | the new server |
 | copy | shards that are copied to their keepers | the server |
 | restore | shards read from a checkpoint, or from another's copies | the server |
-| input | partitions of the input, as arrays | the node that loads |
+| input | partitions of the input, as arrays, or as another node has prepared them | the node that loads |
 | checkpoint, evaluate, model | state gathered for a checkpoint, an evaluation, the model at the end | the controller |
 """
 

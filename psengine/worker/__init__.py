@@ -5,6 +5,7 @@ batch_runner       execution of a batch: reading parameters, running kernels, pu
 blocking_work      threads for reads, restores and the preparation of data, with deadlines
 executor_host      the executors of a node, and how their states come here
 executor_states    the states of executors that a node has, and replicas for other nodes
+hosts              what a node has in memory for a job: the input partitions
 kernel_threads     the thread pool of a node, which runs the kernels of the batches in flight
 node_scheduler     the batches in flight on a node, and in which order they begin and are reported
 parameter_client   the parameter client of a node: cached reads, batched pushes

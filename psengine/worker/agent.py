@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,7 @@ from psengine.telemetry.memory_use import NodeMemory
 from psengine.worker.batch_runner import BatchRunner, Job
 from psengine.worker.blocking_work import BlockingWork, Kind
 from psengine.worker.executor_host import ExecutorHost, states_bytes
+from psengine.worker.hosts.partition_host import PartitionHost
 from psengine.worker.node_scheduler import NodeScheduler
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.push_tree import PushTree
@@ -139,11 +140,8 @@ class NodeAgent:
         #: Admission of readers to the local server.
         self.admission = ReadAdmission()
         self.client = ParameterClient(f"{node}@{address}", address, transport, self.server)
-        #: {partition: the data that the application prepared}.
-        self.data: dict[int, Any] = {}
         self._job: Job | None = None
         self._adopting = asyncio.Lock()
-        self._loading: dict[int, asyncio.Task[Any]] = {}
         self._request = 0
         self._last_instruction = 0
         self._blocking = BlockingWork()
@@ -152,12 +150,19 @@ class NodeAgent:
         #: Bytes moved by kind, since the beginning, without those that the client counts (see `byte_counts`).
         self.moved: Counter[str] = Counter()
         self._reported_bytes = ReportedBytes()
+        #: The input partitions.
+        self.partitions = PartitionHost(
+            self.client.transfers,
+            lambda partition: self._fetch(partition),
+            lambda *work: self._blocking.do("prepare", *work),
+            self.moved,
+        )
         #: Executors of the partitions, and their states.
         self.host = ExecutorHost(
-            address, self.client.transfers, self._partition, self._read_state, self._report_taken, self.moved
+            address, self.client.transfers, self.partitions.get, self._read_state, self._report_taken, self.moved
         )
         self._memory = NodeMemory(
-            (self.server.stores, self.replicas), self.host.states, self.data, lambda: self.host.executors
+            (self.server.stores, self.replicas), self.host.states, self.partitions.data, lambda: self.host.executors
         )
         #: The part of this node in the tree of pushes.
         self.tree = PushTree(node, address, self.client)
@@ -172,7 +177,7 @@ class NodeAgent:
         self._closing = True
         self._batches.close()
         self._runner.drop_ahead()
-        await cancel_all([*self._tasks, *self._loading.values()])
+        await cancel_all([*self._tasks, *self.partitions.loading.values()])
         self._runner.close()
 
     def instruct(self, instruction: NodeInstruction, number: int | None = None) -> None:
@@ -197,7 +202,8 @@ class NodeAgent:
             case LoadPartitions():
                 if instruction.request > self._request:
                     self._request = instruction.request
-                    self._drop_partitions(instruction.partitions)
+                    self.partitions.sources = dict(instruction.sources)
+                    self.host.drop(self.partitions.drop_others(instruction.partitions))
                     self._spawn(self._guarded(self._load(instruction)))
             case Dispatch():
                 if (work := self._batches.add(instruction)) is not None:
@@ -357,17 +363,13 @@ class NodeAgent:
             for partition in instruction.partitions:
                 if instruction.request != self._request:
                     return  # a later request has replaced this one
-                await self._partition(partition)
+                await self.partitions.get(partition)
         except (Unreadable, JobError) as error:
             await self._report(self._unfit(error))
             return
-        await self._report(NodeReady(self.node, self.address, instruction.request, tuple(sorted(self.data)), 0.0))
-
-    def _drop_partitions(self, wanted: Collection[int]) -> None:
-        """Drop the partitions that are not `wanted`; a batch that works on one has it until it is done."""
-        for partition in self.data.keys() - set(wanted):
-            del self.data[partition]
-            self.host.drop([partition])
+        await self._report(
+            NodeReady(self.node, self.address, instruction.request, tuple(sorted(self.partitions.data)), 0.0)
+        )
 
     async def _guarded(self, work: Awaitable[None]) -> None:
         try:
@@ -375,18 +377,6 @@ class NodeAgent:
         except Exception as error:
             logger.warning("an instruction failed", exc_info=error)
             await self._report(NodeFailed(self.node, self.address, self._line(error), 0.0))
-
-    async def _partition(self, partition: int) -> Any:
-        """Return the data that the application prepared from a partition, reading it if absent; raises `Unreadable`."""
-        if partition in self.data:
-            return self.data[partition]
-        if partition not in self._loading:
-            self._loading[partition] = asyncio.get_running_loop().create_task(self._fetch(partition))
-        try:
-            self.data[partition] = await asyncio.shield(self._loading[partition])
-        finally:
-            self._loading.pop(partition, None)
-        return self.data[partition]
 
     async def _fetch(self, partition: int) -> Any:
         assert self._job is not None

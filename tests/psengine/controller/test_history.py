@@ -13,6 +13,7 @@ from psengine.controller.status import describe, summary
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
     BytesMoved,
+    DrainRequested,
     Evaluated,
     Event,
     HoldRequested,
@@ -66,9 +67,35 @@ def test_a_node_joins_gets_its_notice_and_is_taken() -> None:
     assert told(controller)[1:] == [("notice", "t", 2.25, None)], "it runs something yet"
     orders = run_clock(controller, orders, 3.0)
     assert told(controller)[1:] == [("notice", "t", 2.25, 3.0)]
+    assert controller.history.releases == [{"node": "t", "event": "notice", "second": 2.25, "seconds": 0.75}]
     feed(controller, NodesLost({"tcp://t": "taken"}, 3.25))
     orders = run_clock(controller, orders, 4.0)
     assert told(controller)[2:] == [("eviction", "t", 3.25, 4.0)]
+
+
+def test_a_node_that_drains_between_two_clocks_is_released_then() -> None:
+    controller, dispatch = started(CONFIG)
+    orders = run_clock(controller, [dispatch], 1.0)
+    join(controller, "t", 1.25)
+    orders = run_clock(controller, orders, 2.0)
+    feed(controller, DrainRequested(("t",), 60.0, 2.25))
+    for name, now_s in (("t", 2.5), ("r", 4.0)):
+        feed(controller, *(done(order, now_s) for order in orders if order.node == name))
+    assert controller.history.releases == [{"node": "t", "event": "drain", "second": 2.25, "seconds": 0.25}]
+    assert summary(controller, 5.0)["releases"] == controller.history.releases
+
+
+def test_a_node_that_joins_is_told_who_has_its_partitions_unless_these_are_to_leave() -> None:
+    controller, _ = started(CONFIG)
+    feed(controller, NodeJoined("t", "tcp://t", "transient", 1, 1.0))
+    (load,) = [o for o in feed(controller, TimerFired(1.5)) if isinstance(o, LoadPartitions)]
+    assert load.sources == tuple((partition, "tcp://r") for partition in load.partitions)
+    controller, _ = started(CONFIG)
+    feed(controller, NoticeReceived("r", 60.0, 0.5))
+    orders = feed(controller, NodeJoined("t", "tcp://t", "transient", 1, 1.0), TimerFired(9.0))
+    loads = [o for o in orders if isinstance(o, LoadPartitions)]
+    assert loads
+    assert all(load.partitions and load.sources == () for load in loads)
 
 
 def test_a_loss_is_over_when_what_was_under_way_is_done_again() -> None:

@@ -95,6 +95,8 @@ class Wires:
             self.moved[message["process"]] = message.get("moved", {})
             self.arrived.set()
             answer: Any = "ok"
+        elif op == "proteus_partition":
+            answer = {"pickled": await self.agents[address].partitions.sent(message["partition"])}
         elif op == "proteus_states":
             answer = {"states": self.agents[address].host.sent(message["wanted"])}
         else:
@@ -323,7 +325,7 @@ def test_what_a_later_request_leaves_out_makes_room() -> None:
         agent.instruct(LoadPartitions("here", HERE, config(), 1, (1, 2)))
         assert (await wires.report(NodeReady)).partitions == (1, 2)
         agent.instruct(LoadPartitions("here", HERE, config(), 2, (2, 3)))
-        assert set(agent.data) == {2}, "at once, before more is loaded"
+        assert set(agent.partitions.data) == {2}, "at once, before more is loaded"
         assert (await wires.report(NodeReady)).partitions == (2, 3)
 
     alone(disk := Disk(0), body)
@@ -598,7 +600,7 @@ def test_an_application_that_prepares_for_long_holds_up_no_read() -> None:
         agent._loader = lambda url, partition: read.append(partition) or {"x": np.float64(partition)}
         job, _, sharding = await agent._adopt(config())
         agent._job = job, Slow(), sharding
-        first, second = (asyncio.ensure_future(agent._partition(number)) for number in (0, 1))
+        first, second = (asyncio.ensure_future(agent.partitions.get(number)) for number in (0, 1))
         async with asyncio.timeout(5 * PATIENCE):
             while not (prepares.is_set() and len(read) == 2):
                 await asyncio.sleep(0.001)
