@@ -56,6 +56,7 @@ FIGURES = {
     "bytes_moved": dict,
     "bytes_not_read": int,
     "timeline": list,
+    "memory_by_clock": list,
     "nodes": list,
     "went_back": list,
     "repeated_micro_tasks": int,
