@@ -31,6 +31,7 @@ def test_model_and_data_parallel_lda_are_compared_and_drawn(tmp_path: Path) -> N
     assert picture.stat().st_size > 1000
 
 
+@pytest.mark.storm
 def test_rotation_through_the_engine_comes_to_the_counts_of_the_bare_loop(tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     figures = list(rotation.run(tmp_path, picture, n_documents=200, topics=16, passes=3, rounds=1))

@@ -82,7 +82,7 @@ def test_a_checkpoint_that_is_due_when_a_keeper_is_gone_is_of_all_shards() -> No
 
 def test_where_copies_come_to_nothing_a_checkpoint_is_of_those_who_serve() -> None:
     """Else the newest one would be of the last whole round for ever, and the next loss throw the job back to there."""
-    cluster = WiredCluster(0, Trouble())
+    cluster = WiredCluster(0, Trouble(usual_s=0.1))  # few clocks while the copies wait for their deadlines
 
     async def story() -> None:
         cluster.open()
