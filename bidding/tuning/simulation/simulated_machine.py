@@ -113,6 +113,8 @@ class SimulatedMachine:
     def step_at(self, at_s: float) -> int:
         """Return the newest step that is done at a time."""
         until_s = min(at_s, self.notice_s, inf if self.end is None else self.end[0])
+        if until_s >= self._stops_s:  # at once, where steps take no time that is measurable
+            return self._last_step
         steps = floor((until_s - self.starts_s) / self.step_s + _ROUNDING) if until_s > self.starts_s else 0
         return min(self.from_step + steps, self._last_step)
 

@@ -1,5 +1,6 @@
 """One trial on one machine: steps, checkpoints, notices, pauses and ends, calculated by hand."""
 
+from math import ceil
 from typing import Any
 
 import pytest
@@ -36,6 +37,14 @@ def test_a_trial_runs_to_its_target_and_ends_its_machine() -> None:
     assert not run.has_reported_end(4089)
     assert run.has_reported_end(4090)
     assert [run.next_change_s(at_s) for at_s in (1000, 4070, 4090)] == [4070, 4090, float("inf")]
+
+
+def test_steps_that_take_no_time_are_done_when_the_machine_begins() -> None:
+    ours = machine(step_s=1e-10, upload_s=0.0)
+    assert ours.step_at(ours.starts_s - 1) == ours.from_step
+    assert ours.step_at(ours.starts_s) == ours.until_step
+    assert ours.has_reported_end(ceil(ours.starts_s))
+    assert ours.saved_at(ceil(ours.starts_s)) == ours.until_step
 
 
 def test_at_a_notice_the_state_as_it_is_then_is_saved_and_the_machine_waits_for_its_end() -> None:
