@@ -84,6 +84,7 @@ class VirtualCluster:
             max_seconds=1e9,
             n_reliable=max(1, n // 64),
             start_patience_s=0.0,
+            push_tree=False,  # virtual nodes push nothing: what a trial of the tree measured would be chance
         )
         self._n = n
         self.scheduler = VirtualScheduler()
