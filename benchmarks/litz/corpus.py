@@ -1,4 +1,4 @@
-"""The documents on which the parts of benchmark `litz` train `lda`."""
+"""The documents on which the parts of benchmark `litz` train `lda`, drawn from its model with a fixed seed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,20 @@ class LdaJob:
 
 
 def lda_job(n_documents: int, topics: int, n_partitions: int, parallel: str) -> LdaJob:
-    """Return a job on documents that are drawn from the model with a fixed seed."""
-    words, offsets = drawn_documents(n_documents + _HELD_OUT, _WORDS, max(topics // 4, 2), _LENGTH, 0.02, 0.1, seed=11)
-    whole = Documents(words, offsets, np.arange(n_documents + _HELD_OUT))
+    """Return a job on drawn documents."""
+    whole = _drawn(n_documents + _HELD_OUT, _WORDS, max(topics // 4, 2), _LENGTH)
     train, held = whole.take(np.arange(n_documents)), whole.take(np.arange(n_documents, n_documents + _HELD_OUT))
     sets = DocumentSet(train, held, _WORDS, n_partitions)
     params = {**sets.sizes, "k": topics, "alpha": 0.05, "parallel": parallel}
     return LdaJob(params, list(sets.parts(0)), sets.heldout())
+
+
+def drawn_set(n_documents: int, n_words: int, drawn_topics: int, length: float, n_partitions: int) -> DocumentSet:
+    """Return documents of `length` tokens in the mean, cut into partitions; they are the held-out ones as well."""
+    documents = _drawn(n_documents, n_words, drawn_topics, length)
+    return DocumentSet(documents, documents, n_words, n_partitions)
+
+
+def _drawn(n_documents: int, n_words: int, drawn_topics: int, length: float) -> Documents:
+    words, offsets = drawn_documents(n_documents, n_words, drawn_topics, length, 0.02, 0.1, seed=11)
+    return Documents(words, offsets, np.arange(n_documents))

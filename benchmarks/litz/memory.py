@@ -8,23 +8,26 @@ the same job with `scale_in` off, whose servers hold full arrays. Memory is that
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.figure import Figure, figure
+from benchmarks.litz.corpus import drawn_set
 from benchmarks.pictures import panels, write
 from benchmarks.training.through_engine import through_engine
-from infra.datasets.documents import Documents, DocumentSet, drawn_documents
+from infra.datasets.documents import DocumentSet
 
 #: Fall of the memory by the tenth pass in the paper: of all nodes, and of the servers.
 PAPER_ALL, PAPER_SERVERS = 0.23, 0.80
 _PARTITIONS, _SHARDS = 4, 8
 _MB = 1e6
 _KINDS = ("tables", "states", "input")
+#: {kind: (passes,) memory of all nodes, in MB}
+MemoryByPass = Mapping[str, NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -46,46 +49,57 @@ class Corpus:
 
     def set(self) -> DocumentSet:
         """Return the documents, cut into partitions."""
-        words, offsets = drawn_documents(
-            self.n_documents, self.n_words, self.drawn_topics, self.length, 0.02, 0.1, seed=11
-        )
-        documents = Documents(words, offsets, np.arange(self.n_documents))
-        return DocumentSet(documents, documents, self.n_words, _PARTITIONS)
+        return drawn_set(self.n_documents, self.n_words, self.drawn_topics, self.length, _PARTITIONS)
 
 
-def run(scratch: Path, picture: Path | None = None, corpus: Corpus | None = None) -> Iterator[Figure]:
+def run(scratch: Path, picture: Path | None = None, corpus: Corpus = Corpus()) -> Iterator[Figure]:
     """Measure: once, since memory does not vary."""
-    corpus = corpus or Corpus()
-    by_pass = {scale_in: _memory(scratch / f"memory-{scale_in}", corpus, scale_in) for scale_in in (True, False)}
-    sparse, full = by_pass[True], by_pass[False]
-    tokens = f"{corpus.set().sizes['n_tokens']:,} tokens, {corpus.n_words:,} words, {corpus.topics} topics"
-    for what, kinds, paper in (("servers", _KINDS[:1], PAPER_SERVERS), ("all nodes", _KINDS, PAPER_ALL)):
-        total, beside = (sum(by_kind[kind] for kind in kinds) for by_kind in (sparse, full))
-        last, first = float(total[-1]), float(total[0])
-        fall = 1 - last / first
-        note = f"{abs(fall):.0%} {'less' if fall > 0 else 'more'}; the paper: {paper:.0%} less; {tokens}"
-        what = f"lda, memory of {what} in pass {corpus.passes}"
-        yield figure("litz", what, "MB", [last], [first], "in the first pass", note)
-        yield figure("litz", what, "MB", [last], [float(beside[-1])], "with full arrays")
+    sets = corpus.set()
+    sparse, full = (_trained(scratch / f"memory-{scale_in}", corpus, sets, scale_in) for scale_in in (True, False))
+    yield from figures(
+        sparse, full, f"{sets.sizes['n_tokens']:,} tokens, {corpus.n_words:,} words, {corpus.topics} topics"
+    )
     if picture is not None:
         _draw(sparse, full, picture)
 
 
-def _memory(directory: Path, corpus: Corpus, scale_in: bool) -> Mapping[str, np.ndarray[Any, Any]]:
-    """Return the memory of all nodes by kind, in MB, in the mean of the clocks of each pass."""
-    sets = corpus.set()
+def figures(sparse: MemoryByPass, full: MemoryByPass, sizes: str) -> Iterator[Figure]:
+    """Yield the memory in the last pass beside that in the first one, and beside that of full arrays."""
+    for whose, kinds, paper in (("servers", _KINDS[:1], PAPER_SERVERS), ("all nodes", _KINDS, PAPER_ALL)):
+        total, beside = (sum(by_kind[kind] for kind in kinds) for by_kind in (sparse, full))
+        last, first = float(total[-1]), float(total[0])
+        fall = 1 - last / first
+        note = f"{abs(fall):.0%} {'less' if fall > 0 else 'more'}; the paper: {paper:.0%} less; {sizes}"
+        what = f"lda, memory of {whose} in pass {len(total)}"
+        yield figure("litz", what, "MB", [last], [first], "in the first pass", note)
+        yield figure("litz", what, "MB", [last], [float(beside[-1])], "with full arrays")
+
+
+def _trained(directory: Path, corpus: Corpus, sets: DocumentSet, scale_in: bool) -> MemoryByPass:
     params = {**sets.sizes, "k": corpus.topics, "parallel": "model", "start_topics": corpus.topics}
-    clocks = corpus.passes * _PARTITIONS + 1  # the first gives every token a topic
+    clocks = corpus.passes * _PARTITIONS + 1
     result, _ = through_engine(
         directory, "lda", params, sets.parts(0), sets.heldout(), clocks, n_shards=_SHARDS, scale_in=scale_in
     )
     shutil.rmtree(directory)
-    after = np.array([entry[1:4] for entry in result["memory_by_clock"] if entry[0] > 1])
-    by_pass = after.reshape(corpus.passes, _PARTITIONS, len(_KINDS)).mean(axis=1) / _MB
-    return dict(zip(_KINDS, by_pass.T, strict=True))
+    return by_pass(result["memory_by_clock"])
 
 
-def _draw(sparse: Mapping[str, Any], full: Mapping[str, Any], target: Path) -> None:
+def by_pass(memory_by_clock: Sequence[Sequence[int]]) -> MemoryByPass:
+    """Return the memory of all nodes by kind, in MB: the mean over the clocks of each pass that have an entry.
+
+    The first clock, in which every token gets a topic, belongs to none.
+    """
+    entries = np.array([entry[: 1 + len(_KINDS)] for entry in memory_by_clock if entry[0] > 1])
+    number = (entries[:, 0] - 2) // _PARTITIONS
+    n_entries = np.bincount(number)
+    return {
+        kind: np.bincount(number, weights=entries[:, column]) / n_entries / _MB
+        for column, kind in enumerate(_KINDS, start=1)
+    }
+
+
+def _draw(sparse: MemoryByPass, full: MemoryByPass, target: Path) -> None:
     canvas, axes = panels((6.0, 5.2), 2)
     passes = np.arange(1, len(sparse["tables"]) + 1)
     axes[0].stackplot(passes, *(sparse[kind] for kind in _KINDS), labels=_KINDS, alpha=0.7)

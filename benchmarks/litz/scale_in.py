@@ -6,7 +6,7 @@ The time to release is from the request to the end of the last process on the no
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 
 from benchmarks.figure import Figure, figure
-from benchmarks.litz.scale_out import CLOCK_S, CLOCKS, NODES, ScaledRun, draw, link_rate, static
-from benchmarks.litz.waiting_job import MeasuredJob, StandIn, measured_lda, measured_mlr
-from benchmarks.many_nodes.cluster import Places, RunningCluster, all_there, places
-from benchmarks.many_nodes.measurement import HOURS_S, MOST_CPU
+from benchmarks.litz.scaled_runs import MEASURED, ScaledRun, draw, link_rate, load, stand_in, static
+from benchmarks.litz.waiting_job import StandIn
+from benchmarks.many_nodes.cluster import Places, RunningCluster, all_there
+from benchmarks.many_nodes.measurement import HOURS_S
 from benchmarks.many_nodes.network_namespaces import lacking
 from infra.clock import SystemClock
 
@@ -39,48 +39,47 @@ class ReleasedNodes:
     released_at: int
 
 
-def run(
-    scratch: Path,
-    picture: Path | None = None,
-    n: int = NODES,
-    clocks: int = CLOCKS,
-    clock_s: float = CLOCK_S,
-    measured: Mapping[str, Callable[[Path], MeasuredJob]] | None = None,
-) -> Iterator[Figure]:
+def run(scratch: Path, picture: Path | None = None) -> Iterator[Figure]:
     """Measure; no figures if namespaces cannot be created."""
     if reason := lacking():
         print(f"litz: scale-in is skipped: {reason}")
         return
     courses: dict[str, dict[str, ScaledRun]] = {}
-    for app, measure in (measured or {"mlr": measured_mlr, "lda": measured_lda}).items():
-        job = StandIn(found := measure(scratch / f"measured-{app}"), n, clocks, clock_s / found.pass_s)
-        with places(n, link_rate(job), scratch / app) as cluster:
-            few = static(cluster, job, n // 2)
-            release = scale_in(cluster, job, n, n // 2)
-        courses[app] = {f"{n // 2} nodes": few, f"{n} to {n // 2} nodes": release.course}
-        cpu = max(course.cpu for course in courses[app].values())
-        busy = f"host's CPU {cpu:.0%}"
-        what = f"{app}, {n // 2} of {n} nodes are released after"
-        if found.state_bytes:
-            going = found.state_bytes / 2
-            beside_s, beside = going / (link_rate(job) * (n // 2)), f"at {link_rate(job) / 1e6:.2f} MB/s each"
-            note = f"states of {going / 1e6:.1f} MB; asked: at most {1 / LEAST_RATE:g} times that; {busy}"
-        else:
-            beside_s, beside, note = MLR_S, "the paper", busy
-        yield figure("litz", what, "s", [release.release_s], [beside_s], beside, note, cpu <= MOST_CPU)
-        after = release.course.seconds[release.released_at + 1 :]
-        yield figure(
-            "litz",
-            f"{app}, a clock after {n // 2} of {n} nodes were released",
-            "s",
-            [median(after)],
-            [median(few.seconds[release.released_at + 1 :])],
-            f"{n // 2} nodes throughout",
-            f"{len(after)} clocks; {busy}",
-            cpu <= MOST_CPU,
-        )
+    for app in MEASURED:
+        with stand_in(app, scratch) as (job, cluster):
+            n, half = job.n_nodes, job.n_nodes // 2
+            few = static(cluster, job, half)
+            release = scale_in(cluster, job, n, half)
+        courses[app] = {f"{half} nodes": few, f"{n} to {half} nodes": release.course}
+        yield from figures(job, few, release)
     if picture is not None:
         draw(courses, picture)
+
+
+def figures(job: StandIn, few: ScaledRun, release: ReleasedNodes) -> Iterator[Figure]:
+    """Yield the seconds of the release, and of a clock after it unless the job ended with it."""
+    app, n, half = job.measured.app, job.n_nodes, job.n_nodes // 2
+    busy, is_valid = load(few, release.course)
+    what = f"{app}, {half} of {n} nodes are released after"
+    if job.measured.state_bytes:
+        leaving, rate = job.measured.state_bytes * (n - half) / n, link_rate(job)
+        beside_s, beside = leaving / (rate * (n - half)), f"at {rate / 1e6:.2f} MB/s each"
+        note = f"states of {leaving / 1e6:.1f} MB; asked: at most {1 / LEAST_RATE:g} times that; {busy}"
+    else:
+        beside_s, beside, note = MLR_S, "the paper", busy
+    yield figure("litz", what, "s", [release.release_s], [beside_s], beside, note, is_valid)
+    later = slice(release.released_at + 1, None)
+    if after := release.course.seconds[later]:
+        yield figure(
+            "litz",
+            f"{app}, a clock after {half} of {n} nodes were released",
+            "s",
+            [median(after)],
+            [median(few.seconds[later])],
+            f"{half} nodes throughout",
+            f"{len(after)} clocks; {busy}",
+            is_valid,
+        )
 
 
 def scale_in(cluster: Places, job: StandIn, many: int, few: int) -> ReleasedNodes:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.litz.corpus import drawn_set
 from benchmarks.training.generated_examples import generated_examples
 from benchmarks.training.through_engine import NODES, through_engine
-from infra.datasets.documents import Documents, DocumentSet, drawn_documents
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from psengine.apps.base import Work
@@ -43,12 +43,10 @@ class WaitingApplication:
     another one each clock. So the model counts the micro-tasks.
     """
 
-    def __init__(
-        self, table_bytes: int, state_bytes: int, seconds: float, executors: int, rotates: bool, **_: Any
-    ) -> None:
+    def __init__(self, table_bytes: int, state_bytes: int, seconds: float, executors: int, rotates: bool) -> None:
         self.executors, self.seconds, self.rotates = executors, seconds, rotates
         self.rows_each = max(1, table_bytes // _ROW_BYTES // executors)
-        self.state_rows = state_bytes // _ROW_BYTES // executors
+        self.state_rows = max(1, state_bytes // _ROW_BYTES // executors) if state_bytes else 0
 
     def tables(self) -> tuple[TableSpec, ...]:
         table = TableSpec("table", self.rows_each * self.executors, _COLUMNS)
@@ -162,10 +160,8 @@ def measured_mlr(scratch: Path, n_examples: int = 60_000, clocks: int = 6) -> Me
 
 def measured_lda(scratch: Path, n_documents: int = 40_000, passes: int = 3) -> MeasuredJob:
     """Measure `lda` on the nodes of `through_engine`, with real kernels."""
-    words, offsets = drawn_documents(n_documents, 4000, 50, 160.0, 0.02, 0.1, seed=11)
-    documents = Documents(words, offsets, np.arange(n_documents))
     n_parts = 2 * len(NODES)
-    sets = DocumentSet(documents, documents, 4000, n_parts)
+    sets = drawn_set(n_documents, 4000, 50, 160.0, n_parts)
     params = {**sets.sizes, "k": 100, "parallel": "model"}
     clocks = passes * n_parts + 1
     result, _ = through_engine(scratch, "lda", params, sets.parts(0), sets.heldout(), clocks, scale_in=False)
