@@ -12,7 +12,7 @@ task's own changes to them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,7 @@ class BlockedDocuments:
     slots: I64
 
 
+@dataclass(eq=False)
 class ModelParallelLda(TopicModel):
     """Topics of documents by collapsed Gibbs sampling, with as many blocks of words as partitions.
 
@@ -80,21 +81,12 @@ class ModelParallelLda(TopicModel):
     Tables: `word_topic` (words, k) and `topics` (1, k), the number of tokens by word and topic, and by topic.
     """
 
-    def __init__(
-        self,
-        n_words: int,
-        n_tokens: int,
-        *,
-        n_partitions: int,
-        k: int = 100,
-        alpha: float = 0.1,
-        beta: float = 0.01,
-        start_topics: int = 10,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(n_words, n_tokens, k=k, alpha=alpha, beta=beta, start_topics=start_topics, seed=seed)
-        check_whole(1, n_partitions=n_partitions)
-        self.n_partitions = n_partitions
+    _: KW_ONLY
+    n_partitions: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole(1, n_partitions=self.n_partitions)
 
     def check_sizes(self) -> None:
         """Raise ValueError if there are more blocks than words."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ _KERNELS, _FOLD_IN = "psengine.apps.lda.kernels", "psengine.apps.lda.fold_in"
 _MOST_INT16 = 2**15 - 1
 
 
+@dataclass(eq=False)
 class TopicModel:
     """Topics of documents: tables `word_topic` and `topics`, and what follows from them.
 
@@ -40,31 +42,27 @@ class TopicModel:
         more: any topic.
     seed : int
         Seed of all random draws.
-
     """
 
     predicts = "topic"
     #: Counts of words by topic turn sparse.
     memory_falls = True
 
-    def __init__(
-        self,
-        n_words: int,
-        n_tokens: int,
-        *,
-        k: int = 100,
-        alpha: float = 0.1,
-        beta: float = 0.01,
-        start_topics: int = 10,
-        seed: int = 0,
-    ) -> None:
-        check_whole(2, k=k)
-        check_whole(1, start_topics=start_topics)
-        check_whole(0, seed=seed)
-        check_above(0, alpha=alpha, beta=beta)
-        self.n_words, self.n_tokens = n_words, n_tokens
-        self.k, self.alpha, self.beta = k, alpha, beta
-        self.start_topics, self.seed = min(start_topics, k), seed
+    n_words: int
+    n_tokens: int
+    _: KW_ONLY
+    k: int = 100
+    alpha: float = 0.1
+    beta: float = 0.01
+    start_topics: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole(2, k=self.k)
+        check_whole(1, start_topics=self.start_topics)
+        check_whole(0, seed=self.seed)
+        check_above(0, alpha=self.alpha, beta=self.beta)
+        self.start_topics = min(self.start_topics, self.k)
 
     @property
     def topic_dtype(self) -> str:

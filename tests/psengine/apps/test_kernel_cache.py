@@ -27,7 +27,7 @@ from tests.support.timeouts import PATIENCE
 COMPILED = {
     "psengine.apps.kmeans.kernels": ("move",),
     "psengine.apps.lda.fold_in": ("fold_in",),
-    "psengine.apps.lda.kernels": ("sweep",),
+    "psengine.apps.lda.kernels": ("sweep", "list_topics", "count_in"),
     "psengine.apps.mf.kernels": ("adaptive_steps", "plain_steps"),
     "psengine.apps.bgd.kernels": ("_times_column", "_add_transposed_times_column"),
     "psengine.apps.csr_kernels": ("times_into", "add_transposed_times_into"),
@@ -123,9 +123,7 @@ def test_applications_load_their_kernels_while_they_prepare(monkeypatch: pytest.
     sparse = Csr(np.ones(4, np.float32), np.arange(4, dtype=np.int32), np.arange(5), 4).arrays()
     labelled = {**sparse, "y": np.array([0, 1, 0, 1])}
     MultinomialLogisticRegression(4, 2, 4).prepare(labelled)
-    ElasticDescent(n_inputs=4, n_classes=2, n_examples=4, n_partitions=1).prepare(
-        {**sparse, "y": np.array([0, 1, 0, 1])}
-    )
+    ElasticDescent(n_inputs=4, n_classes=2, n_examples=4, n_partitions=1).prepare(labelled)
     KMeans(4, 4, k=2).prepare({"x": x, "first": np.asarray(0)})
     words = {"words": np.zeros(3, np.int32), "offsets": np.array([0, 3]), "token_start": np.array([0])}
     LatentDirichletAllocation(2, 3, k=2).prepare(words)
