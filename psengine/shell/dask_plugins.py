@@ -132,7 +132,7 @@ class AgentPlugin(WorkerPlugin):
             return await pack_apart(agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch, committed))
 
         async def keep(number: int, last_complete: int, states: dict[int, Any], executors: list[Any]) -> str:
-            agent.keep_replicas(number, last_complete, _by_shard(states), executors)
+            agent.shards.keep_replicas(number, last_complete, _by_shard(states), executors)
             return "ok"
 
         async def states(wanted: list[list[int]]) -> Any:
@@ -142,7 +142,7 @@ class AgentPlugin(WorkerPlugin):
             return pack({"pickled": await agent.partitions.sent(partition)})
 
         async def kept(shards: list[int], number: int) -> Any:
-            return pack({"states": agent.replicas.get(shards, number)})
+            return pack({"states": agent.shards.replicas.get(shards, number)})
 
         async def add_up(**message: Any) -> Any:
             return agent.tree.hold(**message)

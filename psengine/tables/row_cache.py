@@ -18,13 +18,14 @@ _MOST = 8
 
 
 @dataclass(frozen=True)
-class _Tag:
+class ReadTag:
     """Under which parent clock rows were read, and whether as exactly one state."""
 
     exact: bool
     clock: int
 
     def serves(self, parent_clock: int, exact: bool) -> bool:
+        """Return whether these rows serve a task with this parent clock, as exactly one state or not."""
         return self.exact == exact and (self.clock == parent_clock or (self.clock > parent_clock and not exact))
 
 
@@ -33,8 +34,8 @@ class RowCache:
 
     def __init__(self) -> None:
         #: {table: its blocks, from the one that was read first}.
-        self._blocks: dict[str, list[tuple[_Tag, RowBlock]]] = {}
-        self._tags: set[_Tag] = set()
+        self._blocks: dict[str, list[tuple[ReadTag, RowBlock]]] = {}
+        self._tags: set[ReadTag] = set()
 
     def find(self, table: str, rows: RowSet | None, parent_clock: int, exact: bool) -> RowBlock | None:
         """Return a block that holds `rows` (None: the whole table) and every effect up to `parent_clock`."""
@@ -49,7 +50,7 @@ class RowCache:
 
     def put(self, blocks: Mapping[str, RowBlock], parent_clock: int, exact: bool) -> None:
         """Keep what was read for a task."""
-        tag = _Tag(exact, parent_clock)
+        tag = ReadTag(exact, parent_clock)
         self._tags.add(tag)
         for table, block in blocks.items():
             before = self._blocks.get(table, [])

@@ -3,14 +3,13 @@
 agent              the agent of a node: carries out the controller's instructions
 batch_runner       execution of a batch: reading parameters, running kernels, pushing the summed updates
 blocking_work      threads for reads, restores and the preparation of data, with deadlines
-executor_host      the executors of a node, and how their states come here
-executor_states    the states of executors that a node has, and replicas for other nodes
-hosts              what a node has in memory for a job: the input partitions
+hosts              what a node has in memory for a job: input partitions, executors and their states, shards
 kernel_threads     the thread pool of a node, which runs the kernels of the batches in flight
 node_scheduler     the batches in flight on a node, and in which order they begin and are reported
 parameter_client   the parameter client of a node: cached reads, batched pushes
 push_messages      the messages of a push: updates summed in blocks, cut to shards
 push_tree          a node's part in the tree on which pushes are added up
+read_messages      the messages of a read: rows cut to shards, and joined again
 routing            routing of requests by the shard map: redirects, retries, generations
 speculative_batch  a batch that a node begins before its instruction arrives
 task_parameters    the tables as one task reads and updates them

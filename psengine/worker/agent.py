@@ -20,46 +20,37 @@ from psengine.apps.executors import as_application, initial_rows, prepare, share
 from psengine.apps.registry import resolve
 from psengine.config import JobConfig, JobError
 from psengine.protocol.events import (
-    BackedUp,
     BatchDone,
     BatchFailed,
     Event,
     NodeFailed,
     NodeReady,
     NodeUnfit,
-    NotBackedUp,
-    ShardsNotOpened,
-    ShardsNotTaken,
-    ShardsOpened,
-    ShardsTaken,
     StatesTaken,
 )
-from psengine.protocol.executor_state import ExecutorState, StateRef
+from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import (
     BackUp,
     Dispatch,
     LoadPartitions,
     NodeInstruction,
     OpenShards,
-    ReplicaSet,
     TakeShards,
     UpdateShardMap,
 )
-from psengine.protocol.shard_state import ShardState
 from psengine.rpc.cancellation import cancel_all
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.server.read_admission import ReadAdmission, max_concurrent_readers
-from psengine.server.replica_store import ReplicaStore
 from psengine.server.shard_server import ShardServer, initial_shards
-from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Sharding
-from psengine.telemetry.byte_counts import ReportedBytes, arrays_bytes, link, state_bytes
+from psengine.telemetry.byte_counts import ReportedBytes, arrays_bytes
 from psengine.telemetry.formatting import format_error
 from psengine.telemetry.memory_use import NodeMemory
 from psengine.worker.batch_runner import BatchRunner, Job
 from psengine.worker.blocking_work import BlockingWork, Kind
-from psengine.worker.executor_host import ExecutorHost, states_bytes
+from psengine.worker.hosts.executor_host import ExecutorHost
 from psengine.worker.hosts.partition_host import PartitionHost
+from psengine.worker.hosts.shard_host import ShardHost, Unreadable
 from psengine.worker.node_scheduler import NodeScheduler
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.push_tree import PushTree
@@ -77,24 +68,9 @@ ShardLoader = Callable[[str, int], Arrays]
 StateLoader = Callable[[str, int], Arrays]
 
 _REPORT_DEADLINE_S = 10.0
-_HAND_OVER_DEADLINE_S = 60.0
-_COPY_DEADLINE_S = 60.0
-#: Factor on the size of a shard that is handed over: the updates of clocks that are not common yet travel with it.
-_WITH_UPDATES = 4
 _RETRY_S = 0.2
 #: Seconds between the attempts to read a partition; after the last one the node reports `NodeUnfit`.
 _READ_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
-
-
-class Unreadable(Exception):
-    """A partition could not be read on this node in any attempt; another node, or a later attempt, may be able to.
-
-    `lasting`: it is not there, so that no later attempt can succeed.
-    """
-
-    def __init__(self, line: str, lasting: bool) -> None:
-        super().__init__(line)
-        self.lasting = lasting
 
 
 class NodeAgent:
@@ -136,7 +112,6 @@ class NodeAgent:
         self._read_again_s = tuple(read_again_s)
         self._on_failed = on_failed
         self.server = ShardServer()
-        self.replicas = ReplicaStore()
         #: Admission of readers to the local server.
         self.admission = ReadAdmission()
         self.client = ParameterClient(f"{node}@{address}", address, transport, self.server)
@@ -161,8 +136,25 @@ class NodeAgent:
         self.host = ExecutorHost(
             address, self.client.transfers, self.partitions.get, self._read_state, self._report_taken, self.moved
         )
+        #: The shards, and replicas of other nodes' shards.
+        self.shards = ShardHost(
+            node,
+            address,
+            self.server,
+            self.host,
+            self.client.transfers,
+            self._adopt_shards,
+            self._make_shards,
+            self._read_shard,
+            self._report,
+            self._line,
+            self.moved,
+        )
         self._memory = NodeMemory(
-            (self.server.stores, self.replicas), self.host.states, self.partitions.data, lambda: self.host.executors
+            (self.server.stores, self.shards.replicas),
+            self.host.states,
+            self.partitions.data,
+            lambda: self.host.executors,
         )
         #: The part of this node in the tree of pushes.
         self.tree = PushTree(node, address, self.client)
@@ -191,12 +183,12 @@ class NodeAgent:
         self._last_instruction = self._last_instruction if number is None else number
         match instruction:
             case OpenShards():
-                self._spawn(self._guarded(self._open(instruction)))
+                self._spawn(self._guarded(self.shards.open(instruction)))
             case TakeShards():
                 self.server.expect(instruction.shards, instruction.epoch)
-                self._spawn(self._guarded(self._take(instruction)))
+                self._spawn(self._guarded(self.shards.take(instruction)))
             case BackUp():
-                self._spawn(self._guarded(self._back_up(instruction)))
+                self._spawn(self._guarded(self.shards.back_up(instruction)))
             case UpdateShardMap():
                 self._use_map(instruction)
             case LoadPartitions():
@@ -211,151 +203,17 @@ class NodeAgent:
 
     # -- instructions ---------------------------------------------------------------------------------------------
 
-    async def _open(self, instruction: OpenShards) -> None:
-        config, app, sharding = await self._adopt(instruction.config)
-        if instruction.replicas is not None:
-            try:
-                states = await self._find_replicas(sharding, instruction.shards, instruction.replicas)
-            except (Unreachable, KeyError) as error:
-                again = isinstance(error, Unreachable)
-                await self._report(self._not_opened(instruction, error, again))
-                return
-            self.server.restore_replicas(states, instruction.epoch, config.n_partitions)
-        elif instruction.checkpoint is None:
-            made_of = app, sharding, config.seed, instruction.shards
-            initial = await self._blocking.do("open", initial_shards, *made_of)
-            self.server.open(initial, config.n_partitions, instruction.epoch)
-        else:
-            saved = instruction.checkpoint
-            for shard in instruction.shards:
-                try:
-                    what = f"shard {shard} of {saved.name}"
-                    arrays = await self._read("restore", what, self._shard_loader, saved.name, shard)
-                except Unreadable as error:  # for example because a newer checkpoint has replaced it
-                    await self._report(self._not_opened(instruction, error, not error.lasting))
-                    return
-                rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-                self.moved["restore"] += arrays_bytes([rows])
-                effects = saved.effects(config.n_partitions)
-                self.server.restore(shard, instruction.epoch, rows, config.n_partitions, saved.clock, effects)
-        await self._report(ShardsOpened(self.node, self.address, instruction.shards, instruction.epoch, 0.0))
-
-    async def _find_replicas(
-        self, sharding: Sharding, shards: Sequence[int], replicas: ReplicaSet
-    ) -> dict[int, ShardState]:
-        """Return replicas of shards: local ones, and if absent, those of the backup owners."""
-        states = self.replicas.get(shards, replicas.number)
-        addresses = dict(replicas.at)
-        wanted: dict[str, list[int]] = {}
-        for shard in shards:
-            if shard not in states:
-                wanted.setdefault(addresses[shard], []).append(shard)
-        for address, missing in wanted.items():
-            n_bytes, wanted_round = sharding.all_bytes(missing), {"shards": missing, "number": replicas.number}
-            answer = await self.client.transfers.call(
-                address, "proteus_kept", _COPY_DEADLINE_S, n_bytes, again=True, **wanted_round
-            )
-            sent = {int(shard): state for shard, state in answer["states"].items()}
-            self._count("restore", address, state_bytes(sent.values()))
-            states |= sent
-        if lost := [shard for shard in shards if shard not in states]:
-            raise KeyError(f"no replica of round {replicas.number} of shards {lost}")
-        return states
-
-    async def _back_up(self, instruction: BackUp) -> None:
-        """Copy the served shards, and states of executors, to their backup owners.
-
-        Their arrays are never written again, so nothing waits.
-        """
-        number, last_complete = instruction.number, instruction.last_complete
-        try:
-            states = self.server.copy(dict(zip(instruction.shards, instruction.epochs, strict=True)), instruction.clock)
-            executors = self.host.copies(instruction.states)
-            self.replicas.put(number, last_complete, states, is_backup_owner=False)
-            self.host.states.replicate(number, last_complete, [state for copy in executors.values() for state in copy])
-            shards: dict[str, dict[int, ShardState]] = {}
-            for shard, owner in zip(instruction.shards, instruction.backup_owners, strict=True):
-                shards.setdefault(owner, {})[shard] = states[shard]
-            await asyncio.gather(
-                *(
-                    self._send_replicas(instruction, owner, shards.get(owner, {}), executors.get(owner, []))
-                    for owner in shards.keys() | executors.keys()
-                    if owner
-                )
-            )
-        except (StaleReadError, Unreachable) as error:
-            at = error.address if isinstance(error, Unreachable) else ""
-            await self._report(NotBackedUp(self.node, self.address, number, self._line(error), 0.0, at))
-        else:
-            copied = tuple(ref.executor for ref, _ in instruction.states)
-            await self._report(BackedUp(self.node, self.address, number, instruction.shards, 0.0, copied))
-
-    async def _send_replicas(
-        self,
-        instruction: BackUp,
-        backup_owner: str,
-        states: dict[int, ShardState],
-        executors: list[ExecutorState],
-    ) -> None:
-        if backup_owner == self.address:
-            self.replicas.put(instruction.number, instruction.last_complete, states, is_backup_owner=True)
-            return
-        n_bytes = state_bytes(states.values()) + states_bytes(executors)
-        message: dict[str, Any] = {"number": instruction.number, "last_complete": instruction.last_complete}
-        message |= {"states": states, "executors": executors}
-        await self.client.transfers.call(backup_owner, "proteus_keep", _COPY_DEADLINE_S, n_bytes, **message)
-        self._count("copy", backup_owner, n_bytes)
-
-    def keep_replicas(
-        self, number: int, last_complete: int, states: dict[int, ShardState], executors: Sequence[ExecutorState]
-    ) -> None:
-        """Store what another node has copied here in the replication round `number`."""
-        self.replicas.put(number, last_complete, states, is_backup_owner=True)
-        self.host.states.replicate(number, last_complete, executors)
-
-    def _count(self, kind: str, address: str, n_bytes: int) -> None:
-        self.moved[kind] += n_bytes
-        if address != self.address:
-            self.moved[link(address)] += n_bytes
-
     def _use_map(self, instruction: UpdateShardMap) -> None:
         before = self.client.routes.generation
         self.client.use_map(instruction.version, instruction.owners, instruction.generation)
         self.admission.most = max_concurrent_readers(len({owner.address for owner in instruction.owners}))
         elsewhere = [owner for owner in instruction.owners if owner.address != self.address]
         self.server.forget(elsewhere, instruction.generation)
-        self.replicas.forget([owner.shard for owner in elsewhere])
+        self.shards.replicas.forget([owner.shard for owner in elsewhere])
         if self.client.routes.generation != before:
             self._batches.cancel_all()  # they may wait for a lost server
             self._runner.cancel_reads()
             self._runner.drop_ahead()
-
-    async def _take(self, instruction: TakeShards) -> None:
-        config, _, sharding = await self._adopt(instruction.config)
-        epochs = dict(zip(instruction.shards, instruction.served_under, strict=True))
-        to: dict[str, Any] = {"to_node": self.node, "to_address": self.address, "epoch": instruction.epoch}
-        to["committed"] = instruction.committed
-        try:
-            if instruction.from_address == self.address:  # taken back: another node may have been the next owner
-                answer = self.server.hand_over(epochs, **to)
-            else:
-                n_bytes = _WITH_UPDATES * sharding.all_bytes(instruction.shards)
-                answer = await self.client.transfers.call(
-                    instruction.from_address, "proteus_hand_over", _HAND_OVER_DEADLINE_S, n_bytes, epochs=epochs, **to
-                )
-            error = answer.get("error", "")
-        except Unreachable as unreachable:
-            error = str(unreachable)
-        if error:
-            self.server.cancel_expected(instruction.shards, instruction.epoch)
-            await self._report(
-                ShardsNotTaken(self.node, self.address, instruction.shards, instruction.epoch, error, 0.0)
-            )
-            return
-        states = {int(shard): state for shard, state in answer["states"].items()}
-        self._count("hand_over", instruction.from_address, state_bytes(states.values()))
-        self.server.take(config.n_partitions, states, instruction.epoch)
-        await self._report(ShardsTaken(self.node, self.address, instruction.shards, instruction.epoch, 0.0))
 
     async def _load(self, instruction: LoadPartitions) -> None:
         try:
@@ -384,6 +242,18 @@ class NodeAgent:
         arrays = await self._read("read", f"partition {partition}", self._loader, config.data_url, partition)
         self.moved["input"] += arrays_bytes([arrays])
         return await self._blocking.do("prepare", prepare, app, arrays, partition, config.n_partitions)
+
+    async def _adopt_shards(self, config: JobConfig) -> tuple[JobConfig, Sharding]:
+        config, _, sharding = await self._adopt(config)
+        return config, sharding
+
+    async def _make_shards(self, shards: Sequence[int]) -> Any:
+        assert self._job is not None
+        config, app, sharding = self._job
+        return await self._blocking.do("open", initial_shards, app, sharding, config.seed, shards)
+
+    async def _read_shard(self, what: str, checkpoint: str, shard: int) -> Arrays:
+        return await self._read("restore", what, self._shard_loader, checkpoint, shard)
 
     async def _read_state(self, checkpoint: str, executor: int) -> Arrays:
         assert self._state_loader is not None, "this node reads no checkpoints"
@@ -448,10 +318,6 @@ class NodeAgent:
     def _unfit(self, error: Unreadable | JobError) -> NodeUnfit:
         again = isinstance(error, Unreadable) and not error.lasting
         return NodeUnfit(self.node, self.address, self._line(error), 0.0, again)
-
-    def _not_opened(self, instruction: OpenShards, error: Exception, again: bool) -> ShardsNotOpened:
-        what = instruction.shards, instruction.epoch, self._line(error)
-        return ShardsNotOpened(self.node, self.address, *what, 0.0, again)
 
     def _failed(self, instruction: Dispatch, error: Exception, *, fatal: bool) -> BatchFailed:
         tasks = tuple((task.partition, task.attempt) for task in instruction.tasks)

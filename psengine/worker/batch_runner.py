@@ -24,7 +24,7 @@ from psengine.protocol.executor_state import ExecutorState
 from psengine.protocol.instructions import Dispatch, TaskKey
 from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, same
 from psengine.tables.sharding import Arrays, Sharding
-from psengine.worker.executor_states import ExecutorStates
+from psengine.worker.hosts.executor_states import ExecutorStates
 from psengine.worker.kernel_threads import KernelThreads
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.push_messages import sum_up, under

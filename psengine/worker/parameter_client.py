@@ -16,21 +16,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from psengine.config import Add, TableSpec
+from psengine.config import Add
 from psengine.protocol.instructions import ShardOwner
 from psengine.rpc.cancellation import all_or_none
 from psengine.rpc.integer_narrowing import wire_bytes
 from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.server.shard_server import ShardServer
-from psengine.tables.contiguous import joined, unpacked
+from psengine.tables.contiguous import unpacked
 from psengine.tables.row_cache import RowCache
-from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count, cut, read_only
+from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.byte_counts import link
 from psengine.worker.push_messages import BlockSum, Updates, arrays, cut_update, size
+from psengine.worker.read_messages import PendingReads, as_blocks, asks_all, cut_wanted
 from psengine.worker.routing import Routes, SupersededError
 
 #: Seconds that a server has to answer, in addition to the transfer time of the parameters.
@@ -39,7 +38,6 @@ _TRIES = 3
 _READS = ("proteus_pull", "proteus_pull_ahead", "proteus_pull_before")
 #: Maximum number of times that a read-ahead is repeated while a server does not have the clock yet.
 _AHEAD_TRIES = 30
-_NO_VALUES = np.zeros((0, 0))
 
 
 class ParameterClient:
@@ -68,8 +66,7 @@ class ParameterClient:
         #: Number of the batch under way.
         self._batch = 0
         self._cache = RowCache()
-        #: Reads under way: whether of one exact state, the parent clock, and the rows; done when they are in the cache.
-        self._reading: dict[asyncio.Future[None], tuple[bool, int, Wanted]] = {}
+        self._reading = PendingReads()
         self._sequence: dict[str, int] = {}
         #: Bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` is the
         #: state of executors, which was not read since it was on this node.
@@ -129,37 +126,23 @@ class ParameterClient:
             missing = {name: rows for name, rows in wanted.items() if name not in found}
             if not missing and self._cache.is_known(parent_clock, exact):
                 return found
-            under_way = self._read_under_way(missing, parent_clock, exact)
+            under_way = self._reading.find(missing, parent_clock, exact)
             if under_way is None:
                 return found | await self._read_missing(sharding, missing, parent_clock, committed, exact)
             await asyncio.wait([under_way])
-
-    def _read_under_way(self, missing: Wanted, parent_clock: int, exact: bool) -> asyncio.Future[None] | None:
-        for done, (of_one_state, tag, reading) in self._reading.items():
-            serves = of_one_state == exact and (tag == parent_clock or (tag > parent_clock and not exact))
-            if serves and all(
-                name in reading and RowBlock(reading[name], _NO_VALUES).has(rows) for name, rows in missing.items()
-            ):
-                return done
-        return None
 
     async def _read_missing(
         self, sharding: Sharding, missing: Wanted, parent_clock: int, committed: int, exact: bool
     ) -> dict[str, RowBlock]:
         generation = self.routes.generation
-        done = asyncio.get_running_loop().create_future()
-        self._reading[done] = exact, parent_clock, missing
-        try:
+        with self._reading.under_way(missing, parent_clock, exact):
             shards = await self._pull(range(sharding.n_shards), sharding, missing, committed, exact)
             self.routes.check()
             if self.routes.generation != generation:
                 raise SupersededError(f"read in generation {generation}, rolled back to {self.routes.generation}")
-            read = _blocks(sharding, missing, shards)
+            read = as_blocks(sharding, missing, shards)
             self._cache.put(read, parent_clock, exact)
             return read
-        finally:
-            del self._reading[done]
-            done.set_result(None)
 
     async def kept_sum(self, sharding: Sharding, table: str, executors: Sequence[int], committed: int) -> Array | None:
         """Return the sum of what exactly these executors have added to a table; None if a server does not keep it.
@@ -189,7 +172,7 @@ class ParameterClient:
         shards = {shard: rows for by_shard in found for shard, rows in by_shard.items()}
         if len(shards) < sharding.n_shards:
             return None
-        return _blocks(sharding, {table: None}, shards)[table].values
+        return as_blocks(sharding, {table: None}, shards)[table].values
 
     async def read_ahead(self, sharding: Sharding, wanted: Wanted, clock: int) -> tuple[dict[str, RowBlock], int]:
         """Return the rows that `read_rows` returns at the committed clock `clock`, once the servers have its effects.
@@ -205,12 +188,12 @@ class ParameterClient:
         SupersededError, Unreachable
             The rows cannot be read ahead; use `read_rows` when the controller dispatches `clock` + 1.
         """
-        all_rows = _is_all(sharding, wanted)
+        all_rows = asks_all(sharding, wanted)
 
         async def read_from(address: str, epochs: dict[int, int]) -> tuple[dict[int, Arrays], int]:
             request: dict[str, Any] = {}
             if not all_rows:
-                request["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
+                request["rows"] = {shard: cut_wanted(sharding, wanted, shard) for shard in epochs}
             for _ in range(_AHEAD_TRIES):
                 most = sum(sharding.nbytes(shard) for shard in epochs)
                 answer = await self._ask(
@@ -229,7 +212,7 @@ class ParameterClient:
         if len(attempts) > 1:
             raise SupersededError(f"the effects of clock {clock} are of several attempts")
         shards = {shard: rows for by_shard, _ in found for shard, rows in by_shard.items()}
-        return _blocks(sharding, wanted, shards), attempts.pop()
+        return as_blocks(sharding, wanted, shards), attempts.pop()
 
     async def read_before(
         self, sharding: Sharding, wanted: Wanted, clock: int, after: Sequence[tuple[int, int]], committed: int
@@ -250,11 +233,11 @@ class ParameterClient:
                     f"a task that reads 'rows' with `after` wants table {table.name!r}, whose update rule is applied "
                     "to whole groups: let it read 'group'"
                 )
-        asked = {shard: _cut_wanted(sharding, wanted, shard) for shard in range(sharding.n_shards)}
+        asked = {shard: cut_wanted(sharding, wanted, shard) for shard in range(sharding.n_shards)}
         some = [shard for shard in asked if any(rows is None or count(rows) for rows in asked[shard].values())]
         shards = await self._pull_before(some, sharding, asked, clock, after, committed)
         self.routes.check()
-        return _blocks(sharding, wanted, {shard: shards.get(shard, {}) for shard in asked})
+        return as_blocks(sharding, wanted, {shard: shards.get(shard, {}) for shard in asked})
 
     async def _pull_before(
         self,
@@ -316,12 +299,12 @@ class ParameterClient:
         exact: bool,
     ) -> dict[int, Arrays]:
         """Return the wanted rows of `shards` from their servers."""
-        all_rows = _is_all(sharding, wanted)
+        all_rows = asks_all(sharding, wanted)
 
         async def read_from(address: str, epochs: dict[int, int]) -> dict[int, Arrays]:
             request: dict[str, Any] = {}
             if not all_rows:
-                request["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
+                request["rows"] = {shard: cut_wanted(sharding, wanted, shard) for shard in epochs}
             most = sum(sharding.nbytes(shard) for shard in epochs)
             try:
                 answer = await self._ask(
@@ -415,37 +398,3 @@ class ParameterClient:
         if answer["status"] not in ("ok", "moved", "not-yet"):
             raise SupersededError(answer["error"])
         return answer
-
-
-def _is_all(sharding: Sharding, wanted: Wanted) -> bool:
-    return len(wanted) == len(sharding.tables) and all(rows is None for rows in wanted.values())
-
-
-def _blocks(sharding: Sharding, wanted: Wanted, shards: Mapping[int, Arrays]) -> dict[str, RowBlock]:
-    """Return the rows read from all shards, by table."""
-    return {
-        table.name: RowBlock(wanted[table.name], _joined(table, sharding, shards))
-        for table in sharding.tables
-        if table.name in wanted
-    }
-
-
-def _cut_wanted(sharding: Sharding, wanted: Wanted, shard: int) -> dict[str, RowSet | None]:
-    """Return the wanted rows of a shard, counted from its first rows."""
-    wanted_here: dict[str, RowSet | None] = {}
-    for table in sharding.tables:
-        if table.name in wanted:
-            rows = wanted[table.name]
-            shard_rows = None if rows is None else cut(rows, *sharding.rows(shard, table))
-            if shard_rows is None or count(shard_rows):
-                wanted_here[table.name] = shard_rows
-    return wanted_here
-
-
-def _joined(table: TableSpec, sharding: Sharding, shards: Mapping[int, Arrays]) -> Array:
-    """Return the rows of a table read from all shards, in order."""
-    by_shard = [rows[table.name] for shard in range(sharding.n_shards) if table.name in (rows := shards[shard])]
-    parts = [rows for rows in by_shard if len(rows)]
-    if not parts:
-        return read_only(np.zeros((0, table.n_cols), table.dtype))
-    return read_only(joined(parts))

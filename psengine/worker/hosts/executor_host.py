@@ -23,7 +23,7 @@ from psengine.rpc.transfers import Transfers
 from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Arrays
 from psengine.telemetry.byte_counts import arrays_bytes, link
-from psengine.worker.executor_states import ExecutorStates
+from psengine.worker.hosts.executor_states import ExecutorStates
 from psengine.worker.routing import SupersededError
 
 _DEADLINE_S = 60.0

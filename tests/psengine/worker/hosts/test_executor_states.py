@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from psengine.protocol.executor_state import ExecutorState
-from psengine.worker.executor_states import ExecutorStates
+from psengine.worker.hosts.executor_states import ExecutorStates
 
 
 def state(executor: int, group: int, attempt: int = 1) -> ExecutorState:

@@ -1,0 +1,233 @@
+"""The shards of a node: opened, taken over from other servers, and copied to their backup owners."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.config import JobConfig
+from psengine.protocol.events import (
+    BackedUp,
+    Event,
+    NotBackedUp,
+    ShardsNotOpened,
+    ShardsNotTaken,
+    ShardsOpened,
+    ShardsTaken,
+)
+from psengine.protocol.executor_state import ExecutorState
+from psengine.protocol.instructions import BackUp, OpenShards, ReplicaSet, TakeShards
+from psengine.protocol.shard_state import ShardState
+from psengine.rpc.transfers import Transfers
+from psengine.rpc.transport import Unreachable
+from psengine.server.replica_store import ReplicaStore
+from psengine.server.shard_server import ShardServer
+from psengine.server.shard_store import StaleReadError
+from psengine.tables.sharding import Arrays, Sharding
+from psengine.telemetry.byte_counts import arrays_bytes, link, state_bytes
+from psengine.worker.hosts.executor_host import ExecutorHost, states_bytes
+
+#: (what is read, checkpoint, shard) -> rows of every table of the shard.
+ReadShard = Callable[[str, str, int], Awaitable[Mapping[str, NDArray[np.generic]]]]
+
+_HAND_OVER_DEADLINE_S = 60.0
+_COPY_DEADLINE_S = 60.0
+#: Factor on the size of a shard that is handed over: the updates of clocks that are not common yet travel with it.
+_WITH_UPDATES = 4
+
+
+class Unreadable(Exception):
+    """Data could not be read on this node in any attempt; another node, or a later attempt, may be able to.
+
+    `lasting`: it is not there, so that no later attempt can succeed.
+    """
+
+    def __init__(self, line: str, lasting: bool) -> None:
+        super().__init__(line)
+        self.lasting = lasting
+
+
+class ShardHost:
+    """Shards of one process.
+
+    Parameters
+    ----------
+    adopt : callable
+        Returns the job's configuration and sharding, making the application if this is the first instruction.
+    make_shards : callable
+        Returns the initial values of shards.
+    read_shard : callable
+        Reads a shard of a checkpoint; raises `Unreadable`.
+    report : callable
+        Reports to the controller.
+    line_of : callable
+        Returns an error as one line.
+    moved : Counter
+        Bytes moved by kind; it is added to.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        address: str,
+        server: ShardServer,
+        executors: ExecutorHost,
+        transfers: Transfers,
+        adopt: Callable[[JobConfig], Awaitable[tuple[JobConfig, Sharding]]],
+        make_shards: Callable[[Sequence[int]], Awaitable[dict[int, Arrays]]],
+        read_shard: ReadShard,
+        report: Callable[[Event], Awaitable[None]],
+        line_of: Callable[[BaseException], str],
+        moved: Counter[str],
+    ) -> None:
+        self._node, self._address, self.server = node, address, server
+        self._executors, self._transfers = executors, transfers
+        self._adopt, self._make_shards, self._read_shard = adopt, make_shards, read_shard
+        self._report, self._line, self._moved = report, line_of, moved
+        self.replicas = ReplicaStore()
+
+    async def open(self, instruction: OpenShards) -> None:
+        """Create shards, and serve them."""
+        config, sharding = await self._adopt(instruction.config)
+        if instruction.replicas is not None:
+            try:
+                states = await self._find_replicas(sharding, instruction.shards, instruction.replicas)
+            except (Unreachable, KeyError) as error:
+                again = isinstance(error, Unreachable)
+                await self._report(self._not_opened(instruction, error, again))
+                return
+            self.server.restore_replicas(states, instruction.epoch, config.n_partitions)
+        elif instruction.checkpoint is None:
+            initial = await self._make_shards(instruction.shards)
+            self.server.open(initial, config.n_partitions, instruction.epoch)
+        else:
+            saved = instruction.checkpoint
+            for shard in instruction.shards:
+                try:
+                    what = f"shard {shard} of {saved.name}"
+                    arrays = await self._read_shard(what, saved.name, shard)
+                except Unreadable as error:  # for example because a newer checkpoint has replaced it
+                    await self._report(self._not_opened(instruction, error, not error.lasting))
+                    return
+                rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+                self._moved["restore"] += arrays_bytes([rows])
+                effects = saved.effects(config.n_partitions)
+                self.server.restore(shard, instruction.epoch, rows, config.n_partitions, saved.clock, effects)
+        await self._report(ShardsOpened(self._node, self._address, instruction.shards, instruction.epoch, 0.0))
+
+    async def _find_replicas(
+        self, sharding: Sharding, shards: Sequence[int], replicas: ReplicaSet
+    ) -> dict[int, ShardState]:
+        """Return replicas of shards: local ones, and if absent, those of the backup owners."""
+        states = self.replicas.get(shards, replicas.number)
+        addresses = dict(replicas.at)
+        wanted: dict[str, list[int]] = {}
+        for shard in shards:
+            if shard not in states:
+                wanted.setdefault(addresses[shard], []).append(shard)
+        for address, missing in wanted.items():
+            n_bytes, wanted_round = sharding.all_bytes(missing), {"shards": missing, "number": replicas.number}
+            answer = await self._transfers.call(
+                address, "proteus_kept", _COPY_DEADLINE_S, n_bytes, again=True, **wanted_round
+            )
+            sent = {int(shard): state for shard, state in answer["states"].items()}
+            self._count("restore", address, state_bytes(sent.values()))
+            states |= sent
+        if lost := [shard for shard in shards if shard not in states]:
+            raise KeyError(f"no replica of round {replicas.number} of shards {lost}")
+        return states
+
+    async def back_up(self, instruction: BackUp) -> None:
+        """Copy the served shards, and states of executors, to their backup owners.
+
+        Their arrays are never written again, so nothing waits.
+        """
+        number, last_complete = instruction.number, instruction.last_complete
+        try:
+            states = self.server.copy(dict(zip(instruction.shards, instruction.epochs, strict=True)), instruction.clock)
+            executors = self._executors.copies(instruction.states)
+            self.replicas.put(number, last_complete, states, is_backup_owner=False)
+            self._executors.states.replicate(
+                number, last_complete, [state for copy in executors.values() for state in copy]
+            )
+            shards: dict[str, dict[int, ShardState]] = {}
+            for shard, owner in zip(instruction.shards, instruction.backup_owners, strict=True):
+                shards.setdefault(owner, {})[shard] = states[shard]
+            await asyncio.gather(
+                *(
+                    self._send_replicas(instruction, owner, shards.get(owner, {}), executors.get(owner, []))
+                    for owner in shards.keys() | executors.keys()
+                    if owner
+                )
+            )
+        except (StaleReadError, Unreachable) as error:
+            at = error.address if isinstance(error, Unreachable) else ""
+            await self._report(NotBackedUp(self._node, self._address, number, self._line(error), 0.0, at))
+        else:
+            copied = tuple(ref.executor for ref, _ in instruction.states)
+            await self._report(BackedUp(self._node, self._address, number, instruction.shards, 0.0, copied))
+
+    async def _send_replicas(
+        self,
+        instruction: BackUp,
+        backup_owner: str,
+        states: dict[int, ShardState],
+        executors: list[ExecutorState],
+    ) -> None:
+        if backup_owner == self._address:
+            self.replicas.put(instruction.number, instruction.last_complete, states, is_backup_owner=True)
+            return
+        n_bytes = state_bytes(states.values()) + states_bytes(executors)
+        message: dict[str, Any] = {"number": instruction.number, "last_complete": instruction.last_complete}
+        message |= {"states": states, "executors": executors}
+        await self._transfers.call(backup_owner, "proteus_keep", _COPY_DEADLINE_S, n_bytes, **message)
+        self._count("copy", backup_owner, n_bytes)
+
+    def keep_replicas(
+        self, number: int, last_complete: int, states: dict[int, ShardState], executors: Sequence[ExecutorState]
+    ) -> None:
+        """Store what another node has copied here in the replication round `number`."""
+        self.replicas.put(number, last_complete, states, is_backup_owner=True)
+        self._executors.states.replicate(number, last_complete, executors)
+
+    async def take(self, instruction: TakeShards) -> None:
+        """Take shards over from their server."""
+        config, sharding = await self._adopt(instruction.config)
+        epochs = dict(zip(instruction.shards, instruction.served_under, strict=True))
+        to: dict[str, Any] = {"to_node": self._node, "to_address": self._address, "epoch": instruction.epoch}
+        to["committed"] = instruction.committed
+        try:
+            if instruction.from_address == self._address:  # taken back: another node may have been the next owner
+                answer = self.server.hand_over(epochs, **to)
+            else:
+                n_bytes = _WITH_UPDATES * sharding.all_bytes(instruction.shards)
+                answer = await self._transfers.call(
+                    instruction.from_address, "proteus_hand_over", _HAND_OVER_DEADLINE_S, n_bytes, epochs=epochs, **to
+                )
+            error = answer.get("error", "")
+        except Unreachable as unreachable:
+            error = str(unreachable)
+        if error:
+            self.server.cancel_expected(instruction.shards, instruction.epoch)
+            await self._report(
+                ShardsNotTaken(self._node, self._address, instruction.shards, instruction.epoch, error, 0.0)
+            )
+            return
+        states = {int(shard): state for shard, state in answer["states"].items()}
+        self._count("hand_over", instruction.from_address, state_bytes(states.values()))
+        self.server.take(config.n_partitions, states, instruction.epoch)
+        await self._report(ShardsTaken(self._node, self._address, instruction.shards, instruction.epoch, 0.0))
+
+    def _not_opened(self, instruction: OpenShards, error: Exception, again: bool) -> ShardsNotOpened:
+        what = instruction.shards, instruction.epoch, self._line(error)
+        return ShardsNotOpened(self._node, self._address, *what, 0.0, again)
+
+    def _count(self, kind: str, address: str, n_bytes: int) -> None:
+        self._moved[kind] += n_bytes
+        if address != self._address:
+            self._moved[link(address)] += n_bytes
