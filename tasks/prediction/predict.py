@@ -105,16 +105,16 @@ def predict(model: str, source: str, app: str = "", code: str = "", labels: bool
         values = np.array(about.labels, object)[values]
         accuracy = None if found.known is None else float((values == found.known).mean())
         return Predictions(*origin, values, accuracy=accuracy, notes=found.notes)
-    if found.known is not None and values.ndim == 1 and (kind == "ratings" or _is_numeric(about, found)):
+    if found.known is not None and values.ndim == 1 and (kind == "ratings" or _is_numeric(about, found, values)):
         rmse = float(np.sqrt(np.mean((np.float64(values) - np.float64(found.known)) ** 2)))
         return Predictions(*origin, values, rmse=rmse, notes=found.notes)
     likeliest = values.argmax(axis=1) if kind == "documents" else None
     return Predictions(*origin, values, likeliest=likeliest, notes=found.notes)
 
 
-def _is_numeric(about: ModelAbout, found: NewData) -> bool:
-    """Return whether model and data have a target of numbers; whole ones are read as labels."""
-    if about.labels or found.known is None:
+def _is_numeric(about: ModelAbout, found: NewData, values: NDArray[Any]) -> bool:
+    """Return whether model and data have a target of numbers; whole ones in the data are read as labels."""
+    if about.labels or found.known is None or values.dtype.kind != "f":  # integers number clusters or classes
         return False
     return found.known.dtype.kind == "f" or all(isinstance(label, int | float) for label in found.known.tolist())
 

@@ -312,7 +312,9 @@ def test_kmeans_predicts_on_the_file_that_it_was_trained_on(tmp_path: Path) -> N
     data.write_text("".join(f"{x:.4f},{y:.4f},{blob}\n" for (x, y), blob in zip(points, blobs, strict=True)))
     refused("points.csv: has 3 features, and the model", model, "--data", str(data), "--out", "-")
     data.write_text("x,y,class\n" + data.read_text())
-    assert (predict(model, str(data)).values == clusters).all()
+    found = predict(model, str(data))
+    assert (found.values == clusters).all()
+    assert found.rmse is None, "the number of a cluster is no estimate of a label"
 
 
 def test_an_index_of_rows_is_left_out_of_data_to_predict_from(tmp_path: Path) -> None:
