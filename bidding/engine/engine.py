@@ -368,8 +368,7 @@ class BidEngine:
     def _acquisition(self, event: TickDue, purse: Purse) -> Acquire | Wait:
         view = self._view(event)
         forced = on_demand_purchase(view, self.opened.markets, event.time_left, self.spot_vcpus)
-        decision = forced or self._policy_of_job().acquisition(view)
-        decision = decision if forced else purchase_of_use(decision, view)
+        decision = forced or purchase_of_use(self._policy_of_job().acquisition(view), view)
         decision = purchase_within(decision, forced is not None, self.opened.job, purse, event.at_s)
         decision = _with_left_out(decision, event)
         if view.job.max_spot_vcpus < self.opened.job.max_spot_vcpus:

@@ -8,7 +8,7 @@ The modules:
     fixed_delta      names with a bid delta: ``fixed-delta:0.01`` bids a cent above the price
     footprint        the held allocations in the terms of equations (1)-(4), and their cost per work
     just_above       policies `just-above` and `fixed-delta`: the cheapest market, a fixed bid delta
-    limits           limits of money and time on what a policy decides
+    limits           limits of money, time and use on what a policy decides
     offers           instances that each market can sell now, and why a market or candidate is excluded
     on_demand        policy `on-demand`: no bids, the reliable tier does all the work
     proteus          policy `proteus`: BidBrain as published, equations (1)-(4)

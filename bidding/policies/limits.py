@@ -1,4 +1,4 @@
-"""Limits of money and time on what a policy decides: the budget, and the deadline's machines on demand."""
+"""Limits on what a policy decides: the budget, the deadline's machines on demand, machines that a job has no use for."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,15 +26,21 @@ def purchase_within(decision: Decision, on_demand: bool, job: JobModel, purse: P
     leaves = f"the budget of {usd(purse.spending.budget_micros)} leaves {usd(left)}"
     if not count:
         why = f"{leaves}, and a machine of {chosen.market} may cost {usd(each_micros)}"
-        first = replace(chosen, why_not="does not fit in the budget")
-        reason = f"nothing is bought: {why}; else: {decision.reason}"
-        return Decision(Choice.WAIT, reason, decision.cost_per_work, (first, *decision.candidates[1:]))
+        return _not_bought(decision, chosen, why, "does not fit in the budget")
     purse.take(count * each_micros)
-    if count == chosen.count:
-        return decision
+    return decision if count == chosen.count else _smaller(decision, chosen, count, leaves)
+
+
+def _not_bought(decision: Decision, chosen: Candidate, why: str, why_not: str) -> Decision:
+    first = replace(chosen, why_not=why_not)
+    reason = f"nothing is bought: {why}; else: {decision.reason}"
+    return Decision(Choice.WAIT, reason, decision.cost_per_work, (first, *decision.candidates[1:]))
+
+
+def _smaller(decision: Decision, chosen: Candidate, count: int, why: str) -> Decision:
     share = count / chosen.count
     smaller = replace(chosen, count=count, cost_usd=chosen.cost_usd * share, work=chosen.work * share)
-    reason = f"{count} of {chosen.count} machines, since {leaves}: {decision.reason}"
+    reason = f"{count} of {chosen.count} machines, since {why}: {decision.reason}"
     return replace(decision, reason=reason, candidates=(smaller, *decision.candidates[1:]))
 
 
@@ -76,13 +82,8 @@ def purchase_of_use(decision: Decision, view: MarketView) -> Decision:
     count = view.machines - view.spot_machines
     fits = f"what the job holds in memory fits on {view.machines} spot machine(s), and {view.spot_machines} are held"
     if count < 1:
-        first = replace(chosen, why_not="the job has no use for it")
-        reason = f"nothing is bought: {fits}; else: {decision.reason}"
-        return Decision(Choice.WAIT, reason, decision.cost_per_work, (first, *decision.candidates[1:]))
-    share = count / chosen.count
-    smaller = replace(chosen, count=count, cost_usd=chosen.cost_usd * share, work=chosen.work * share)
-    reason = f"{count} of {chosen.count} machines, since {fits}: {decision.reason}"
-    return replace(decision, reason=reason, candidates=(smaller, *decision.candidates[1:]))
+        return _not_bought(decision, chosen, fits, "the job has no use for it")
+    return _smaller(decision, chosen, count, fits)
 
 
 def is_on_demand(allocation: Allocation) -> bool:

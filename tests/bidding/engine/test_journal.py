@@ -30,6 +30,7 @@ from bidding.engine.events import (
     MachineSeen,
     MachinesUnlisted,
     MarketCooled,
+    NodesOffered,
     NoticeSeen,
     TickDue,
 )
@@ -118,6 +119,12 @@ ITEMS = {
     ),
     MachinesUnlisted: st.builds(MachinesUnlisted, at_s=TIMES, count=st.integers(1, 100)),
     MarketCooled: st.builds(MarketCooled, at_s=TIMES, market=st.sampled_from(MARKETS), why=NAMES),
+    NodesOffered: st.builds(
+        NodesOffered,
+        at_s=TIMES,
+        instance_ids=st.lists(NAMES, max_size=3).map(tuple),
+        machines=st.none() | st.integers(0, 100),
+    ),
     JobClosed: st.builds(JobClosed, at_s=TIMES),
     JobReopened: st.builds(JobReopened, at_s=TIMES),
     Acquire: st.builds(

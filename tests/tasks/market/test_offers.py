@@ -45,8 +45,8 @@ def test_machines_that_the_job_offers_lapse_at_their_hours_end_and_are_not_bough
     assert isinstance(order, Wait)
     assert JobEngine("job").current().offer == ({second}, 1)
     records = [entry.record for entry in here.store.journal("job", 0)]
-    (told,) = [record for record in records if record["kind"] == "NodesOffered"]
-    assert from_record(told) == NodesOffered(int(here.clock.at_s), (second,), 1)
+    (record,) = [entry for entry in records if entry["kind"] == "NodesOffered"]
+    assert from_record(record) == NodesOffered(int(here.clock.at_s), (second,), 1)
     lead_s = here.runtime.settings.renewal_lead_s
     here.clock.at_s = BEGIN_S + HOUR_S - lead_s // 2
     renewed = [order for order in here.tick(job) if not isinstance(order, Wait)]
