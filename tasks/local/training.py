@@ -258,21 +258,22 @@ def figures_of(
     `seconds_by_clock` and `stage_by_clock` begin with clock 1, or after `clocks_left_out`; `stalls` are described in
     `psengine.telemetry.stalls`, `bytes_moved` in `psengine.telemetry.byte_counts`, `timeline` in
     `psengine.telemetry.timeline`. `memory_by_clock`: [clock, bytes of tables, of states of executors, of input, number
-    of nodes] of common clocks.
+    of nodes] of common clocks. `releases`: of each drained node the seconds from the notice or the request.
     """
     totals = ("clocks", "passes", "seconds", "kernel_seconds", "losses", "metrics", "metrics_by_clock")
     by_clock = ("seconds_by_clock", "stage_by_clock")
+    carried = ("releases", "bytes_moved", "bytes_not_read", "timeline", "memory_by_clock")
     counts = ("went_back", "repeated_micro_tasks", "lost_micro_tasks", "micro_tasks_done")
     figures: dict[str, Any] = finite(
         {
+            **result.get("driver_figures", {}),  # first: a driver's name for a figure replaces none of the job's
             "job": job_id,
             "state": "finished" if result.get("stopped") is None else "stopped",
             **({"converged": result["converged"]} if "converged" in result else {}),
             **{name: result.get(name) for name in (*totals, *by_clock)},
             **{name: result[name] for name in ("clocks_left_out", "seconds_left_out") if name in result},
-            **result.get("driver_figures", {}),
             "stalls": [stall.record() for stall in stalls_of(result)],
-            **{name: result.get(name) for name in ("bytes_moved", "bytes_not_read", "timeline", "memory_by_clock")},
+            **{name: result.get(name) for name in carried},
             "nodes": list(nodes),
             **{name: result.get(name) for name in counts},
             "events": list(events),

@@ -53,6 +53,7 @@ FIGURES = {
     "seconds_by_clock": list,
     "stage_by_clock": list,
     "stalls": list,
+    "releases": list,
     "bytes_moved": dict,
     "bytes_not_read": int,
     "timeline": list,
@@ -192,6 +193,7 @@ def test_a_script_of_events_leaves_the_model_as_it_would_have_been(
     assert ends["r1"] == ("ready", False)
     assert ends["t1"] == ("lost", True)
     assert ends["t2"] == ("drained", True), "killed when its notice had run out"
+    assert [(release["node"], release["event"]) for release in figures["releases"]] == [("t2", "notice")]
     assert weights(figures).tobytes() == weights(undisturbed[1]).tobytes()
     assert figures["losses"] == undisturbed[1]["losses"]
     assert figures["metrics_by_clock"] == undisturbed[1]["metrics_by_clock"], "whatever befell the nodes"

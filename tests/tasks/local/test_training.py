@@ -1,10 +1,13 @@
-"""Options that leave nodes without something to do are told of, and taken all the same."""
+"""The figures of a local training, and hints about options that leave nodes without something to do."""
+
+from pathlib import Path
 
 import pytest
 
 from infra.local.node_events import ScriptedEvent
+from infra.storage.blobs import Blobs
 from tasks.job_spec import Training
-from tasks.local.training import LocalJob, hints
+from tasks.local.training import LocalJob, figures_of, hints
 
 
 def job(transient: int, **training: object) -> LocalJob:
@@ -26,3 +29,9 @@ def test_nodes_of_the_script_count_too() -> None:
     assert hints(job(1, stage=1), joins) == [
         "--partitions 16: fewer than the 61 micro-tasks that the nodes can run at a time"
     ], "nobody of them serves, and the reliable one works"
+
+
+def test_a_figure_of_a_driver_replaces_none_of_the_job(tmp_path: Path) -> None:
+    result = {"losses": [[1, 0.5]], "driver_figures": {"losses": 3.0, "redone_rounds": 2}}
+    figures = figures_of("job", Blobs(tmp_path.as_uri()), result, (), ())
+    assert (figures["losses"], figures["redone_rounds"]) == ([[1, 0.5]], 2)
