@@ -1,4 +1,4 @@
-"""Limits on what a policy decides: the budget, the deadline's machines on demand, machines that a job has no use for."""
+"""Limits on what a policy decides: the budget, the deadline's machines on demand, what a job has a use for."""
 
 from collections.abc import Mapping
 from dataclasses import replace
