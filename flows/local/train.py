@@ -38,6 +38,10 @@ _NEEDED_BYTES = 2**20
 _TIERS = {"r": "reliable", "t": "transient"}
 _MOST_NODES = 64
 _STAGES: Mapping[str, Literal[1, 2, 3] | None] = MappingProxyType({"auto": None, "1": 1, "2": 2, "3": 3})
+#: {field of a training: its option}, where the names differ in more than hyphens.
+_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {"app_params": "param", "hours": "seconds", "checkpoint_minutes": "checkpoint-every"}
+)
 
 
 @dataclass(frozen=True)
@@ -244,7 +248,9 @@ def _training(options: TrainOptions) -> Training:
 
 
 def _option(location: str) -> str:
-    return "--" + location.replace("app_params", "param")
+    field, _, rest = location.partition(".")
+    option = _OPTIONS.get(field, field.replace("_", "-"))
+    return f"--{option}.{rest}" if rest else f"--{option}"
 
 
 def _evaluate_every(asked: int | None, clocks: int | None) -> int | None:

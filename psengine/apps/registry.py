@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from psengine.apps.base import SIZES, App, Application, MakesDriver, Model, SaysMemoryFalls, SaysPass
 from psengine.config import JobConfig, JobError
-from psengine.drivers.interface import Driver
+from psengine.drivers.interface import CountsPasses, Driver
 from psengine.drivers.ssp import Ssp
 from psengine.tables.sharding import Arrays
 
@@ -91,6 +91,11 @@ def driver_of(config: JobConfig) -> Driver:
         return Ssp(config.staleness, app.clocks_per_pass if isinstance(app, SaysPass) else None)
     takes_clocks = "clocks" in inspect.signature(app.driver).parameters
     return app.driver(**({"clocks": config.clocks} if takes_clocks else {}))
+
+
+def counts_passes(app: App | Application) -> bool:
+    """Return whether an application says what a pass over the data is, itself or by its driver."""
+    return isinstance(app, SaysPass) or (isinstance(app, MakesDriver) and isinstance(app.driver(), CountsPasses))
 
 
 def scales_in(config: JobConfig) -> bool:

@@ -15,8 +15,8 @@ import numpy as np
 from infra.applications.code_files import check_code_name, read_code, split_app
 from infra.datasets.kinds import check_name
 from infra.errors import InputError
-from psengine.apps.base import SIZES, ChecksSizes, Model
-from psengine.apps.registry import BUILT_IN, resolve
+from psengine.apps.base import SIZES, App, Application, ChecksSizes, Model
+from psengine.apps.registry import BUILT_IN, counts_passes, resolve
 from psengine.config import JobError
 from tasks.job_spec import Training
 
@@ -74,14 +74,22 @@ def check_asked(training: Training, place: str = "", params: str = "--param") ->
     except InputError as error:
         raise InputError(f"{place}{error}") from None
     check_parameters(f"{place}{params}", training)
-    if training.max_partitions_per_node is not None and training.app in BUILT_IN and training.app != "bgd":
-        name = f"{place}max_partitions_per_node" if place else "--max-partitions-per-node"
-        raise InputError(f"{name}: {training.app} needs all of its partitions; leave it out, or train bgd")
+    if training.app in BUILT_IN:
+        _check_ways(training, place)
     for name, value in training.app_params.items():
         if not _is_json(value):
             raise InputError(
                 f"{place}{params} {name}: is {str(value)[:60]}; write finite numbers, texts, lists or mappings"
             )
+
+
+def _check_ways(training: Training, place: str) -> None:
+    """Refuse an end, or a limit of partitions, that the built-in application of a training does not have."""
+    if training.max_partitions_per_node is not None and training.app != "bgd":
+        name = f"{place}max_partitions_per_node" if place else "--max-partitions-per-node"
+        raise InputError(f"{name}: {training.app} needs all of its partitions; leave it out, or train bgd")
+    if training.passes is not None and not counts_passes(_of_any_size(training)):
+        raise InputError(f"{place or '--'}passes: {training.app} does not say what a pass is; give clocks instead")
 
 
 def check_parameters(name: str, training: Training) -> None:
@@ -95,7 +103,7 @@ def check_parameters(name: str, training: Training) -> None:
         if size in training.app_params:
             raise InputError(f"{name} {size}: the data say it; leave it out")
     try:
-        resolve(training.app, {**dict.fromkeys(SIZES, 2), **training.app_params})
+        _of_any_size(training)
     except JobError as error:
         raise InputError(f"{name}: {error}") from None
     if training.staleness and training.app_params.get("parallel") == "model":
@@ -139,6 +147,10 @@ def _is_json(value: Any) -> bool:
     if isinstance(value, list):
         return all(_is_json(each) for each in value)
     return math.isfinite(value) if isinstance(value, float) else value is None or isinstance(value, str | int)
+
+
+def _of_any_size(training: Training) -> App | Application:
+    return resolve(training.app, {**dict.fromkeys(SIZES, 2), **training.app_params})
 
 
 def _made_for(name: str, training: Training, sizes: Mapping[str, float]) -> Model:

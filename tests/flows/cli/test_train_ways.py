@@ -22,6 +22,11 @@ from infra.errors import InputError
         (["lda", "--parallel", "model", "--staleness", "2"], "with model nothing is stale, and staleness is 2; want 0"),
         (["lda", "--param", "blocks=2"], "app 'lda' has no parameter blocks any more; want parallel=model"),
         (["mf", "--staleness-aware"], "unexpected keyword argument 'staleness_aware'"),
+        (["bgd", "--passes", "3"], "--passes: bgd does not say what a pass is; give clocks instead"),
+        (
+            ["bgd", "--max-partitions-per-node", "5000"],
+            "--max-partitions-per-node: must be at most 4096 (is 5000); mend the option",
+        ),
         (["lda", "--parallel", "data", "--param", "parallel=model"], "parallel was given before; give it once"),
     ],
 )

@@ -34,6 +34,10 @@ def test_a_good_job_is_let_through_and_nothing_is_bought_or_written(here: TaskRu
             {"max_partitions_per_node": 2},
             "job job: training.max_partitions_per_node: mlr needs all of its partitions; leave it out, or train bgd",
         ),
+        (
+            {"app": "bgd", "passes": 2},
+            "job job: training.passes: bgd does not say what a pass is; give clocks instead",
+        ),
         ({"code": "a.py"}, "job job: training.code a.py: app mlr is built in and takes no code"),
     ],
 )
