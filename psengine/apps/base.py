@@ -251,7 +251,7 @@ class Predicts(Protocol):
 
 @runtime_checkable
 class SaysPass(Protocol):
-    """An application without a driver of its own that says what a pass over the data is.
+    """An application without a driver of its own that defines a pass over the data.
 
     Attributes
     ----------

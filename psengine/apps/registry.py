@@ -73,7 +73,7 @@ def resolve(name: str, params: Mapping[str, Any]) -> App | Application:
 
 def _by_parallel(name: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the class that `parallel` selects, and the parameters without it."""
-    rest = {name: value for name, value in params.items() if name != "parallel"}
+    rest = {key: value for key, value in params.items() if key != "parallel"}
     parallel = params.get("parallel", "data")
     if parallel not in PARALLEL:
         raise JobError(f"app {name!r}: parallel is {parallel!r}; want one of {', '.join(PARALLEL)}")
@@ -99,7 +99,7 @@ def counts_passes(app: App | Application) -> bool:
 
 
 def scales_in(config: JobConfig) -> bool:
-    """Return whether a job scales in: as it says itself, else as its application does. Raises `JobError`."""
+    """Return whether a job scales in: by its own setting, else by its application. Raises `JobError`."""
     if config.scale_in is not None:
         return config.scale_in
     app = resolve(config.app, config.app_params)

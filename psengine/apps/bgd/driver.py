@@ -10,7 +10,7 @@ There are two tables `gradient`: one has the sums of the last round that ended i
 second reduces do not replace them.
 
 Nodes are taken away in the middle of a group: tasks that are not completed then are withdrawn, and the group is sealed
-with the rest, so that who contributed is who completed.
+with the rest, so that the contributors are the executors that completed theirs.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ class ElasticDescentDriver:
         return self._state.rounds
 
     def figures(self) -> dict[str, float]:
-        """Return how many rounds were done again, and before how many of them the survivors computed a second sum.
+        """Return counts: rounds done again, second sums of survivors, and lost partitions that nothing stands for.
 
-        And how many partitions were lost before the first step, so that nothing stands for them.
+        The last ones were lost before the first step.
         """
         return {
             "redone_rounds": self._state.redone,

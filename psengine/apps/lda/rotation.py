@@ -24,7 +24,7 @@ class BlockTask:
 
 
 class TopicRotation(Rotation):
-    """Has every token get a topic in the first group, and rotates the blocks from then on.
+    """Gives every token a topic in the first group, and rotates the blocks from then on.
 
     The numbers of tokens by topic are changed by every task, and so belong to no block: they come with the tasks, as of
     the last group that is committed when these are dispatched.
