@@ -54,8 +54,12 @@ class RowCache:
         self._tags.add(tag)
         for table, block in blocks.items():
             before = self._blocks.get(table, [])
-            # A block that holds all rows of an older one replaces it.
-            left = [(old, rows) for old, rows in before if old.exact != exact or not block.has(rows.rows)]
+            # A block replaces those that serve no task which it does not serve.
+            left = [
+                (old, older)
+                for old, older in before
+                if not (tag.serves(old.clock, old.exact) and block.has(older.rows))
+            ]
             self._blocks[table] = [*left[1 - _MOST :], (tag, block)]
 
     def drop_before(self, parent_clock: int) -> None:

@@ -42,3 +42,13 @@ def test_each_table_has_blocks_under_several_clocks_until_no_task_needs_them() -
     cache.clear()
     assert cache.find("w", np.array([3]), 11, exact=False) is None
     assert not cache.is_known(11, exact=False)
+
+
+def test_rows_that_were_read_late_take_no_newer_ones_away() -> None:
+    cache, newer = RowCache(), block(1)
+    cache.put({"w": newer}, 12, exact=False)
+    cache.put({"w": block(1, 2)}, 10, exact=False)
+    assert cache.find("w", np.array([1]), 12, exact=False) is newer
+    later = block(1, 2, 3)
+    cache.put({"w": later}, 13, exact=False)
+    assert [found for _, found in cache._blocks["w"]] == [later], "it serves all that the other ones served"
