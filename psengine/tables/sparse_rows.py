@@ -127,8 +127,8 @@ def compact(array: Array) -> Array | SparseRows:
     counts = np.count_nonzero(array, axis=1)
     value_type = np.result_type(np.min_scalar_type(array.min()), np.min_scalar_type(array.max()))
     column_type, start_type = np.min_scalar_type(n_cols - 1), np.min_scalar_type(int(counts.sum()))
-    if value_type.itemsize > array.dtype.itemsize:
-        return array
+    if value_type.kind not in "iu" or value_type.itemsize > array.dtype.itemsize:
+        value_type = array.dtype  # NumPy joins a signed type and uint64 to a float
     is_full = counts * (column_type.itemsize + value_type.itemsize) >= n_cols * value_type.itemsize
     entries, n_full = int(counts[~is_full].sum()), int(is_full.sum())
     size = entries * (column_type.itemsize + value_type.itemsize) + n_full * (n_cols * value_type.itemsize + 8)

@@ -50,6 +50,14 @@ def test_rows_are_read_as_they_were(seed: int, share: float, most: int, dtype: s
         assert pickle.loads(pickle.dumps(stored))[:].tobytes() == table.tobytes()
 
 
+def test_numbers_that_no_float_holds_stay_whole() -> None:
+    table = np.zeros((40, 300), np.int64)
+    table[1, 2], table[3, 4] = 2**60 + 1, -1
+    stored = compact(table)
+    assert isinstance(stored, SparseRows)
+    assert full(stored).tobytes() == table.tobytes()
+
+
 def test_only_what_saves_memory_is_sparse() -> None:
     sparse = counts(1, 0.02)
     stored = compact(sparse)
