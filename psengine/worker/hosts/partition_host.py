@@ -13,6 +13,7 @@ import logging
 import pickle
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,11 +65,13 @@ class PartitionHost:
             return self.data[partition]
         if partition not in self.loading:
             self.loading[partition] = asyncio.get_running_loop().create_task(self._load(partition))
-        try:
-            self.data[partition] = await asyncio.shield(self.loading[partition])
-        finally:
-            self.loading.pop(partition, None)
-        return self.data[partition]
+            self.loading[partition].add_done_callback(partial(self._loaded, partition))
+        return await asyncio.shield(self.loading[partition])  # a caller that is cancelled leaves it to others
+
+    def _loaded(self, partition: int, load: asyncio.Task[Any]) -> None:
+        del self.loading[partition]
+        if not load.cancelled() and load.exception() is None:
+            self.data[partition] = load.result()
 
     def drop_others(self, wanted: Collection[int]) -> list[int]:
         """Drop the partitions that are not `wanted`, and return them; a batch that works on one has it until then."""

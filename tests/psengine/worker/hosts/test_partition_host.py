@@ -1,5 +1,7 @@
 """Prepared partitions that are sent from the memory of another node."""
 
+import asyncio
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ from psengine.protocol.events import NodeReady
 from psengine.protocol.instructions import LoadPartitions
 from psengine.telemetry.byte_counts import link
 from psengine.worker.agent import NodeAgent
-from psengine.worker.hosts.partition_host import from_message, to_message
+from psengine.worker.hosts.partition_host import PartitionHost, from_message, to_message
 from tests.psengine.worker.test_agent import HERE, THERE, Counting, Wires, config, story
 
 
@@ -72,3 +74,45 @@ def test_arrays_are_written_to_if_they_were() -> None:
     assert [array.flags.writeable for array in received[:2]] == [False, True]
     assert received[0].flags.f_contiguous
     assert all(np.array_equal(got, sent) for got, sent in zip(received, [fixed, free, fixed[::2]], strict=True))
+
+
+def test_a_task_that_is_given_up_leaves_the_read_to_others() -> None:
+    async def body() -> None:
+        reads, may_end = list[int](), asyncio.Event()
+
+        async def read(partition: int) -> str:
+            reads.append(partition)
+            await may_end.wait()
+            return f"part {partition}"
+
+        host = PartitionHost(None, read, None, Counter())  # type: ignore[arg-type] # nothing is sent
+        given_up = asyncio.ensure_future(host.get(3))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        other = asyncio.ensure_future(host.get(3))
+        await asyncio.sleep(0)
+        may_end.set()
+        assert await other == "part 3"
+        assert reads == [3]
+        assert (host.data, host.loading) == ({3: "part 3"}, {})
+
+    asyncio.run(body())
+
+
+def test_a_read_that_fails_is_begun_again() -> None:
+    async def body() -> None:
+        answers = [OSError("the disk is gone"), "part 3"]
+
+        async def read(partition: int) -> Any:
+            answer = answers.pop(0)
+            if isinstance(answer, OSError):
+                raise answer
+            return answer
+
+        host = PartitionHost(None, read, None, Counter())  # type: ignore[arg-type] # nothing is sent
+        with pytest.raises(OSError, match="gone"):
+            await host.get(3)
+        assert await host.get(3) == "part 3"
+
+    asyncio.run(body())
