@@ -98,8 +98,8 @@ class BatchRunner:
         self._ahead: Ahead | None = None
         #: Reads that running tasks wait for.
         self._task_reads: set[asyncio.Task[Any]] = set()
-        #: {partition: the rows of own tables that were last reported}
-        self._reported_rows: dict[int, dict[str, RowSet]] = {}
+        #: {partition: the clock for which rows of own tables were last reported, and these rows}.
+        self._reported_rows: dict[int, tuple[int, dict[str, RowSet]]] = {}
         #: (generation, clock, what its micro-tasks have come to, their sums) of the last batch, if it was in the tree.
         self._sent: tuple[int, int, dict[int, MicroTaskResult], Sums] | None = None
 
@@ -146,13 +146,9 @@ class BatchRunner:
         # The sums of several nodes may be sent once more because of one of them.
         if order.place is not None:
             self._sent = order.generation, order.clock, done, sums
-        began_s, reported_before = asyncio.get_running_loop().time(), self._reported_rows
-        stats = tuple(self._stats(task, done[task.partition]) for task in order.tasks)
-        try:
-            others = await self._tree.push(order, config, sharding, named, stats, self._on_threads)
-        except BaseException:
-            self._reported_rows = reported_before  # nobody has heard of the others
-            raise
+        began_s = asyncio.get_running_loop().time()
+        stats = tuple(self._stats(order.clock, task, done[task.partition]) for task in order.tasks)
+        others = await self._tree.push(order, config, sharding, named, stats, self._on_threads)
         self._client.moved["own"] += sum(finished.kept_bytes for finished in done.values())
         return BatchResult(stats, others, asyncio.get_running_loop().time() - began_s)
 
@@ -308,11 +304,16 @@ class BatchRunner:
             others = {parts: rows for parts, rows in self._foreseen.items() if parts.isdisjoint(assigned)}
             self._foreseen = others | {frozenset(assigned): (clock, future)}
 
-    def _stats(self, task: TaskKey, done: MicroTaskResult) -> TaskStats:
+    def _stats(self, clock: int, task: TaskKey, done: MicroTaskResult) -> TaskStats:
         rows: dict[str, RowSet] = {} if done.state is None else claimed_rows(done.state)
-        before = self._reported_rows.get(task.partition, {})
-        is_new = rows.keys() != before.keys() or any(not same(claimed, before[name]) for name, claimed in rows.items())
-        self._reported_rows = {**self._reported_rows, task.partition: rows}
+        last_clock, before = self._reported_rows.get(task.partition, (0, {}))
+        # The report of a clock that is repeated may not have arrived, or was not counted.
+        is_new = (
+            clock <= last_clock
+            or rows.keys() != before.keys()
+            or any(not same(claimed, before[name]) for name, claimed in rows.items())
+        )
+        self._reported_rows[task.partition] = clock, rows
         return TaskStats(
             task.partition,
             task.attempt,

@@ -1,12 +1,30 @@
 """Several batches in flight on a node."""
 
 import asyncio
+from typing import Any
 
-from psengine.protocol.events import BatchDone, BatchFailed
-from psengine.protocol.instructions import UpdateShardMap
+import numpy as np
+
+from psengine.apps.base import Work
+from psengine.config import TableSpec
+from psengine.protocol.events import BatchDone, BatchFailed, ShardsOpened
+from psengine.protocol.instructions import OpenShards, ShardOwner, UpdateShardMap
 from psengine.worker.agent import NodeAgent
-from tests.psengine.worker.test_agent import HERE, OWNERS, Wires, dispatch, story
+from tests.psengine.worker.test_agent import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
 from tests.support.timeouts import PATIENCE
+
+
+class Owning(Counting):
+    """Each partition has a row of its own."""
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        return (*super().tables(), TableSpec("own", 4, 1, "float64", own=True))
+
+    def rows(self, data: float, clock: int) -> dict[str, Any]:
+        return {"own": np.array([int(data)])}
+
+    def run(self, data: float, params: Any, clock: int) -> Work:
+        return Work({"w": np.zeros((4, 1)), "own": np.ones((1, 1))}, 0.0, 1)
 
 
 class Gate:
@@ -73,6 +91,31 @@ def test_a_rollback_gives_up_every_batch_in_flight() -> None:
         assert not any(report.fatal for report in failed)
 
     story(body)
+
+
+def test_rows_of_batches_that_are_given_up_are_reported_with_the_next_ones() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        gate = Gate(wires, "proteus_push")
+        for number in (1, 2):
+            here.instruct(dispatch(number, 1, [(number - 1, 1)], read="parent"))
+            await gate.has(number)
+        here.instruct(UpdateShardMap("here", HERE, 2, OWNERS, 2))
+        for _ in range(2):
+            await wires.report(BatchFailed)
+        gate.open.set()
+        owners = tuple(ShardOwner(owner.shard, owner.node, owner.address, 2) for owner in OWNERS)
+        for agent, name, address, shard in ((here, "here", HERE, 0), (there, "there", THERE, 1)):
+            agent.instruct(OpenShards(name, address, here._job[0], (shard,), 2))  # type: ignore[index]
+            await wires.report(ShardsOpened)
+        here.instruct(UpdateShardMap("here", HERE, 3, owners, 2))
+        again = {"read": "parent", "map_version": 3, "generation": 2}
+        here.instruct(dispatch(3, 1, [(0, 2), (1, 2)], **again))
+        reported = {task.partition: task.own_rows for task in (await wires.report(BatchDone)).results}
+        assert {part: [*rows["own"]] for part, rows in reported.items()} == {0: [0], 1: [1]}
+        here.instruct(dispatch(4, 2, [(0, 1)], **again, parent_clock=4, committed=1))
+        assert (await wires.report(BatchDone)).results[0].own_rows is None, "they are the same"
+
+    story(body, app="tests.psengine.worker.test_node_scheduler:Owning")
 
 
 def test_rows_that_are_being_read_are_not_read_again() -> None:
