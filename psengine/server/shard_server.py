@@ -24,8 +24,8 @@ from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
 from psengine.server.deduplication import SequenceWindow
 from psengine.server.read_waits import ReadWaits
-from psengine.server.shard_store import ShardStore, StaleReadError
-from psengine.tables.contiguous import full_ones, full_tables, room
+from psengine.server.shard_store import ShardStore, StaleReadError, make_room
+from psengine.tables.contiguous import full_tables
 from psengine.tables.row_sets import Wanted
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.sparse_rows import Tables, full
@@ -98,7 +98,7 @@ class ShardServer:
         StaleReadError
             If a shard is not served under its epoch and at this clock.
         """
-        refused = self._elsewhere(epochs) or self._stale(epochs)
+        refused = self._refused(epochs)
         if refused:
             raise StaleReadError(refused["error"])
         return {shard: self.stores[shard].copy(clock) for shard in epochs}
@@ -210,7 +210,7 @@ class ShardServer:
         dict
             `status` "ok", "stale-epoch", or "moved" with the present `owners`. Unless "ok", nothing was applied.
         """
-        refused = self._elsewhere(epochs) or self._stale(epochs)
+        refused = self._refused(epochs)
         if refused:
             return refused
         window = self._windows.setdefault(sender, SequenceWindow())
@@ -261,25 +261,14 @@ class ShardServer:
                 is_kept = all(total is not None for total in sums.values())
                 return {"status": "ok", "shards": {s: {table: total} for s, total in sums.items()} if is_kept else {}}
             if rows is None:
-                self._make_room(epochs, committed)
-                stores = {shard: self.stores[shard] for shard in epochs}
-                tables = {s: of.read(committed, exact, None if memory else of.readable) for s, of in stores.items()}
+                stores = {shard: self.stores[shard] for shard in sorted(epochs)}
+                make_room(list(stores.values()), committed)
+                tables = {s: st.read(committed, exact, None if memory else st.readable) for s, st in stores.items()}
                 return {"status": "ok", "shards": full_tables(tables)}
             found = {s: self.stores[s].read(committed, exact, rows[s]) for s in epochs}
             return {"status": "ok", "shards": {s: _some(tables, rows[s]) for s, tables in found.items()}}
         except StaleReadError as error:
             return {"status": "stale-read", "error": str(error)}
-
-    def _make_room(self, shards: Collection[int], clock: int) -> None:
-        """Have the tables that change in all the shards written side by side in memory for `clock`."""
-        stores = [self.stores[shard] for shard in sorted(shards)]
-        names = set.intersection(*(store.changes(clock) for store in stores)) if len(stores) > 1 else set()
-        if names:
-            tables = {name: [store.committed[name] for store in stores] for name in sorted(names)}
-            # The new state of a sparse table is full for a moment only.
-            arrays = {name: room(of) for name, rows in tables.items() if len(of := full_ones(rows)) == len(rows)}
-            for at, store in enumerate(stores):
-                store.write_to({name: by_store[at] for name, by_store in arrays.items()})
 
     async def pull_ahead(
         self,
@@ -300,7 +289,7 @@ class ShardServer:
         """
         until_s = asyncio.get_running_loop().time() + AHEAD_WAITS_S
         while True:
-            refused = self._elsewhere(epochs) or self._stale(epochs)
+            refused = self._refused(epochs)
             if refused:
                 return refused
             stores = {shard: self.stores[shard] for shard in epochs}
@@ -308,7 +297,7 @@ class ShardServer:
             attempts = {store.attempt(clock) for store in stores.values()}
             if len(attempts) == 1 and 0 not in attempts:
                 if rows is None:
-                    self._make_room(epochs, clock)
+                    make_room([stores[shard] for shard in sorted(stores)], clock)
                 found = {s: store.ahead(clock, wanted[s]) for s, store in stores.items()}
                 some = None if rows is None else {s: _some(tables, rows[s]) for s, tables in found.items()}
                 return {
@@ -347,7 +336,7 @@ class ShardServer:
         """
         until_s = asyncio.get_running_loop().time() + AHEAD_WAITS_S
         while True:
-            refused = self._elsewhere(epochs) or self._stale(epochs)
+            refused = self._refused(epochs)
             if refused:
                 return refused
             stores = {shard: self.stores[shard] for shard in epochs}
@@ -395,6 +384,10 @@ class ShardServer:
                 for shard, arrays in marked.items()
             },
         }
+
+    def _refused(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
+        """Return the answer to a request for shards that are not all served here under these epochs; else None."""
+        return self._elsewhere(epochs) or self._stale(epochs)
 
     def _elsewhere(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
         if any(epoch < self.generation for epoch in epochs.values()):

@@ -18,6 +18,7 @@ from psengine.config import Add, Replace
 from psengine.protocol.shard_state import ShardState
 from psengine.server.clock_updates import Answer, ClockUpdates
 from psengine.server.next_clock import NextClock, with_update
+from psengine.tables.contiguous import room
 from psengine.tables.row_sets import Array, RowSet, Wanted, count, span
 from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.sharding import Arrays, Sharding
@@ -311,6 +312,16 @@ class ShardStore:
         if self.committed_clock > clock:
             raise StaleReadError(f"shard {self.shard} is at clock {self.committed_clock}, clock {clock} was requested")
         return dict(self.committed)
+
+
+def make_room(stores: Sequence[ShardStore], clock: int) -> None:
+    """Have the tables that change in all the shards written side by side in memory for `clock`."""
+    names = set.intersection(*(store.changes(clock) for store in stores)) if len(stores) > 1 else set()
+    tables = {name: [store.committed[name] for store in stores] for name in sorted(names)}
+    # The new state of a sparse table is full for a moment only.
+    arrays = {name: room(rows) for name, rows in tables.items() if not any(isinstance(t, SparseRows) for t in rows)}
+    for at, store in enumerate(stores if names else ()):
+        store.write_to({name: by_store[at] for name, by_store in arrays.items()})
 
 
 def _full_delta(update: CompactDelta) -> Delta:

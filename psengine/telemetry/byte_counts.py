@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,12 @@ LINKS_A_REPORT = 32
 def link(address: str) -> str:
     """Return the key under which a process counts what it exchanges with the process at `address`."""
     return f"{_LINK}{address}"
+
+
+def count_moved(moved: MutableMapping[str, int], kind: str, address: str, n_bytes: int) -> None:
+    """Add bytes of a kind that a process exchanged with the process at `address` to what it has moved."""
+    for key in (kind, link(address)):
+        moved[key] = moved.get(key, 0) + n_bytes
 
 
 class Traffic:

@@ -27,7 +27,7 @@ from psengine.tables.contiguous import unpacked
 from psengine.tables.row_cache import RowCache
 from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count
 from psengine.tables.sharding import Arrays, Sharding
-from psengine.telemetry.byte_counts import link
+from psengine.telemetry.byte_counts import count_moved
 from psengine.worker.push_messages import BlockSum, Updates, arrays, cut_update, size
 from psengine.worker.read_messages import PendingReads, as_blocks, asks_all, cut_wanted
 from psengine.worker.routing import Routes, SupersededError
@@ -61,7 +61,7 @@ class ParameterClient:
         #: Calls of this process that move parameters.
         self.transfers = Transfers(transport)
         self.routes = Routes()
-        #: Whether a read that waits for effects is given up: what this process has to do next may bring them.
+        #: Whether a read that waits for effects is given up: the next batch of this process may produce them.
         self.gives_way: Callable[[], bool] = lambda: False
         #: Number of the batch under way.
         self._batch = 0
@@ -327,15 +327,13 @@ class ParameterClient:
             sent = [shards["tables"]] if "tables" in shards else shards.values()
             named = [rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values()]
             read = sum(wire_bytes(array) for tables in sent for array in tables.values())
-            self._count("read", address, read + sum(wire_bytes(rows) for rows in named))
+            count_moved(self.moved, "read", address, read + sum(wire_bytes(rows) for rows in named))
 
     def count_push(self, address: str, sums: Sequence[BlockSum]) -> None:
         """Count the bytes of sums that were sent to another node."""
-        self._count("push", address, sum(wire_bytes(delta) for *_, update in sums for delta in update.values()))
-
-    def _count(self, kind: str, address: str, n_bytes: int) -> None:
-        self.moved[kind] += n_bytes
-        self.moved[link(address)] = self.moved.get(link(address), 0) + n_bytes
+        count_moved(
+            self.moved, "push", address, sum(wire_bytes(delta) for *_, update in sums for delta in update.values())
+        )
 
     async def _push(
         self, shards: Iterable[int], sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int
@@ -370,7 +368,7 @@ class ParameterClient:
             return await self._ask(address, op, size(updates), updates=updates, **message)
         finally:
             if address != self._address:
-                self._count("push", address, sum(wire_bytes(delta) for delta in arrays(updates)))
+                count_moved(self.moved, "push", address, sum(wire_bytes(delta) for delta in arrays(updates)))
 
     async def _ask(self, address: str, op: str, n_bytes: int, tries: int = _TRIES, **message: Any) -> Any:
         """Return a server's answer; at most `n_bytes` of parameters are transferred."""

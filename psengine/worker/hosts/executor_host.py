@@ -22,7 +22,7 @@ from psengine.protocol.instructions import TaskKey
 from psengine.rpc.transfers import Transfers
 from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Arrays
-from psengine.telemetry.byte_counts import arrays_bytes, link
+from psengine.telemetry.byte_counts import arrays_bytes, count_moved
 from psengine.worker.hosts.executor_states import ExecutorStates
 from psengine.worker.routing import SupersededError
 
@@ -132,8 +132,7 @@ class ExecutorHost:
         if len(states) < len(refs):
             raise SupersededError(f"{address} does not have all of the states {wanted}")
         n_bytes = sum(arrays_bytes([state.arrays]) for state in states)
-        self._moved["hand_over"] += n_bytes
-        self._moved[link(address)] += n_bytes
+        count_moved(self._moved, "hand_over", address, n_bytes)
         return states
 
     def sent(self, wanted: Iterable[Sequence[int]]) -> list[ExecutorState]:

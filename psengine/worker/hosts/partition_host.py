@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Unreachable
-from psengine.telemetry.byte_counts import link
+from psengine.telemetry.byte_counts import count_moved
 
 logger = logging.getLogger(__name__)
 
@@ -110,8 +110,7 @@ class PartitionHost:
         if pickled is None:
             raise Unreachable(address, "proteus_partition", LookupError("it does not send the partition"))
         n_bytes = len(pickled[0]) + sum(buffer.nbytes for buffer, _ in pickled[1])
-        self._moved["input"] += n_bytes
-        self._moved[link(address)] += n_bytes
+        count_moved(self._moved, "input", address, n_bytes)
         return await self._off_loop(from_message, pickled)
 
 

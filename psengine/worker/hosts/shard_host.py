@@ -29,7 +29,7 @@ from psengine.server.replica_store import ReplicaStore
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Arrays, Sharding
-from psengine.telemetry.byte_counts import arrays_bytes, link, state_bytes
+from psengine.telemetry.byte_counts import arrays_bytes, count_moved, state_bytes
 from psengine.worker.hosts.executor_host import ExecutorHost, states_bytes
 
 #: (what is read, checkpoint, shard) -> rows of every table of the shard.
@@ -136,7 +136,7 @@ class ShardHost:
                 address, "proteus_kept", _COPY_DEADLINE_S, n_bytes, again=True, **wanted_round
             )
             sent = {int(shard): state for shard, state in answer["states"].items()}
-            self._count("restore", address, state_bytes(sent.values()))
+            count_moved(self._moved, "restore", address, state_bytes(sent.values()))
             states |= sent
         if lost := [shard for shard in shards if shard not in states]:
             raise KeyError(f"no replica of round {replicas.number} of shards {lost}")
@@ -186,7 +186,7 @@ class ShardHost:
         message: dict[str, Any] = {"number": instruction.number, "last_complete": instruction.last_complete}
         message |= {"states": states, "executors": executors}
         await self._transfers.call(backup_owner, "proteus_keep", _COPY_DEADLINE_S, n_bytes, **message)
-        self._count("copy", backup_owner, n_bytes)
+        count_moved(self._moved, "copy", backup_owner, n_bytes)
 
     def keep_replicas(
         self, number: int, last_complete: int, states: dict[int, ShardState], executors: Sequence[ExecutorState]
@@ -219,15 +219,11 @@ class ShardHost:
             )
             return
         states = {int(shard): state for shard, state in answer["states"].items()}
-        self._count("hand_over", instruction.from_address, state_bytes(states.values()))
+        if instruction.from_address != self._address:
+            count_moved(self._moved, "hand_over", instruction.from_address, state_bytes(states.values()))
         self.server.take(config.n_partitions, states, instruction.epoch)
         await self._report(ShardsTaken(self._node, self._address, instruction.shards, instruction.epoch, 0.0))
 
     def _not_opened(self, instruction: OpenShards, error: Exception, again: bool) -> ShardsNotOpened:
         what = instruction.shards, instruction.epoch, self._line(error)
         return ShardsNotOpened(self._node, self._address, *what, 0.0, again)
-
-    def _count(self, kind: str, address: str, n_bytes: int) -> None:
-        self._moved[kind] += n_bytes
-        if address != self._address:
-            self._moved[link(address)] += n_bytes
