@@ -128,6 +128,8 @@ class Parameters(Protocol):
     def add(self, table: str, delta: NDArray[np.generic], rows: RowSet | None = None) -> None:
         """Add `delta` to rows of a table, or to all of it; others see it once the task is complete.
 
+        `delta` is not copied: do not write to it afterwards.
+
         Raises
         ------
         ValueError, TypeError

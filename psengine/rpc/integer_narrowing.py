@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 #: Minimum bytes of an array that is scanned.
 LEAST = 4096
-#: Number of sampled values that tell in which type most of them fit.
+#: Number of sampled values from which the type that holds most of them is estimated.
 _FEW = 1024
 #: Bytes of a value that travels beside the others, with its position: two to four mostly; and their maximum share.
 _BESIDE, _MOST_BESIDE = 3, 1 / 3

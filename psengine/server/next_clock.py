@@ -1,4 +1,4 @@
-"""The tables of a shard after the next clock: worked out as its effects arrive, before it is committed.
+"""The tables of a shard after the next clock: computed as its effects arrive, before it is committed.
 
 Nodes that read ahead receive them when all effects have arrived; then they are committed.
 """
@@ -41,14 +41,14 @@ class NextClock:
         self._ruled = ruled
         self._memory = frozenset(memory.name for table in ruled.values() for memory in memory_tables(table))
         self._effects = ClockUpdates()
-        #: tables of `committed` as they become with the effects as they are
+        #: Tables of `committed` with the effects that have arrived.
         self._next: Tables = {}
-        #: the tables that those who read ahead name: they are written as the effects come
+        #: Tables that are read ahead: they are written as the effects arrive.
         self._early: frozenset[str] = frozenset()
-        #: those of which the updates had to be added up the last time: to write them early would be in vain
+        #: Tables whose updates had to be summed the last time: they are not written early.
         self._summed: frozenset[str] = frozenset()
         self._growing: dict[str, Growing] = {}
-        #: where the tables are to be written, those that change
+        #: Memory that the changing tables are written to.
         self._room: Arrays = {}
 
     def go_on(self, committed: Tables, effects: ClockUpdates | None) -> None:
@@ -58,7 +58,7 @@ class NextClock:
         self._next, self._growing = {}, {}
 
     def take(self, effects: ClockUpdates, update: Delta, replaces: bool) -> None:
-        """Note that `update` is among the effects; `replaces`: it has taken the place of another attempt's."""
+        """Note that `update` is among the effects; `replaces`: it replaces that of another attempt."""
         self._effects, self._next = effects, {}
         if replaces:
             self._growing, self._early = {}, frozenset()
@@ -76,12 +76,12 @@ class NextClock:
                 self._growing[name] = begun
 
     def read_early(self, tables: Collection[str]) -> None:
-        """From now on write what comes to these tables as it comes."""
+        """Write updates of these tables as they arrive from now on."""
         self._early |= frozenset(tables) - self._summed - self._ruled.keys()
 
     def tables(self, names: Collection[str] | None = None) -> Tables:
         """Return the tables of these names, or all, with the effects that have arrived."""
-        # What is there is not written to again: what was read of it before more came may still be on its way.
+        # A table in `_next` is not written to again: an answer that holds it may still be on its way.
         missing = [name for name in self._committed if name not in self._next and (names is None or name in names)]
         ruled = [name for name in missing if name in self._ruled]
         missing = [name for name in missing if name not in self._ruled and name not in self._memory]
@@ -122,7 +122,7 @@ class NextClock:
         return apply_rule(table, before, nothing if total is None else total, room)
 
     def changes(self) -> set[str]:
-        """Return the tables that change and are not worked out already."""
+        """Return the tables that change and are not computed yet."""
         changed = {name for update in self._effects.by_block.values() for name in update}
         return changed - self._next.keys() - self._growing.keys()
 

@@ -1,7 +1,7 @@
-"""Shards of a table that lie side by side in memory: whoever reads them all is given one array, and nobody copies.
+"""Shards of a table that lie side by side in memory: they are read together as one array, without a copy.
 
-A server whose shards come to a new clock has their rows written next to each other. What it sends of them is one array
-a table then, and what is received is the table.
+A server writes the rows of its shards next to each other when a new clock is committed. It then sends one array per
+table, and the reader receives the table.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ Array = NDArray[np.generic]
 
 def room(rows: Sequence[Array | SparseRows]) -> list[Array]:
     """Return memory for arrays like `rows`, side by side, in their order; what is in it is not set."""
-    lengths = [len(of) for of in rows]
+    lengths = [len(piece) for piece in rows]
     return _cut(np.empty((sum(lengths), *rows[0].shape[1:]), rows[0].dtype), lengths)
 
 
 def whole(pieces: Sequence[Array]) -> Array | None:
     """Return the pieces as one array, a view, if they lie side by side in the memory of one; else None."""
-    pieces = [of for of in pieces if len(of)] or pieces[:1]  # where nothing lies means nothing
+    pieces = [piece for piece in pieces if len(piece)] or pieces[:1]  # the address of an empty one means nothing
     base = pieces[0].base
     if not isinstance(base, np.ndarray) or not base.flags.c_contiguous or base.ndim != pieces[0].ndim:
         return None
     alike = (base.dtype, base.shape[1:])
-    if any(of.base is not base or (of.dtype, of.shape[1:]) != alike or not of.flags.c_contiguous for of in pieces):
-        return None
+    for piece in pieces:
+        if piece.base is not base or (piece.dtype, piece.shape[1:]) != alike or not piece.flags.c_contiguous:
+            return None
     if any(_address(before) + before.nbytes != _address(after) for before, after in pairwise(pieces)):
         return None
     row_bytes = base[:1].nbytes
     low = (_address(pieces[0]) - _address(base)) // row_bytes if row_bytes else 0
-    return base[low : low + sum(len(of) for of in pieces)]
+    return base[low : low + sum(len(piece) for piece in pieces)]
 
 
 def joined(pieces: Sequence[Array]) -> Array:

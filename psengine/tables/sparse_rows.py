@@ -1,9 +1,9 @@
 """Tables of counts with their rows in the smaller form: the entries that are not 0, or all of them.
 
-Most counts of a row of `word_topic` are 0 once the topics of a word have settled. Whole numbers alone are kept so: what
-is read of such a table has the bits of the full array. Entries are of the narrowest type that holds them all.
+Most counts of a row of `word_topic` are 0 once the topics of a word have settled. Only whole numbers are stored in this
+form, so that rows are read with the bits of the full array. Entries are of the narrowest type that holds them all.
 
-Source: Litz (ATC 2018), 4.3: the memory of the servers falls as the counts turn sparse. The paper leaves it at that.
+Source: Litz (ATC 2018), 4.3: the memory of the servers falls as the counts turn sparse. The paper gives no format.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from psengine.tables.row_sets import Array, RowSet
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.tree_sum import Delta
 
-#: Maximum size of the sparse form, as a share of the full array: what saves less is not worth unpacking.
+#: Maximum size of the sparse form, as a share of the full array: a smaller saving is not worth unpacking.
 WORTH = 0.75
 #: Minimum size of an array, in bytes.
 _LEAST_BYTES = 4096

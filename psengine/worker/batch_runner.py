@@ -1,7 +1,7 @@
-"""How a node does a batch: what its micro-tasks read, their kernels on the node's threads, the sums that are pushed.
+"""Execution of a batch: the rows that its micro-tasks read, their kernels on the node's threads, the sums to push.
 
-It keeps what was begun of the next batch (`ahead`). It knows no controller: an order comes in, figures of what was done
-go out.
+It keeps what was begun of the next batch (`ahead`). It has no connection to the controller: it is passed an order, and
+returns the figures to report.
 """
 
 from __future__ import annotations
@@ -92,35 +92,35 @@ class BatchRunner:
         self._client, self._executor, self._states, self._find_states = client, executor, states, find_states
         self._kernel_threads = KernelThreads(threads, "kernel")
         self._foresight = ThreadPoolExecutor(1, thread_name_prefix="rows")
-        #: the rows that the micro-tasks of a clock will want, by partition, as soon as that is known
+        #: {partitions: a clock, and the rows that their micro-tasks of it want, by partition}.
         self._foreseen: dict[frozenset[int], tuple[int, asyncio.Future[dict[int, Wanted]]]] = {}
-        #: the batch that was begun ahead of its order
+        #: The batch that was begun ahead of its order.
         self._ahead: Ahead | None = None
         #: Reads that running tasks wait for.
         self._task_reads: set[asyncio.Task[Any]] = set()
         #: {partition: the clock for which rows of own tables were last reported, and these rows}.
         self._reported_rows: dict[int, tuple[int, dict[str, RowSet]]] = {}
-        #: (generation, clock, what its micro-tasks have come to, their sums) of the last batch, if it was in the tree.
+        #: (generation, clock, results of its micro-tasks, their sums) of the last batch that had a place in the tree.
         self._sent: tuple[int, int, dict[int, MicroTaskResult], Sums] | None = None
 
     def close(self) -> None:
-        """Begin nothing more; a kernel that runs is let run out."""
+        """Begin nothing more; a running kernel is completed."""
         self.drop_ahead()
         self._kernel_threads.close()
         self._foresight.shutdown(wait=False, cancel_futures=True)
 
     def drop_ahead(self) -> None:
-        """Do without what was begun ahead."""
+        """Drop what was begun ahead."""
         if self._ahead is not None:
             self._ahead.drop()
 
     def cancel_reads(self) -> None:
-        """Have running tasks wait for no read any more: the job has rolled back."""
+        """Cancel the reads that running tasks wait for: the job has rolled back."""
         for task in list(self._task_reads):
             task.cancel()
 
     async def run(self, job: Job, order: Dispatch) -> BatchResult:
-        """Do the micro-tasks of `order` and return when every server has their updates.
+        """Run the micro-tasks of `order`, and return when every server has their updates.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class BatchRunner:
         return BatchResult(stats, others, asyncio.get_running_loop().time() - began_s)
 
     def _sent_before(self, order: Dispatch) -> tuple[dict[int, MicroTaskResult], Sums] | None:
-        """Return what the micro-tasks of `order` have come to if they were sent last, under other attempts."""
+        """Return the results of the micro-tasks of `order` if they were sent last, under other attempts."""
         if self._sent is None or self._sent[:2] != (order.generation, order.clock):
             return None
         _, _, done, sums = self._sent
@@ -161,7 +161,7 @@ class BatchRunner:
         return (done, sums) if same and len(done) == len(order.tasks) else None
 
     async def _kernels_of(self, job: Job, order: Dispatch) -> tuple[dict[int, MicroTaskResult], Sums]:
-        """Return what the micro-tasks of `order` come to, begun ahead if that fits, and the sums of their updates."""
+        """Return the results of the micro-tasks of `order`, begun ahead if that fits, and the sums of their updates."""
         config, _, sharding = job
         ahead, self._ahead = self._ahead, None
         begun = None if ahead is None else await ahead.kernels_for(order, self._client.routes.version)
@@ -292,7 +292,7 @@ class BatchRunner:
         return await self._on_threads(_wants, job, assigned, clock)
 
     def _foresee(self, job: Job, assigned: Mapping[int, _Assigned], clock: int) -> None:
-        """Begin to ask for rows of a clock to come: when the kernels before it are done, others wait for the answer.
+        """Determine the rows of a later clock on a thread of its own, while the kernels before it run.
 
         Tasks with arguments are followed by tasks with others, which are not known yet.
         """
@@ -300,7 +300,7 @@ class BatchRunner:
         without_args = all(task.args is None for task in assigned.values())
         if without_args and (config.clocks is None or clock <= config.clocks):
             future = asyncio.get_running_loop().run_in_executor(self._foresight, _wants, job, assigned, clock)
-            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be that nobody asks
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe no batch asks for it
             others = {parts: rows for parts, rows in self._foreseen.items() if parts.isdisjoint(assigned)}
             self._foreseen = others | {frozenset(assigned): (clock, future)}
 

@@ -1,17 +1,17 @@
-"""A node's part in the tree of pushes: it takes sums of its children, adds them to its own, and hands the rest up.
+"""A node's part in the tree of pushes: it adds the sums of its children to its own, and sends the result to its parent.
 
-A child hands its sums to its parent, and then asks until it has an answer:
+A child sends its sums to its parent, and then requests their status until it is final:
 
-| answer | means |
+| status | meaning |
 |---|---|
 | held | the parent has not begun to add up yet |
 | taken | the parent adds the sums to its own |
-| done | they are on the servers, and the one that sent them there has reported them |
-| refused | they were not used, and never will be: the child sends them to the servers itself |
-| failed | they may have been used: the micro-tasks are dispatched again, and their results are sent once more |
+| done | the sums are on the servers, and the node that sent them there has reported them |
+| refused | the sums were not used, and never will be: the child sends them to the servers itself |
+| failed | the sums may have been used: the micro-tasks are dispatched again, and their results are sent once more |
 
-A parent that is gone does not answer, which is "failed", too. So sums never count twice: "refused" is said for good,
-and after "failed" the micro-tasks have higher attempts. See `scheduling.push_tree` for how they are completed.
+A parent that does not answer counts as "failed". Sums never count twice: the status "refused" is final, and after
+"failed" the micro-tasks have higher attempts. See `scheduling.push_tree` for how they are completed.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ Status = Literal["held", "taken", "done", "refused", "failed"]
 #: Generation, clock and tree: sums of other ones are not added up together.
 Key = tuple[int, int, int]
 
-#: Maximum seconds that a question for the answer waits before it is repeated.
+#: Maximum seconds that a request for the status waits before it is repeated.
 ANSWER_WAITS_S = 5.0
 #: Seconds that a parent has to answer, in addition to the transfer time of the sums.
 _DEADLINE_S = 10.0
-#: How many messages of a child, and how many clocks, are remembered.
+#: Number of messages of a child, and of clocks, that are remembered.
 _REMEMBERED = 8
-#: In times of its patience, how long a child lets its sums be held.
+#: Maximum time that the sums of a child are held, as a multiple of its patience.
 _HELD = 2.0
-#: Seconds, and times of its patience, after which a child no longer waits for a parent that has taken its sums: it may
-#: be cut off from the controller, and considered lost there.
+#: Seconds, plus a multiple of its patience, that a child waits for a parent that has taken its sums: the parent may be
+#: cut off from the controller, which considers it lost.
 _TAKEN_S, _TAKEN = 15.0, 8.0
 
 
 @dataclass
 class _Ticket:
-    """Sums of a child, and what has become of them."""
+    """Sums of a child, and their status."""
 
     key: Key
     sums: Sequence[BlockSum]
@@ -71,13 +71,13 @@ class PushTree:
         self._sequence = 0
         #: {address of a child: its last messages by number}
         self._tickets: dict[str, dict[int, _Ticket]] = {}
-        #: What has been added up already, the newest last: later sums are refused.
+        #: Keys whose sums were added up, the newest last: later sums are refused.
         self._closed: dict[Key, None] = {}
         #: {batch: the tickets whose sums are in those of the batch}
         self._used: dict[int, list[_Ticket]] = {}
         self._changed = asyncio.Event()
 
-    # -- of the children ------------------------------------------------------------------------------------------
+    # -- messages of children ------------------------------------------------------------------------------------------
 
     def hold(
         self,
@@ -87,7 +87,7 @@ class PushTree:
         sums: Sequence[BlockSum],
         contributions: tuple[Contribution, ...],
     ) -> dict[str, Status]:
-        """Take the sums of a child; return what becomes of them. A repeated message, or a late one, changes nothing."""
+        """Take the sums of a child; return their status. A repeated message, or a late one, changes nothing."""
         tickets = self._tickets.setdefault(sender, {})
         if sequence > max(tickets, default=0):
             generation, clock, tree = key
@@ -101,7 +101,7 @@ class PushTree:
         return self._status(sender, sequence)
 
     async def answer(self, sender: str, sequence: int, before: Status, give_up: bool) -> dict[str, Status]:
-        """Return what has become of a child's sums once that is not `before` any more, or after a while.
+        """Return the status of a child's sums once it is not `before` any more, or after `ANSWER_WAITS_S`.
 
         `give_up`: sums that are held are refused.
         """
@@ -118,7 +118,7 @@ class PushTree:
         ticket = self._tickets.get(sender, {}).get(sequence)
         return {"status": "failed" if ticket is None else ticket.status}
 
-    # -- of this node's batches -----------------------------------------------------------------------------------
+    # -- batches of this node -----------------------------------------------------------------------------------
 
     async def push(
         self,
@@ -129,7 +129,7 @@ class PushTree:
         results: tuple[TaskStats, ...],
         on_threads: Callable[..., Awaitable[list[BlockSum]]],
     ) -> tuple[Contribution, ...] | None:
-        """Bring the sums of a batch to the servers, by the tree if the batch has a place there.
+        """Send the sums of a batch to the servers, through the tree if the batch has a place in it.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class PushTree:
                 sums = await on_threads(add_up, every, config.n_partitions, sharding.tables)
                 others = tuple(contribution for ticket in taken for contribution in ticket.contributions)
             own = Contribution(self._node, self._address, results)
-            if order.place.parent and await self._hand_up(order, order.place, sums, (own, *others)):
+            if order.place.parent and await self._send_to_parent(order, order.place, sums, (own, *others)):
                 self.settle(order.batch, done=True)
                 return None
         await self._client.flush(sharding, order.clock, sums, order.committed)
@@ -191,10 +191,10 @@ class PushTree:
             if not any(ticket.key == key for ticket in self._tickets.get(child, {}).values())
         ]
 
-    async def _hand_up(
+    async def _send_to_parent(
         self, order: Dispatch, place: TreePlace, sums: Sequence[BlockSum], contributions: tuple[Contribution, ...]
     ) -> bool:
-        """Hand sums to the parent and return whether they are on the servers; False: they are to be sent there."""
+        """Send sums to the parent; return whether they are on the servers, else this node has to send them there."""
         loop = asyncio.get_running_loop()
         self._sequence = sequence = self._sequence + 1
         held_until_s = loop.time() + _HELD * place.patience_s
@@ -215,7 +215,7 @@ class PushTree:
         return bool(status == "done")
 
     def settle(self, batch: int, done: bool) -> None:
-        """Tell the children whose sums were in those of a batch that it is reported; or that it has failed."""
+        """Set the status of the children's sums that a batch has used: it was reported, or has failed."""
         self._set(self._used.pop(batch, ()), "done" if done else "failed")
 
     def _set(self, tickets: Sequence[_Ticket], status: Status) -> None:

@@ -1,13 +1,13 @@
 """A batch that a node begins ahead of its order: the way from one bulk-synchronous clock to the next.
 
-Between two clocks lie a push, a report, a dispatch and a read, one after the other. So whoever sends its updates asks
-the servers for the next clock in the same moment, waits there for the effects of all partitions, and begins its own
-next micro-tasks with what it gets, while the controller takes the reports and sends its orders: on the critical path
-are a push and a read.
+Between two clocks lie a push, a report, a dispatch and a read, one after the other. A node that sends its updates
+therefore requests the next clock at the same moment. The servers answer when they have the effects of all partitions,
+and the node begins its next micro-tasks with the answer, while the controller processes the reports and sends its
+orders. Only a push and a read are on the critical path.
 
-Nothing else is new: no effect leaves the node before the order has come. The order names the attempt under which the
-controller counts the clock before; if what was read is not of that, or the node or the map has gone on otherwise, what
-was begun is dropped, and the batch is done as ordered. Micro-tasks that others have to do now are dropped alone.
+No effect leaves the node before the order arrives. The order names the attempt under which the controller counts the
+clock before. If the rows that were read are of other attempts, or the map has changed, what was begun is dropped, and
+the batch runs as ordered. Micro-tasks that other nodes have now are dropped individually.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from psengine.worker.kernel_threads import KernelBatch
 
 @dataclass(frozen=True)
 class MicroTaskResult:
-    """What a micro-task has come to.
+    """The result of a micro-task.
 
     Attributes
     ----------
@@ -45,14 +45,14 @@ class MicroTaskResult:
     kernel_s: float
 
 
-#: Of a task that the driver does without.
+#: Result of a withdrawn task.
 NOTHING_DONE = MicroTaskResult({}, None, 0, None, 0.0, 0, 0.0)
 
 #: Of blocks of partitions.
 Sums = list[tuple[Subtree, Delta]]
 #: The micro-tasks of a batch, by partition, and the sums of their updates.
 Kernels = KernelBatch[int, MicroTaskResult, Sums]
-#: The attempt of which the effects are that were read, and the micro-tasks under way.
+#: The attempt of the effects that were read, and the micro-tasks under way.
 Begun = tuple[int, Kernels]
 
 
@@ -66,7 +66,7 @@ class Ahead:
     map_version : int
         Of the map that the node has.
     begin : callable
-        Reads and starts the kernels. What it raises means that nothing is to be had ahead.
+        Reads and starts the kernels. If it raises, nothing is begun ahead.
     """
 
     def __init__(self, order: Dispatch, map_version: int, begin: Callable[[], Awaitable[Begun]]) -> None:
@@ -75,7 +75,7 @@ class Ahead:
         self._task = asyncio.get_running_loop().create_task(_begun(begin))
 
     async def kernels_for(self, order: Dispatch, map_version: int) -> Kernels | None:
-        """Return the micro-tasks wanted for `order`, when they are begun; None where what was begun does not fit."""
+        """Return the micro-tasks wanted for `order`, once they are begun; None if what was begun does not fit."""
         asked = [task.partition for task in order.tasks if self._begins_with(task)]
         mine = (self._clock, self._generation, self._map_version)
         if not asked or not order.completed_by or mine != (order.clock, order.generation, map_version):
@@ -96,7 +96,7 @@ class Ahead:
         return (task.state.group, task.state.attempt) == (self._clock - 1, attempt)
 
     def drop(self) -> None:
-        """Do without it: nothing more of it is begun."""
+        """Drop it: no further micro-task of it begins."""
         self._task.cancel()
         if self._task.done() and not self._task.cancelled():
             begun = self._task.result()

@@ -27,7 +27,7 @@ class TaskParameters:
     tables : mapping of name to TableSpec
         The tables on the servers.
     reads : mapping
-        What the executor said that it reads, checked.
+        The rows that the executor has named, checked.
     read : mapping
         Rows that were fetched before the task, among them those of `reads`.
     fetch : callable
@@ -87,14 +87,16 @@ class TaskParameters:
         spec = self._tables.get(table)
         if spec is None:
             raise ValueError(f"table {table!r} is not known: the tables are {', '.join(self._tables)}")
-        said = self._reads.get(table)
-        if rows is None or (said is not None and same(rows, said)):
-            return said if rows is not None else None
+        if rows is None:
+            return None
+        named = self._reads.get(table)
+        if named is not None and same(rows, named):
+            return named
         return checked(rows, spec)
 
 
 def checked_reads(reads: Mapping[str, RowSet | None], tables: Mapping[str, TableSpec]) -> dict[str, RowSet | None]:
-    """Return what an executor says that it reads, after checking it.
+    """Return the rows that an executor has named, after checking them.
 
     Raises
     ------

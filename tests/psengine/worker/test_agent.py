@@ -553,7 +553,7 @@ def test_a_fault_of_the_agent_reaches_the_controller_as_one_line() -> None:
 
 
 class Stuck:
-    """A disk of which some reads do not return before it is told to let them."""
+    """A disk of which some reads do not return until `let_go` is set."""
 
     def __init__(self, stuck: set[int]) -> None:
         self.stuck, self.let_go = stuck, threading.Event()

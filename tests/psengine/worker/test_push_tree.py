@@ -124,7 +124,7 @@ def test_blocks_of_several_nodes_are_added_up_as_far_as_they_are_whole_subtrees(
     assert [(first, len(attempts)) for first, attempts, _ in found] == [(2, 2), (4, 1), (6, 2)]
 
 
-def test_what_is_refused_is_refused_for_good_and_unknown_sums_have_failed() -> None:
+def test_refused_sums_stay_refused_and_unknown_sums_have_failed() -> None:
     from psengine.worker.push_tree import PushTree
 
     async def story() -> None:
