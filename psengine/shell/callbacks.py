@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,6 +25,10 @@ def _store_no_page(number: int, entries: Sequence[Entry]) -> None:
     """Store no event log."""
 
 
+def _loop_time_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
 @dataclasses.dataclass(frozen=True)
 class ControllerCallbacks:
     """Access of the shell to stores and clocks, implemented by infra.
@@ -36,7 +41,7 @@ class ControllerCallbacks:
     `load_code(config)` prepares the import of the application's module, and raises `JobError` if it is not the
     config's. `report_notice(about)` reports an eviction notice to the control plane. `keep_page(number, entries)`
     stores a page of the job's event log. All of these block and run on threads. `wall_s()` returns the time of day, for
-    display.
+    display; `now_s()` returns the time of every event, monotonic and in seconds.
     """
 
     read_heldout: Callable[[str], Mapping[str, NDArray[np.generic]]]
@@ -50,3 +55,4 @@ class ControllerCallbacks:
     find_checkpoint: Callable[[JobConfig], Checkpoint | None]
     load_code: Callable[[JobConfig], None] = _installed
     keep_page: KeepPage = _store_no_page
+    now_s: Callable[[], float] = _loop_time_s

@@ -84,10 +84,10 @@ class ControllerShell:
         self._reported: set[str] = set()
         self._scheduler = scheduler
         self._transport: Transport = transport or DaskTransport(scheduler)
-        self._callbacks = callbacks
+        self._callbacks, self._now = callbacks, callbacks.now_s
         self._version = version
         self._queues = InstructionQueues(self._transport, self._spawn, self._on_rejected)
-        self._watch = NodeWatch(scheduler, self.controller, self._feed, self._queues.drop, self._spawn)
+        self._watch = NodeWatch(scheduler, self.controller, self._feed, self._queues.drop, self._spawn, self._now)
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
         self._saver = StateSaver(Transfers(self._transport), callbacks, self.controller.history, self._feed)
@@ -142,7 +142,7 @@ class ControllerShell:
                 if finished is not None:
                     self._feed(
                         JobFoundFinished(
-                            config, finished, tuple(losses_of(finished)), finished["lost_micro_tasks"], _now()
+                            config, finished, tuple(losses_of(finished)), finished["lost_micro_tasks"], self._now()
                         )
                     )
                 else:
@@ -152,14 +152,14 @@ class ControllerShell:
                         return {"error": str(error)}
                     if checkpoint is not None:
                         logger.info("job %s continues from its checkpoint of clock %d", config.job_id, checkpoint.clock)
-                    self._feed(JobStarted(config, _now(), checkpoint))
+                    self._feed(JobStarted(config, self._now(), checkpoint))
                 if self.controller.config is None:
                     return {"error": self.fault}
-        return await self.status(since_clock=describe(self.controller, 0, _now())["clock"])
+        return await self.status(since_clock=describe(self.controller, 0, self._now())["clock"])
 
     async def status(self, since_clock: int = 0) -> dict[str, Any]:
         """Return the status (see `status.describe`), JSON-able, with the losses of the clocks after `since_clock`."""
-        now_s = _now()
+        now_s = self._now()
         status = describe(self.controller, since_clock, now_s)
         elapsed = status["elapsed_s"]
         status["started"] = None if elapsed is None else self._callbacks.wall_s() - elapsed
@@ -167,7 +167,7 @@ class ControllerShell:
 
     async def stop(self, reason: str = "asked to stop") -> dict[str, Any]:
         """End the job at the clock under way and save the model, unless no clock was begun."""
-        self._feed(StopRequested(reason, _now()))
+        self._feed(StopRequested(reason, self._now()))
         return await self.status(since_clock=self.controller.book.common if self.controller.book else 0)
 
     async def checkpoint(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class ControllerShell:
         while self.controller.checkpoints.clock < wanted and self.controller.state not in ENDED:
             if saver.too_late and tries < _TRIES:  # the clock had ended before its servers received the request
                 saver.checkpoint_error = ""
-            self._feed(CheckpointRequested(_now()))
+            self._feed(CheckpointRequested(self._now()))
             if self.controller.checkpoints.under_way is None or saver.checkpoint_error:
                 break  # there is nothing to save (any more), or the store failed
             tries += 1
@@ -196,7 +196,7 @@ class ControllerShell:
 
     async def hold(self, clock: int | None) -> str:
         """Begin no clock after `clock` until another one, or None, is requested; also before the job is started."""
-        self._feed(HoldRequested(clock, _now()))
+        self._feed(HoldRequested(clock, self._now()))
         return "ok"
 
     async def drain(self, nodes: Sequence[str], deadline_s: float) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class ControllerShell:
         held = not controller.leaving.may_leave(nodes)
         refused = [name for name in nodes if name not in members or (held and controller.leaving.must_stay(name))]
         allowed = tuple(name for name in nodes if name not in refused)
-        self._feed(DrainRequested(allowed, deadline_s, _now()))
+        self._feed(DrainRequested(allowed, deadline_s, self._now()))
         return {"draining": list(allowed), "refused": refused}
 
     async def notice(self, node: str, seconds_left: float, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class ControllerShell:
         The node works on while time is left (`draining`). `about` (job_id, allocation_id, takes_at_s) is reported to
         the control plane, once per node.
         """
-        self._feed(NoticeReceived(node, seconds_left, _now(), about))
+        self._feed(NoticeReceived(node, seconds_left, self._now(), about))
         if about is not None and node not in self._reported:
             self._reported.add(node)
             self._spawn(self._report(about))
@@ -244,15 +244,15 @@ class ControllerShell:
         """
         try:
             if moved:
-                self.controller.handle(BytesMoved(process, moved, _now()))  # it returns no instruction
+                self.controller.handle(BytesMoved(process, moved, self._now()))  # it returns no instruction
             if memory:
-                self.controller.handle(MemoryMeasured(process, memory, _now()))  # nor does this
+                self.controller.handle(MemoryMeasured(process, memory, self._now()))  # nor does this
             reported: Event = unpack(event)
-            self._watch.heard(reported, _now())
+            self._watch.heard(reported, self._now())
         except Exception as error:  # noqa: BLE001 - raised at the node, it would end that in place of the job
             self._fail("a report", error)
             return "ok"
-        self._feed(dataclasses.replace(reported, now_s=_now()))  # type: ignore[type-var]  # every event is a dataclass
+        self._feed(dataclasses.replace(reported, now_s=self._now()))  # type: ignore[type-var]  # every event is a dataclass
         return "ok"
 
     async def shutdown(self) -> str:
@@ -273,7 +273,7 @@ class ControllerShell:
         logger.info("node %s (%s, %d threads) joined at %s", node, tier, threads, address)
         if misfit := version_misfit("it", version, "the controller", self._version):
             logger.error("node %s is refused: %s", node, misfit)
-        self._feed(NodeJoined(node, address, tier, threads, _now(), code_sha256, misfit))
+        self._feed(NodeJoined(node, address, tier, threads, self._now(), code_sha256, misfit))
 
     async def _tick(self) -> None:
         while True:
@@ -283,8 +283,8 @@ class ControllerShell:
     async def tick(self) -> None:
         """Look at the nodes and let the time pass; it happens every `tick_s` seconds by itself."""
         # First exclude nodes: the timer event dispatches failed work again.
-        await self._watch.exclude_failed(_now())
-        self._feed(TimerFired(_now()))
+        await self._watch.exclude_failed(self._now())
+        self._feed(TimerFired(self._now()))
 
     def _feed(self, event: Event) -> None:
         """Have the controller process an event, and carry out its instructions; an exception fails the job.
@@ -363,7 +363,3 @@ class ControllerShell:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail("background work", error)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -33,6 +33,8 @@ class NodeWatch:
         Called with the address of a lost process: nothing more is sent to it.
     spawn : callable
         Runs a coroutine in the background.
+    now_s : callable
+        Returns the time, in seconds.
     """
 
     def __init__(
@@ -42,9 +44,10 @@ class NodeWatch:
         report: Callable[[Event], None],
         drop: Callable[[str], None],
         spawn: Callable[[Any], asyncio.Task[None]],
+        now_s: Callable[[], float],
     ) -> None:
         self._scheduler, self._controller = scheduler, controller
-        self._report, self._drop, self._spawn = report, drop, spawn
+        self._report, self._drop, self._spawn, self._now = report, drop, spawn, now_s
         self._failure_detector = FailureDetector()
         self._links = Links()
         #: {address: reason} of losses not passed to the controller yet.
@@ -66,12 +69,12 @@ class NodeWatch:
         self._lost.setdefault(address, reason)
 
     async def _report_lost(self) -> None:
-        until_s, before = _now() + _LOSSES_TOGETHER_S, 0
-        while len(self._lost) > before and _now() < until_s:
+        until_s, before = self._now() + _LOSSES_TOGETHER_S, 0
+        while len(self._lost) > before and self._now() < until_s:
             before = len(self._lost)
             await asyncio.sleep(_LOSSES_APART_S)
         lost, self._lost = self._lost, {}
-        self._report(NodesLost(lost, _now()))
+        self._report(NodesLost(lost, self._now()))
 
     async def exclude_failed(self, now_s: float) -> None:
         """Exclude nodes whose heartbeats have stopped, even if still connected, and nodes isolated from others."""
@@ -84,10 +87,10 @@ class NodeWatch:
             await self.exclude(address, f"no heartbeat for {silent_s:.1f} s")
         holds = self._controller.tiers.holds
         ends = {address: End(node.name, node.tier, holds(node.name)) for address, node in live.items()}
-        if cut := self._links.look(ends, _now()):
+        if cut := self._links.look(ends, self._now()):
             logger.warning("%s is excluded: %s", cut.name, cut.reason)
             if cut.aside:
-                self._report(NodeUnfit(cut.name, cut.address, cut.reason, _now()))
+                self._report(NodeUnfit(cut.name, cut.address, cut.reason, self._now()))
             else:
                 await self.exclude(cut.address, cut.reason)
 
@@ -102,7 +105,3 @@ class NodeWatch:
         if worker is not None and worker.extra.get(HELLO, {}).get("mark", "") != mark:
             return  # it has ended, and its successor listens there
         await self._scheduler.remove_worker(endpoint, stimulus_id="proteus-given-up")
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -68,6 +68,7 @@ class StateSaver:
         report: Callable[[Event], None],
     ) -> None:
         self._transfers, self._callbacks, self._history, self._report = transfers, callbacks, history, report
+        self._now = callbacks.now_s
         self.checkpoint_error = ""
         self.too_late = False
         #: Set and replaced whenever a checkpoint was written, or failed.
@@ -84,11 +85,11 @@ class StateSaver:
             event: Event = await self._save_model(instruction)
         except ApplicationRaised as error:
             logger.exception("the application failed")
-            event = SaveFailed(str(error), True, _now())
+            event = SaveFailed(str(error), True, self._now())
         except Exception as error:
             # For example a slow node, or a store outage: the shards are still served, and the controller retries.
             logger.exception("saving failed")
-            event = SaveFailed(format_error(error), False, _now())
+            event = SaveFailed(format_error(error), False, self._now())
         self._report(event)
 
     async def _save_model(self, instruction: GatherModel) -> ModelSaved | EffectsMissing:
@@ -96,7 +97,9 @@ class StateSaver:
         sharding = await asyncio.to_thread(sharding_of, config)
         shards, folded = await from_servers(self._transfers, sharding, instruction.owners, committed)
         if lost := lost_effects(folded, instruction.effects):
-            return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
+            return EffectsMissing(
+                lost, self._now()
+            )  # before anything is written: a manifest means that the job is done
         states = await own_states(self._transfers, config, instruction.states)
         await self._count("model", shards, instruction.owners, states, instruction.states)
         arrays = await asyncio.to_thread(whole_tables, config, shards, states)
@@ -110,7 +113,7 @@ class StateSaver:
             result.setdefault(name, value)  # an application's figures never replace the engine's
         result["metrics"] = figures
         await asyncio.to_thread(self._callbacks.save, config, arrays, result)
-        return ModelSaved(result, _now())
+        return ModelSaved(result, self._now())
 
     def add_evaluation(self, task: asyncio.Task[None], clock: int) -> None:
         """Note the task that evaluates a clock."""
@@ -120,7 +123,7 @@ class StateSaver:
     async def evaluate(self, instruction: Evaluate) -> None:
         """Evaluate a clock beside the training."""
         metrics = await self._evaluator.evaluate(instruction)
-        self._report(Evaluated(instruction.clock, instruction.generation, metrics, _now()))
+        self._report(Evaluated(instruction.clock, instruction.generation, metrics, self._now()))
 
     async def _metrics(self, clock: int) -> list[list[Any]]:
         """Return the figures of the clocks up to `clock`, also those under way: a resumed job cannot repeat them."""
@@ -152,10 +155,10 @@ class StateSaver:
             # For example a server that has gone on, or a store outage: the next checkpoint follows automatically.
             logger.exception("the checkpoint of clock %d failed", committed)
             self.checkpoint_error, self.too_late = format_error(error), isinstance(error, GoneOn)
-            self._report(CheckpointFailed(self.checkpoint_error, _now()))
+            self._report(CheckpointFailed(self.checkpoint_error, self._now()))
         else:
             self.checkpoint_error, self.too_late = "", False
-            self._report(CheckpointSaved(saved, _now()))
+            self._report(CheckpointSaved(saved, self._now()))
         self._checkpoint_ended.set()
         self._checkpoint_ended = asyncio.Event()
 
@@ -177,8 +180,4 @@ class StateSaver:
         for address, n_bytes in await asyncio.to_thread(measure):
             self._moved[kind] += n_bytes
             self._moved[link(address)] += n_bytes
-        self._report(BytesMoved(CONTROLLER, dict(self._moved), _now()))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+        self._report(BytesMoved(CONTROLLER, dict(self._moved), self._now()))
