@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ import pytest
 
 from benchmarks.many_nodes.controller import ControllerTimes, _slopes, slope, times
 from benchmarks.many_nodes.virtual_nodes import VirtualCluster
+from psengine.protocol.instructions import BackUp, NodeInstruction
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
@@ -32,8 +34,43 @@ def test_a_clock_of_virtual_nodes_is_a_whole_one(staleness: int) -> None:
     assert received["BackUp"] >= 16, "half of them serve, and have what they serve copied"
 
 
-def test_every_clock_and_tick_is_timed() -> None:
+def test_the_messages_do_not_depend_on_the_speed_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop stands still for a minute while the first replication round is under way, which rests as long."""
+
+    class Stalling(VirtualCluster):
+        async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
+            if isinstance(message["instruction"], BackUp) and not stalled_s:
+                stalled_s.append(60.0)
+            return await super().call(address, op, deadline_s, **message)
+
+    async def body(cluster: VirtualCluster) -> dict[str, int]:
+        await cluster.start()
+        for _ in range(3):
+            await cluster.answer(await cluster.instructions())
+        await cluster.instructions()
+        await cluster.shell.close()
+        return cluster.received
+
+    stalled_s: list[float] = []
+    time = asyncio.BaseEventLoop.time
+    monkeypatch.setattr(asyncio.BaseEventLoop, "time", lambda loop: time(loop) + sum(stalled_s))
+    undisturbed = asyncio.run(body(VirtualCluster(32)))
+    assert asyncio.run(body(Stalling(32))) == undisturbed
+    assert stalled_s == [60.0]
+
+
+def test_every_clock_and_tick_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[Any] = []
+    reports = VirtualCluster.reports
+
+    def recorded(cluster: VirtualCluster, instructions: list[NodeInstruction]) -> list[tuple[Any, Mapping[str, int]]]:
+        found = reports(cluster, instructions)
+        events.extend(event for event, _ in found)
+        return found
+
+    monkeypatch.setattr(VirtualCluster, "reports", recorded)
     found = asyncio.run(times(32))
+    assert len(events) == len(set(events)) > 0, "nothing is reported twice"
     assert (len(found.clocks), len(found.ticks)) == (5, 5)
     assert min(found.clocks + found.ticks) > 0.0
 
