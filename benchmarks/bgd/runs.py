@@ -22,7 +22,7 @@ from psengine.apps.bgd.roster import Missing
 from psengine.apps.bgd.steps import FixedStep, SearchedStep, StepRule
 
 PARTITIONS = 14
-#: Leaves of the tree, as the paper assumes.
+#: Half of the nodes, one subtree of the tree (the paper: its leaves): their sum is kept where they are lost.
 AWAY = frozenset(range(PARTITIONS // 2, PARTITIONS))
 LOST, BACK, ROUNDS = 100, 200, 300
 L2 = 1e-5

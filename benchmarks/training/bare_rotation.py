@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from infra.nodes.malloc import retain_freed_memory
 from psengine.apps.base import Application, Executor, MakesDriver
+from psengine.apps.executors import shared_tables
 from psengine.drivers.interface import Done, Task
 from psengine.single_process import initial
 from psengine.tables.row_sets import RowSet
@@ -45,7 +46,8 @@ def bare_rotation(app: Application, parts: Sequence[Any], threads: int) -> Itera
     assert isinstance(app, MakesDriver)
     retain_freed_memory()  # as nodes do
     executors = [app.executor(data, part, len(parts)) for part, data in enumerate(parts)]
-    tables: dict[str, Any] = {table.name: initial(app, 0)[table.name].copy() for table in app.tables() if not table.own}
+    first = initial(app, 0)
+    tables: dict[str, Any] = {table.name: first[table.name].copy() for table in shared_tables(app)}
     driver, sent, took_s = app.driver(), _Sent(), 0.0
     driver.start(sent, len(parts), 0)
     lock = Lock()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.bgd.bgd import SETTINGS, run
-from benchmarks.bgd.runs import BACK, LOST, ROUNDS, descend_under_preemption, partitions_of
+from benchmarks.bgd.runs import AWAY, BACK, LOST, PARTITIONS, ROUNDS, descend_under_preemption, partitions_of
 from benchmarks.bgd.splice import N_FEATURES, POSITIONS, n_grams, splice_set
+from psengine.apps.bgd.reduction_tree import ReductionTree
 
 
 def test_features_are_the_n_grams_by_position() -> None:
@@ -54,3 +55,15 @@ def test_verdicts_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     for line, claim in zip(printed, claims, strict=True):
         factor = 1.001 if "0.1 %" in claim.what else 1.0
         assert (": holds" in line) == (claim.ours < factor * claim.beside)
+
+
+def test_the_nodes_that_are_lost_are_a_subtree_whose_sum_is_kept() -> None:
+    tree = ReductionTree()
+    tree.build(range(PARTITIONS))
+    tree.reduce(range(PARTITIONS), {node: np.full(1, float(node)) for node in range(PARTITIONS)})
+    tree.commit()
+    remaining = frozenset(range(PARTITIONS)) - AWAY
+    tree.reduce(remaining, {node: np.ones(1) for node in remaining})
+    kept = tree.kept_sum(AWAY)
+    assert kept is not None
+    assert kept.tolist() == [sum(AWAY)]
