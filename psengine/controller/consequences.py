@@ -365,8 +365,7 @@ class Consequences(ControllerState):
     def _note_unowned(self, ready: Mapping[str, NodeRecord]) -> None:
         """Report executors to the driver that have no node, since no node may own more partitions."""
         assert self.driver is not None
-        owner = self.members.placement.owner
-        unowned = frozenset(executor for executor, name in enumerate(owner) if name is None and ready)
+        unowned = frozenset(self.members.placement.by_owner.get(None, ()) if ready else ())
         if new := unowned - self._unowned:
             self.driver.vanished(new)
         self._unowned = unowned

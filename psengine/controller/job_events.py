@@ -91,7 +91,7 @@ class JobEvents(Consequences):
         if dispatcher.superseded(event):  # maybe the node that reports was given up, while the others wait for it
             self.members.settle(self._busy)
             return self._dispatch(event.now_s)
-        if event.clock > book.common:
+        if event.clock > book.common and not driver.counts_clocks:  # else nothing is measured, see `_advance`
             self.push_choice.pushed(event.clock, event.push_s)
         book.states.drop_before(book.common)
         ran: list[Done] = []

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from psengine.drivers.interface import (
     CountsClocks,
@@ -104,6 +104,8 @@ class DriverHost:
         self.end: tuple[int, str] | None = None
         self._driver: Driver | None = None
         self._resumes = False
+        #: Whether the present driver counts the clocks; None until that is asked. The check of a protocol takes long.
+        self._counts_clocks: bool | None = None
         self._calls: list[_Call] = []
         #: Number of calls that were dropped from the beginning of `_calls`.
         self._dropped = 0
@@ -141,18 +143,20 @@ class DriverHost:
     @property
     def counts_clocks(self) -> bool:
         """Whether the driver counts the clocks of the job: they are not its groups."""
-        return isinstance(self._driver, CountsClocks)
+        if self._counts_clocks is None:
+            self._counts_clocks = isinstance(self._driver, CountsClocks)
+        return self._counts_clocks
 
     @property
     def clocks(self) -> int | None:
         """The number of clocks that a driver which counts them makes; None if it makes no certain number."""
-        return self._driver.clocks if isinstance(self._driver, CountsClocks) else None
+        return cast(CountsClocks, self._driver).clocks if self.counts_clocks else None
 
     @property
     def clock(self) -> int:
         """The number of clocks that are complete: committed groups, or what the driver counts."""
-        driver = self._driver
-        return int(self._run(lambda: driver.clock)) if isinstance(driver, CountsClocks) else self._book.common
+        driver = cast(CountsClocks, self._driver)
+        return int(self._run(lambda: driver.clock)) if self.counts_clocks else self._book.common
 
     def figures(self) -> dict[str, float]:
         """Return the driver's own figures of the job."""
@@ -291,7 +295,7 @@ class DriverHost:
 
     def _begin(self) -> None:
         self._driver = self._run(self._make)
-        self._resumes = isinstance(self._driver, Resumes)
+        self._resumes, self._counts_clocks = isinstance(self._driver, Resumes), None
         self.absent, self.end = set(), None
         self.evaluations = set()
 

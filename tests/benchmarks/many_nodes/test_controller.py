@@ -123,4 +123,4 @@ async def steps(n: int, staleness: int) -> tuple[int, int]:
 def test_a_clock_and_a_tick_cost_the_controller_as_much_a_node_however_many_there_are(staleness: int) -> None:
     few, many = (asyncio.run(steps(n, staleness)) for n in (64, 256))
     for name, of_few, of_many in zip(("clock", "tick"), few, many, strict=True):
-        assert of_many < 5.5 * of_few, f"a {name} of 256 nodes takes {of_many:,} steps, one of 64 {of_few:,}"
+        assert of_many < 4.4 * of_few, f"a {name} of 256 nodes takes {of_many:,} steps, one of 64 {of_few:,}"
