@@ -136,13 +136,13 @@ class AgentPlugin(WorkerPlugin):
             return "ok"
 
         async def states(wanted: list[list[int]]) -> Any:
-            return pack({"states": agent.host.sent(wanted)})
+            return await pack_apart({"states": agent.host.sent(wanted)})
 
         async def partition_data(partition: int) -> Any:
-            return pack({"pickled": await agent.partitions.sent(partition)})
+            return await pack_apart({"pickled": await agent.partitions.sent(partition)})
 
         async def kept(shards: list[int], number: int) -> Any:
-            return pack({"states": agent.shards.replicas.get(shards, number)})
+            return await pack_apart({"states": agent.shards.replicas.get(shards, number)})
 
         async def add_up(**message: Any) -> Any:
             return agent.tree.hold(**message)
