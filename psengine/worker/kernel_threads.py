@@ -25,8 +25,11 @@ R = TypeVar("R")
 
 #: `batch`: the batch that a thread works on.
 _at_work = threading.local()
-#: Threads for each core: so many jobs at most wait for reads while others run.
-_THREADS_A_CORE = 8
+#: Maximum number of threads of a batch, for each core, that are started since others of it wait for reads.
+_EXTRA_A_CORE = 6
+#: Each batch limits its threads. They have no common limit: batches that wait for the effects of another one would take
+#: all threads, and leave it none.
+_NO_LIMIT = 1 << 20
 
 
 class KernelBatch(Generic[K, V, R]):
@@ -96,7 +99,7 @@ class KernelBatch(Generic[K, V, R]):
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         self._pool, self._permits = pool, permits
-        self._open, self._most_extra = threads, (_THREADS_A_CORE - 2) * threads
+        self._open, self._most_extra = threads, _EXTRA_A_CORE * threads
         for _ in range(threads):
             pool.submit(self._run_jobs)
 
@@ -215,7 +218,7 @@ class KernelThreads:
 
     def __init__(self, threads: int, name: str) -> None:
         self.threads = threads
-        self.pool = ThreadPoolExecutor(_THREADS_A_CORE * threads, thread_name_prefix=name)
+        self.pool = ThreadPoolExecutor(_NO_LIMIT, thread_name_prefix=name)
         self._permits = Permits(threads)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waits: set[Future[Any]] = set()
@@ -260,7 +263,7 @@ class KernelThreads:
             self._waits.discard(wait)
 
     def close(self) -> None:
-        """Start no further job; running ones are completed, and do not wait for reads any more."""
+        """Start no further batch; running jobs are completed, and do not wait for reads any more."""
         self._closed.set()
         for wait in list(self._waits):
             wait.cancel()

@@ -202,6 +202,27 @@ def test_a_job_that_waits_for_a_read_gives_its_core_to_another() -> None:
     on_lanes(body, threads=1)
 
 
+def test_batches_that_wait_for_another_one_leave_it_a_thread() -> None:
+    async def body(lanes: KernelThreads) -> None:
+        came, loop = asyncio.Event(), asyncio.get_running_loop()
+        waiting = {5: asyncio.Event(), 4: asyncio.Event()}
+
+        async def read(clock: int) -> None:
+            waiting[clock].set()
+            await came.wait()
+
+        later = []
+        for clock, waits in waiting.items():
+            jobs = {f"{clock}{k}": lambda clock=clock: lanes.wait_for(read(clock)) for k in range(20)}
+            later.append(lanes.start(jobs, len))
+            await waits.wait()
+        earlier = lanes.start({"3": lambda: loop.call_soon_threadsafe(came.set)}, len)
+        for batch in (earlier, *later):
+            await batch.results()
+
+    on_lanes(body, threads=1)
+
+
 def test_who_waits_for_a_read_when_the_pool_is_closed_waits_no_more() -> None:
     ended, asks = threading.Event(), threading.Event()
 
