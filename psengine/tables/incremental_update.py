@@ -1,8 +1,8 @@
-"""A table as it becomes with the updates of a clock, written piece by piece as they come.
+"""A table with the updates of a clock, written piece by piece as they arrive.
 
-Partitions that have other rows each, as those of blocks of items or of words, add nothing to one another: what each
-adds can be added to the table at once, and when the last one has come there is little left to do. The bits are those of
-the sum (`sums`), in which such pieces are put side by side and nothing is added up.
+If no two partitions update the same row, as with blocks of items or of words, each update is added to the table at
+once, and little is left to do when the last one has arrived. The bits are those of the sum (`tree_sum`), in which such
+updates are concatenated and not added.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Array = NDArray[np.generic]
 
 
 def apart(updates: Collection[Array | RowDelta], n_rows: int) -> bool:
-    """Return whether updates are of some of `n_rows` rows each, and no two of them have a row in common."""
+    """Return whether each update is of some of `n_rows` rows, and no two of them have a row in common."""
     touched = np.zeros(n_rows, bool)
     return all(_touch(touched, update) for update in updates)
 
 
 def _touch(touched: NDArray[np.bool_], update: Array | RowDelta) -> bool:
-    """Note the rows of an update; return False where it is of all rows, or one of them was noted before."""
+    """Note the rows of an update; return False if it is of all rows, or one of them was noted before."""
     if not isinstance(update, RowDelta) or touched[update.rows].any():
         return False
     touched[update.rows] = True
@@ -32,26 +32,26 @@ def _touch(touched: NDArray[np.bool_], update: Array | RowDelta) -> bool:
 
 
 class Growing:
-    """What becomes of the table `before` by updates of some rows, no two of which have a row in common.
+    """The table `before` with updates of some rows, no two of which have a row in common.
 
-    `before` stays as it is.
+    `before` is not modified.
 
     Parameters
     ----------
     out : ndarray, optional
-        Like `before`; where it is written.
+        Memory for the result, like `before`.
     """
 
     def __init__(self, before: Array, out: Array | None = None) -> None:
         self._before = before
         self._after = np.empty_like(before) if out is None else out
         self._touched = np.zeros(len(before), bool)
-        #: whether rows that were not touched are written already
+        #: Whether rows that were not touched are written already.
         self._filled = False
         self._fits = True
 
     def add(self, update: Array | RowDelta) -> None:
-        """Add an update; if it has not rows of its own alone, all is in vain, also what comes after it."""
+        """Add an update; if it shares a row with another one, there is no result (see `whole`)."""
         fits = self._fits and _touch(self._touched, update)
         self._fits = False  # also where it cannot be added, for then what it touches is not written
         if not fits:
@@ -69,7 +69,7 @@ class Growing:
         self._fits = True
 
     def whole(self) -> Array | None:
-        """Return the table, to which nothing is added any more; None if an update did not fit."""
+        """Return the table, to which nothing more is added; None if two updates share a row or one is of all rows."""
         if not self._fits:
             return None
         if not self._touched.any():
@@ -78,7 +78,7 @@ class Growing:
         return self._after
 
     def _fill(self) -> None:
-        """Write the rows that were not touched, which between runs are few runs."""
+        """Write the rows that were not touched, run by run."""
         if self._filled:
             return
         self._filled = True

@@ -79,7 +79,7 @@ class Wires:
         self.agents: dict[str, NodeAgent] = {}
         self.reports: list[Any] = []
         self.calls: list[tuple[str, str]] = []
-        #: {process: what it said last that it has moved}
+        #: {process: the bytes moved in its last report}
         self.moved: dict[str, dict[str, int]] = {}
         self.spoil: Callable[[str, int], str] = lambda op, n: ""
         self.arrived = asyncio.Event()
@@ -179,7 +179,7 @@ def test_a_batch_is_one_message_a_server_and_its_own_server_is_not_called() -> N
     story(body)
 
 
-def test_a_batch_that_is_told_twice_runs_once_and_a_batch_of_the_clock_shares_the_read() -> None:
+def test_a_batch_that_is_received_twice_runs_once_and_a_batch_of_the_clock_shares_the_read() -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         for _ in range(2):
             here.instruct(dispatch(1, 1, [(0, 1)]))
@@ -421,7 +421,7 @@ def test_who_comes_for_a_shard_on_its_way_waits_and_what_was_committed_is_read_w
     story(body)
 
 
-def test_a_move_that_comes_to_nothing_is_told_and_can_be_made_again() -> None:
+def test_a_move_that_fails_is_reported_and_can_be_made_again() -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         wires.spoil = lambda op, n: "answer lost" if op == "proteus_hand_over" and n == 1 else ""
         here.instruct(take(1, 1, 2))
@@ -503,14 +503,14 @@ def test_an_agent_closes_although_what_a_batch_raises_takes_the_place_of_its_can
     story(body)
 
 
-def test_a_checkpoint_that_cannot_be_read_is_told_and_fails_nobody() -> None:
+def test_a_checkpoint_that_cannot_be_read_is_reported_and_fails_no_job() -> None:
     """A newer one may have taken its place meanwhile; or the store is away, and comes back."""
 
     async def body(wires: Wires, agent: NodeAgent) -> None:
         saved = Checkpoint(7, "jobs/job/checkpoints/clock-7", {})
         agent.instruct(OpenShards("here", HERE, config(), (0, 1), 3, saved))
-        told = await wires.report(ShardsNotOpened)
-        assert (told.shards, told.epoch) == ((0, 1), 3)
+        report = await wires.report(ShardsNotOpened)
+        assert (report.shards, report.epoch) == ((0, 1), 3)
         assert not wires.reports
 
     alone(Disk(0), body)
