@@ -183,7 +183,8 @@ class ControllerShell:
                 break  # there is nothing to save (any more), or the store failed
             tries += 1
             await saver.checkpoint_ended()
-        return {"clock": self.controller.checkpoints.clock, "error": saver.checkpoint_error}
+        clock = self.controller.progress.clock_at(self.controller.checkpoints.clock)
+        return {"clock": clock, "error": saver.checkpoint_error}
 
     async def traffic(self) -> dict[str, Any]:
         """Return `links`, what pairs of nodes have exchanged (see `byte_counts`), and `model_bytes`."""

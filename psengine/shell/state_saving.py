@@ -74,7 +74,7 @@ class StateSaver:
         #: Set and replaced whenever a checkpoint was written, or failed.
         self._checkpoint_ended = asyncio.Event()
         self._evaluator = Evaluator(transfers, callbacks.read_heldout, partial(self._count, "evaluate"))
-        #: {task of an evaluation: its clock}.
+        #: {task of an evaluation: its group}.
         self._evaluations: dict[asyncio.Task[None], int] = {}
         #: Bytes gathered by kind, since the beginning.
         self._moved: Counter[str] = Counter()
@@ -97,27 +97,25 @@ class StateSaver:
         sharding = await asyncio.to_thread(sharding_of, config)
         shards, folded = await from_servers(self._transfers, sharding, instruction.owners, committed)
         if lost := lost_effects(folded, instruction.effects):
-            return EffectsMissing(
-                lost, self._now()
-            )  # before anything is written: a manifest means that the job is done
+            return EffectsMissing(lost, self._now())  # nothing is written: a manifest means that the job is done
         states = await own_states(self._transfers, config, instruction.states)
         await self._count("model", shards, instruction.owners, states, instruction.states)
         arrays = await asyncio.to_thread(whole_tables, config, shards, states)
         figures = await self._evaluator.evaluate_tables(config, arrays)
         await asyncio.gather(*self._evaluations, return_exceptions=True)  # so that the series is complete
-        history = self._history
+        history, clock = self._history, instruction.summary["clocks"]  # the driver may count several groups as one
         result: dict[str, Any] = {**instruction.summary, **history.traffic.figures(), "lost_micro_tasks": lost}
         result["bytes_by_link"] = history.traffic.links()
-        result["metrics_by_clock"] = [*history.evaluating.series(committed - 1), [committed, figures]]
+        result["metrics_by_clock"] = [*history.evaluating.series(clock - 1), [clock, figures]]
         for name, value in figures.items():
             result.setdefault(name, value)  # an application's figures never replace the engine's
         result["metrics"] = figures
         await asyncio.to_thread(self._callbacks.save, config, arrays, result)
         return ModelSaved(result, self._now())
 
-    def add_evaluation(self, task: asyncio.Task[None], clock: int) -> None:
-        """Note the task that evaluates a clock."""
-        self._evaluations[task] = clock
+    def add_evaluation(self, task: asyncio.Task[None], group: int) -> None:
+        """Note the task that evaluates a group."""
+        self._evaluations[task] = group
         task.add_done_callback(self._evaluations.pop)
 
     async def evaluate(self, instruction: Evaluate) -> None:
@@ -125,11 +123,11 @@ class StateSaver:
         metrics = await self._evaluator.evaluate(instruction)
         self._report(Evaluated(instruction.clock, instruction.generation, metrics, self._now()))
 
-    async def _metrics(self, clock: int) -> list[list[Any]]:
-        """Return the figures of the clocks up to `clock`, also those under way: a resumed job cannot repeat them."""
-        if under_way := [task for task, evaluated in self._evaluations.items() if evaluated <= clock]:
+    async def _metrics(self, instruction: SaveCheckpoint) -> list[list[Any]]:
+        """Return the figures of the clocks of a checkpoint, also those under way: a resumed job cannot repeat them."""
+        if under_way := [task for task, group in self._evaluations.items() if group <= instruction.committed]:
             await asyncio.wait(under_way, timeout=_EVALUATION_TIMEOUT_S)
-        return self._history.evaluating.series(clock)
+        return self._history.evaluating.series(instruction.summary["clocks"])
 
     async def checkpoint_ended(self) -> None:
         """Wait until the checkpoint under way was written, or failed."""
@@ -147,7 +145,7 @@ class StateSaver:
             states = await states_at(self._transfers, instruction.states)
             carried = {ref.executor: ref.checkpoint for ref in instruction.states if ref.checkpoint}
             await self._count("checkpoint", shards, instruction.owners, states, instruction.states)
-            summary = {**instruction.summary, "metrics_by_clock": await self._metrics(committed)}
+            summary = {**instruction.summary, "metrics_by_clock": await self._metrics(instruction)}
             saved = await asyncio.to_thread(
                 self._callbacks.save_checkpoint, config, committed, shards, summary, states, carried
             )

@@ -116,6 +116,7 @@ def lose_a_node(approximation: str, push_tree: bool = False) -> tuple[np.ndarray
     run_virtual(story(), LIMIT_S)
     model, result = finished(cluster)
     assert result["clocks"] == 10
+    assert [clock for clock, _ in result["metrics_by_clock"]] == [10], "by clocks, of which each has several groups"
     return model["weights"], result["driver_figures"]
 
 
