@@ -136,8 +136,7 @@ class Controller(JobEvents, NodeEvents):
             case events.CheckpointSaved():
                 unplaced = self.state == "waiting" and not self._begun and not self.shards.opening
                 if self._recovery.saved(event.checkpoint, event.now_s, unplaced):
-                    clock = self.progress.clock_at(event.checkpoint.clock)
-                    reason = f"the checkpoint of clock {clock} has replaced the one begun from"
+                    reason = f"the checkpoint of clock {event.checkpoint.n_clocks} has replaced the one begun from"
                     return self._roll_back_to_checkpoint(reason, event.now_s)
                 return []
             case events.CheckpointFailed():

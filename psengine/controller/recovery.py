@@ -115,7 +115,7 @@ class Recovery:
         if unplaced and self.rollbacks and checkpoint.clock > (0 if self.restored is None else self.restored.clock):
             self.restored = checkpoint
             _, reason = self.rollbacks.pop()
-            reason = f"{reason}; the checkpoint of clock {checkpoint.clock} was complete by then"
+            reason = f"{reason}; the checkpoint of clock {checkpoint.n_clocks} was complete by then"
             self._roll_back(checkpoint.clock, states_of(checkpoint), reason, checkpoint)
             has_lost_states = False
         oldest = self._tiers.backups.oldest_clock

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint: its common clock, its name in the blob store, and the job's figures up to that clock.
+    """A complete checkpoint: its last group, its name in the blob store, and the job's figures up to then.
 
     `summary` is the job's summary (losses, seconds, …, see `psengine.controller.status`); JSON-able. If the job has a
     driver with state, it holds that as `driver`, and as `effects` the number of tasks of the groups up to `clock`.
@@ -20,6 +20,11 @@ class Checkpoint:
     name: str
     summary: Mapping[str, Any]
     executors: tuple[int, ...] = ()
+
+    @property
+    def n_clocks(self) -> int:
+        """The number of clocks that are complete in it; `clock` is the group, of which a clock may have several."""
+        return int(self.summary.get("clocks", self.clock))
 
     def effects(self, n_partitions: int) -> int:
         """Return the number of tasks of the groups up to `clock`; by default one for each executor and group."""

@@ -205,7 +205,7 @@ class GatherModel:
     config: JobConfig
     committed: int
     owners: tuple[ShardOwner, ...]
-    summary: dict[str, object]
+    summary: dict[str, Any]
     effects: int
     states: tuple[StateRef, ...] = ()
 
@@ -221,7 +221,7 @@ class SaveCheckpoint:
     config: JobConfig
     committed: int
     owners: tuple[ShardOwner, ...]
-    summary: dict[str, object]
+    summary: dict[str, Any]
     effects: int
     from_replicas: bool = False
     states: tuple[StateRef, ...] = ()

@@ -151,7 +151,7 @@ class ControllerShell:
                     except JobError as error:
                         return {"error": str(error)}
                     if checkpoint is not None:
-                        logger.info("job %s continues from its checkpoint of clock %d", config.job_id, checkpoint.clock)
+                        logger.info("job %s continues from its checkpoint of clock %d", config.job_id, checkpoint.n_clocks)
                     self._feed(JobStarted(config, self._now(), checkpoint))
                 if self.controller.config is None:
                     return {"error": self.fault}
