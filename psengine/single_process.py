@@ -16,7 +16,7 @@ from psengine.apps.executors import (
     shared_tables,
     whole_own_tables,
 )
-from psengine.apps.registry import initial_arrays
+from psengine.apps.registry import initial_shards
 from psengine.config import Add, TableSpec
 from psengine.drivers.interface import Done
 from psengine.scheduling.driver_host import DriverHost
@@ -34,11 +34,8 @@ def initial(app: App | Application, seed: int, n_shards: int = 1) -> Arrays:
     The memory of update rules is among them (see `psengine.tables.update_rules`).
     """
     sharding = Sharding(app.tables(), n_shards)
-    shards = [
-        initial_arrays(app, seed, shard, {table.name: sharding.rows(shard, table) for table in sharding.tables})
-        for shard in range(n_shards)
-    ]
-    return begin_memory(sharding.tables, sharding.join(shards))
+    shards = initial_shards(app, sharding, seed, range(n_shards))
+    return begin_memory(sharding.tables, sharding.join(list(shards.values())))
 
 
 def train_alone(

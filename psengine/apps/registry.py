@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +15,7 @@ from psengine.apps.base import SIZES, App, Application, MakesDriver, Model, Says
 from psengine.config import JobConfig, JobError
 from psengine.drivers.interface import CountsPasses, Driver
 from psengine.drivers.ssp import Ssp
-from psengine.tables.sharding import Arrays
+from psengine.tables.sharding import Arrays, Sharding
 
 BUILT_IN = MappingProxyType(
     {
@@ -133,6 +133,12 @@ def initial_arrays(app: Model, seed: int, shard: int, rows: Mapping[str, tuple[i
         for index, table in enumerate(app.tables())
         if table.name in rows
     }
+
+
+def initial_shards(app: Model, sharding: Sharding, seed: int, shards: Sequence[int]) -> dict[int, Arrays]:
+    """Return the initial values of shards, by shard and table. It runs the user's code: call it on a thread."""
+    rows = {shard: {table.name: sharding.rows(shard, table) for table in sharding.tables} for shard in shards}
+    return {shard: initial_arrays(app, seed, shard, rows[shard]) for shard in shards}
 
 
 def _without_minus_zero(array: NDArray[Any]) -> NDArray[np.generic]:

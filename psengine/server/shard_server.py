@@ -18,8 +18,6 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from psengine.apps.base import Model
-from psengine.apps.registry import initial_arrays
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
 from psengine.server.deduplication import SequenceWindow
@@ -408,9 +406,3 @@ class ShardServer:
 
 def _some(tables: Tables, rows: Wanted) -> Arrays:
     return {name: full(table) if (wanted := rows[name]) is None else table[wanted] for name, table in tables.items()}
-
-
-def initial_shards(app: Model, sharding: Sharding, seed: int, shards: Sequence[int]) -> dict[int, Arrays]:
-    """Return the initial values of shards, by shard and table. It runs the user's code: call it on a thread."""
-    rows = {shard: {table.name: sharding.rows(shard, table) for table in sharding.tables} for shard in shards}
-    return {shard: initial_arrays(app, seed, shard, rows[shard]) for shard in shards}

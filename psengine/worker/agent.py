@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from psengine.apps.base import MakesDriver
 from psengine.apps.executors import as_application, initial_rows, prepare, shared_tables
-from psengine.apps.registry import resolve
+from psengine.apps.registry import initial_shards, resolve
 from psengine.config import JobConfig, JobError
 from psengine.protocol.events import (
     BatchDone,
@@ -41,7 +41,7 @@ from psengine.protocol.instructions import (
 from psengine.rpc.cancellation import cancel_all
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.server.read_admission import ReadAdmission, max_concurrent_readers
-from psengine.server.shard_server import ShardServer, initial_shards
+from psengine.server.shard_server import ShardServer
 from psengine.tables.sharding import Sharding
 from psengine.telemetry.byte_counts import ReportedBytes, arrays_bytes
 from psengine.telemetry.formatting import format_error

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import psengine.server.shard_server
-from psengine.server.shard_server import ShardServer, initial_shards
+from psengine.apps.registry import initial_shards
+from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.sharding import Sharding
 from tests.psengine.server.test_shard_store import Zeros

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.apps.registry import initial_arrays
+from psengine.apps.registry import initial_arrays, initial_shards
 from psengine.config import TableSpec
-from psengine.server.shard_server import ShardServer, initial_shards
+from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore, StaleReadError
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.sharding import Sharding

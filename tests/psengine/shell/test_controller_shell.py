@@ -19,13 +19,13 @@ import pytest
 
 from infra.storage.blobs import Blobs
 from infra.storage.checkpoints import find_checkpoint, save_checkpoint
-from psengine.apps.registry import resolve
+from psengine.apps.registry import initial_shards, resolve
 from psengine.config import JobConfig, JobError
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import BatchDone, Event, NodeReady, NodesLost, ShardsOpened, TaskStats, TimerFired
 from psengine.protocol.instructions import Dispatch, Instruction, LoadPartitions, OpenShards
 from psengine.rpc.transport import Unreachable
-from psengine.server.shard_server import ShardServer, initial_shards
+from psengine.server.shard_server import ShardServer
 from psengine.shell.callbacks import ControllerCallbacks
 from psengine.shell.controller_shell import ControllerShell
 from psengine.tables.sharding import Sharding
