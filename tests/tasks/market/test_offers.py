@@ -78,3 +78,15 @@ def test_no_more_are_bought_than_the_job_has_a_use_for(here: TaskRuntime, machin
     assert len(held(here)) == bought
     if isinstance(order, Acquire):
         assert np.isfinite(to_record(order)["decision"]["candidates"][0]["work"])
+
+
+@pytest.mark.parametrize(("offered", "ends"), [(1, Renew), (2, Lapse)])
+def test_an_allocation_lapses_only_if_all_of_its_machines_are_offered(
+    here: TaskRuntime, offered: int, ends: type
+) -> None:
+    job = spec()  # both small machines at once
+    here.begin(job)
+    here.tick(job)
+    controller.note("job", status(held(here)[:offered], 2 - offered))
+    here.clock.at_s = BEGIN_S + HOUR_S - here.runtime.settings.renewal_lead_s // 2
+    assert [type(order) for order in here.tick(job)] == [ends, Wait]
