@@ -151,7 +151,8 @@ class ControllerShell:
                     except JobError as error:
                         return {"error": str(error)}
                     if checkpoint is not None:
-                        logger.info("job %s continues from its checkpoint of clock %d", config.job_id, checkpoint.n_clocks)
+                        clock = checkpoint.n_clocks
+                        logger.info("job %s continues from its checkpoint of clock %d", config.job_id, clock)
                     self._feed(JobStarted(config, self._now(), checkpoint))
                 if self.controller.config is None:
                     return {"error": self.fault}
