@@ -51,7 +51,7 @@ def test_what_anybody_wrote_is_text(report: Path) -> None:
 @pytest.mark.e2e
 @pytest.mark.skipif(CHROMIUM is None, reason=MISSING)
 def test_it_is_drawn_and_printed_without_a_complaint(browser: Chromium, report: Path, tmp_path: Path) -> None:
-    drawn = "document.images.length && [...document.images].every((each) => each.complete)"
+    drawn = "document.readyState === 'complete' && [...document.images].every((each) => each.complete)"
     with browser.without_complaints():
         sizes = browser.visit(report.as_uri(), drawn, "[...document.images].map((each) => each.naturalWidth)")
         assert len(sizes) == len(FIGURES)
