@@ -11,6 +11,7 @@ from rich.text import Text
 
 from flows.terminal.run_view import Display, clock_time
 from psengine.telemetry.formatting import format_bytes, format_ranges
+from psengine.telemetry.memory_use import total_bytes
 from tasks.local.event_log import Line
 
 #: Real seconds between lines without a terminal.
@@ -147,7 +148,7 @@ def closing_table(figures: Mapping[str, Any]) -> Table:
         table.add_row(f"held-out {name}", _figure(value))
     table.add_row("micro-tasks repeated / lost", f"{figures['repeated_micro_tasks']} / {figures['lost_micro_tasks']}")
     table.add_row("bytes moved", _moved(figures.get("bytes_moved") or {}))
-    if totals := [sum(entry[1:4]) for entry in figures.get("memory_by_clock") or []]:
+    if totals := total_bytes(figures.get("memory_by_clock") or ()):
         table.add_row("memory of all nodes", f"{format_bytes(totals[-1])}, {format_bytes(max(totals))} at most")
     for event, stall in _worst(figures.get("stalls") or []).items():
         table.add_row(f"longest stall by a {event}", stall)

@@ -103,6 +103,11 @@ class NodeMemory:
         }
 
 
+def total_bytes(memory_by_clock: Iterable[Sequence[int]]) -> list[int]:
+    """Return the bytes of all kinds together, of each entry of a job's `memory_by_clock`."""
+    return [sum(entry[1:4]) for entry in memory_by_clock]
+
+
 def _items(value: Any) -> Iterable[Any]:
     if isinstance(value, Mapping):
         return list(value.values())[:_MOST_ITEMS]

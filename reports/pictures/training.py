@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _RELIABLE, _TRANSIENT, _CHANGED = "#555555", "#56B4E9", "#c0182b"
 #: Maximum number of distinguishable points of a line.
 _MOST_POINTS = 1500
+
+T = TypeVar("T")
 
 
 def training_svg(figures: Mapping[str, Any]) -> bytes:
@@ -131,8 +133,7 @@ def _memory(axis: Any, figures: Mapping[str, Any], ends: Sequence[float], left_o
     inside = [entry for entry in entries if left_out < entry[0] <= left_out + len(ends)]
     if not inside:
         return
-    kept = np.unique(np.linspace(0, len(inside) - 1, min(len(inside), _MOST_POINTS)).astype(int))
-    clocks, *by_kind = np.array([inside[k][:4] for k in kept]).T
+    clocks, *by_kind = np.array([entry[:4] for entry in _thinned(inside)]).T
     times = np.asarray(ends)[clocks - 1 - left_out]
     below: Any = np.zeros(len(times))
     for name, n_bytes, colour in zip(("tables", "states", "input"), by_kind, _COLOURS, strict=False):
@@ -187,7 +188,7 @@ def _slowest(times: Sequence[float]) -> list[int]:
     return [int(stretch[np.argmax(np.asarray(times)[stretch])]) for stretch in stretches]
 
 
-def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _thinned(points: Sequence[T]) -> list[T]:
     if len(points) <= _MOST_POINTS:
         return list(points)
     return [points[int(k)] for k in np.linspace(0, len(points) - 1, _MOST_POINTS)]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from psengine.telemetry.formatting import format_bytes, format_ranges
+from psengine.telemetry.memory_use import total_bytes
 from reports.pages.figures_page import BacktestPage, Picture, write
 from reports.pages.job_page import PageFigure, Table
 from reports.pictures.training import training_svg
@@ -60,7 +61,7 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
 
 
 def _memory_cards(figures: Mapping[str, Any]) -> list[PageFigure]:
-    totals = [sum(entry[1:4]) for entry in figures.get("memory_by_clock") or []]
+    totals = total_bytes(figures.get("memory_by_clock") or ())
     if not totals:
         return []
     most = format_bytes(max(totals))

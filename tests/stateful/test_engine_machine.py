@@ -21,6 +21,7 @@ from bidding.engine.events import (
     MachineNoticed,
     MachineSeen,
     MachinesUnlisted,
+    NodesOffered,
     NoticeSeen,
     TickDue,
 )
@@ -105,6 +106,9 @@ class EngineMachine(RuleBasedStateMachine):
         self.unnamed: dict[str, set[str]] = {}
         self.unlisted_since_s: int | None = None
         self.cooling: dict[Market, int] = {}
+        #: the machines that the job offers for release, and the number that it has a use for
+        self.offered: frozenset[str] = frozenset()
+        self.used: int | None = None
         self.foresees = policy == "best"
         self.tell(replace(opened(job, policy, evictions), foresight=FORESIGHT if self.foresees else None))
         self.tell(AllocationGranted(START_S, "red", reliable()))
@@ -199,12 +203,14 @@ class EngineMachine(RuleBasedStateMachine):
                 assert self.cooling.get(order.market, 0) <= self.now_s
                 assert 0 < order.count * kind.vcpu <= self.job.allocation_vcpus
                 assert self.capped_vcpus() + vcpus_of(order) <= self.job.max_spot_vcpus
+                assert self.used is None or self.working_machines() + order.count <= self.used
                 self.open_order = order
             case Renew():
                 self.decided(order)
                 assert not self.closed
                 is_late = "no tick came" in order.decision.reason
                 assert is_late or self.capped_vcpus() <= self.job.max_spot_vcpus, "what was found is let go first"
+                assert "no tick" in order.decision.reason or not self.is_offered(order.allocation_id)
             case Lapse() if order.allocation_id in self.lapses:
                 assert order == self.lapses[order.allocation_id]
                 assert self.standing[order.allocation_id] is AllocationState.LAPSING
@@ -245,6 +251,18 @@ class EngineMachine(RuleBasedStateMachine):
             if a.tier is Tier.TRANSIENT
             and (state is MachineState.NOTICED or (state is MachineState.HELD and name not in self.lapses))
         )
+
+    def working_machines(self) -> int:
+        """Return the number of spot machines that are held and do not lapse."""
+        return sum(
+            len(self.those(name, MachineState.HELD))
+            for name, a in self.allocations.items()
+            if a.tier is Tier.TRANSIENT and name not in self.lapses
+        )
+
+    def is_offered(self, name: str) -> bool:
+        """Return whether the job offers all machines of an allocation that are held, as far as these have names."""
+        return not self.unnamed[name] and self.offered.issuperset(self.those(name, MachineState.HELD))
 
     # -- the market -------------------------------------------------------------------------------------------
 
@@ -335,6 +353,15 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.tell(found) == ()
         self.allocations[name] = replace(self.allocations[name], count=len(self.machines[name]) + 1)
         self.update(name, machine, to=MachineState.GONE if dead else MachineState.HELD)
+
+    @rule(data=st.data(), whole=st.booleans(), used=st.sampled_from([0, 1, 3, None]), prices=PRICES)
+    def offer_machines(self, data: st.DataObject, whole: bool, used: int | None, prices: dict[Market, int]) -> None:
+        """Offer all machines of an allocation, or one; its hour ends soon."""
+        name = data.draw(st.sampled_from(list(self.machines)[::-1]))
+        offered = tuple(self.machines[name]) if whole else (next(iter(self.machines[name])),)
+        assert self.tell(NodesOffered(self.now_s, offered, used)) == ()
+        self.offered, self.used = frozenset(offered), used
+        self.tick(max(self.allocations[name].hour_ends_at_s(self.now_s + 1) - 30, self.now_s), prices)
 
     @rule(in_s=st.sampled_from([0, 120]))
     def list_nothing(self, in_s: int) -> None:
