@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,9 +16,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import click
 import psutil
 import pytest
+from click.testing import CliRunner
 
+from infra.errors import InputError
 from tests.support.market_servers import wait_for
 from tests.support.timeouts import PATIENCE
 
@@ -81,6 +84,23 @@ def inside(*arguments: str, cwd: Path, home: Path, **variables: str) -> Outcome:
         except SystemExit as end:
             code = end.code or 0
     return Outcome(code, out.getvalue(), err.getvalue())
+
+
+def refusal_line(verb: click.Command, arguments: Sequence[str]) -> str:
+    """Run a verb in this process on bad input; return the line that refuses it, after checking that it is one."""
+    done = CliRunner().invoke(verb, [*arguments])
+    if isinstance(done.exception, InputError):
+        line = str(done.exception)
+        assert "\n" not in line
+        return line
+    assert done.exit_code == 2, done
+    return done.stderr
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """Return the content of each file below a directory; folders are empty."""
+    files = directory.rglob("*")
+    return {str(path.relative_to(directory)): path.read_bytes() if path.is_file() else b"" for path in files}
 
 
 class Running:

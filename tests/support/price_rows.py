@@ -1,4 +1,13 @@
-"""Rows of price files, as text."""
+"""Rows of price files, as text, and how a bad file is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bidding.market.traces import Trace
+from infra.errors import InputError
+from infra.market_data.price_files import read_prices
 
 HEADER = "timestamp,instance_type,az,product,price"
 
@@ -12,3 +21,20 @@ def price_row(
 ) -> str:
     """Return a row without its line's end."""
     return f"{time},{kind},{zone},{product},{price}"
+
+
+def trace(*events: tuple[int, int]) -> Trace:
+    """Return the trace of (Unix time, micro-dollars)."""
+    return Trace(np.array([at for at, _ in events]), np.array([micros for _, micros in events]))
+
+
+def refusal(path: Path) -> str:
+    """Return the error of a bad price file, after checking that it is one line that names it."""
+    with pytest.raises(InputError) as caught:
+        read_prices(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(f"{path}: ")
+    assert ";" in message, "the mend comes after the fault"
+    assert caught.value.exit_code == 2
+    return message.removeprefix(f"{path}: ")

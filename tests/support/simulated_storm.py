@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.support.lossy_network import machine
 from tests.support.simulated_cluster import CONTROLLER, WiredCluster
+from tests.support.simulated_jobs import started
 
 #: nodes that are there at a time, at most; seconds between two blows, at most
 MOST, APART_S = 4, 4.0
@@ -106,3 +107,11 @@ class WiredStorm:
         self.cluster.wires.cuts |= ways
         self.cluster.later(seconds, self.cluster.wires.cuts.difference_update, ways)
         return f"{' and '.join('->'.join(way) for way in sorted(ways))} cut for {seconds} s"
+
+
+async def storm(cluster: WiredCluster, blows: int) -> None:
+    """Let a storm blow over a job with two transient nodes, t1 and t2, once it trains."""
+    wired = WiredStorm(cluster)
+    wired.names = 2
+    await started(cluster)
+    await wired.run(blows)

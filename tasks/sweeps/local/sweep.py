@@ -9,17 +9,17 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bidding.engine.events import AllocationGone, AllocationGranted, BidEvent
 from bidding.market.model import Allocation, EndCause, InstanceType, Market
 from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import Offer, SweepOpened, SweepTick, TrialReported
+from bidding.tuning.events import Offer, SweepOpened, SweepTick
 from bidding.tuning.journal import catch_up, to_record
 from bidding.tuning.orders import Deploy, PauseTrial, Release
-from bidding.tuning.plan import Direction, SweepPlan
+from bidding.tuning.plan import SweepPlan
 from bidding.tuning.trials import Deployment
 from bidding.tuning.views import result_view
 from infra.applications.code_shipping import ship_code
@@ -38,7 +38,8 @@ from infra.trials.supervisor import TrialJob, TrialSupervisor
 from infra.urls import file_url, local_path
 from tasks.sweeps.best import save_best
 from tasks.sweeps.checks import check_files, check_trial
-from tasks.sweeps.samplers import is_adaptive, proposal
+from tasks.sweeps.engine_inputs import report_event, search_plan
+from tasks.sweeps.samplers import proposal
 from tasks.sweeps.spec import SweepSpec
 
 #: The one market of a sweep without a market.
@@ -254,27 +255,13 @@ class LocalSweep:
             report = task.result() if task.done() else supervisor.report
             if task.done():
                 del self._running[name]
-            if report is not None and (event := self._news(self._engine.deployments[name], report)) is not None:
+            if report is None:
+                continue
+            event = report_event(self._engine.deployments[name], report, self._now_s())
+            if event is not None:
                 self._apply(event)
                 changed = True
         return changed
-
-    def _news(self, deployment: Deployment, report: TrialReport) -> TrialReported | None:
-        values = tuple((step, value) for step, value in report.values if step > deployment.reported_step)
-        if not values and report.ended is None:
-            return None
-        return TrialReported(
-            at_s=self._now_s(),
-            trial=deployment.trial,
-            deployment=deployment.order_id,
-            values=values,
-            saved_step=report.saved_step,
-            step_s=report.step_s,
-            ended=report.ended,
-            why=report.why,
-            state_bytes=report.state_bytes,
-            upload_s=report.upload_s,
-        )
 
     def _tell_changes(self) -> None:
         for number, trial in sorted(self._engine.trials.items()):
@@ -285,10 +272,6 @@ class LocalSweep:
 
     # -- what it consists of
 
-    @property
-    def _metric(self) -> str:
-        return self._spec.metric.name
-
     def _paths(self, trial: int) -> TrialPaths:
         return SweepPaths(self._spec.job_id).trial(trial)
 
@@ -296,20 +279,9 @@ class LocalSweep:
         return int(self._clock.now_s())
 
     def _plan(self) -> SweepPlan:
-        spec = self._spec
-        return SweepPlan(
-            trials=spec.trial_count,
-            max_trial_steps=spec.max_trial_steps,
-            direction=Direction(spec.metric.direction),
-            bound=spec.metric.bound,
-            stop=spec.stop,
-            theta=spec.theta,
-            mcnt=spec.mcnt,
-            parallel=min(spec.parallel, os.cpu_count() or 1),
-            adaptive=is_adaptive(spec),
-            seed=spec.seed,
-            billing="hourly-refund",  # under which no machine is left after its first hour
-        )
+        # With "hourly-refund" no machine is left after its first hour.
+        parallel = min(self._spec.parallel, os.cpu_count() or 1)
+        return replace(search_plan(self._spec), parallel=parallel, billing="hourly-refund")
 
     def _setting(self, trial: int) -> TrialSetting:
         spec = self._spec

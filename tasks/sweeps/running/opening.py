@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -10,7 +11,7 @@ from bidding.billing import Flat
 from bidding.market.model import DAY_S, Market
 from bidding.market.time_window import TimeWindow
 from bidding.tuning.events import SweepClosed, SweepOpened, SweepReopened
-from bidding.tuning.plan import Direction, SweepPlan
+from bidding.tuning.plan import SweepPlan
 from infra.errors import InputError, ProteusError
 from infra.state.records import IllegalTransition, Job, JobKind, JobState
 from infra.storage.price_store import PriceStore
@@ -23,9 +24,9 @@ from tasks.market.engine_journal import SweepJournal
 from tasks.market.opening import priced
 from tasks.runtime import current_runtime, runtime_task
 from tasks.sweeps.best import save_best
+from tasks.sweeps.engine_inputs import search_plan
 from tasks.sweeps.markets import resolve_markets
 from tasks.sweeps.running.offers import fit_predictor
-from tasks.sweeps.samplers import is_adaptive
 from tasks.sweeps.spec import SweepSpec
 
 _log = logging.getLogger(__name__)
@@ -76,24 +77,15 @@ def named_markets(spec: SweepSpec) -> list[Market]:
 def plan_of(spec: SweepSpec) -> SweepPlan:
     """Return what the decisions need of the description; what takes real time counts in market time."""
     runtime = current_runtime()
-    scale, billing, default = runtime.clock.scale, spec.billing_model, SweepPlan(1, 1)
-    return SweepPlan(
-        trials=spec.trial_count,
-        max_trial_steps=spec.max_trial_steps,
-        direction=Direction(spec.metric.direction),
-        bound=spec.metric.bound,
-        stop=spec.stop,
-        theta=spec.theta,
-        mcnt=spec.mcnt,
-        parallel=spec.parallel,
-        adaptive=is_adaptive(spec),
-        seed=spec.seed,
+    scale, billing, plan = runtime.clock.scale, spec.billing_model, search_plan(spec)
+    return replace(
+        plan,
         billing=spec.billing,
         flat_micros=billing.price_micros if isinstance(billing, Flat) else 0,
         notice_s=runtime.settings.notice_s,
-        restart_s=max(default.restart_s, _BOOT_REAL_S * scale),
-        pause_patience_s=max(default.pause_patience_s, round(_PAUSE_REAL_S * scale)),
-        silence_s=max(default.silence_s, round(60 * runtime.settings.join_minutes * scale)),
+        restart_s=max(plan.restart_s, _BOOT_REAL_S * scale),
+        pause_patience_s=max(plan.pause_patience_s, round(_PAUSE_REAL_S * scale)),
+        silence_s=max(plan.silence_s, round(60 * runtime.settings.join_minutes * scale)),
     )
 
 

@@ -15,6 +15,7 @@ from infra.storage.blobs import BlobError, BlobMissing, Blobs
 from infra.storage.trial_paths import TrialPaths
 from infra.trials.documents import DocumentError, TrialReport
 from tasks.runtime import current_runtime, runtime_task
+from tasks.sweeps.engine_inputs import report_event
 
 _log = logging.getLogger(__name__)
 #: Market and real seconds for which the report of a deployment is read after its machine has gone: its last one may
@@ -38,7 +39,7 @@ def read_reports(engine: SweepEngine) -> dict[str, TrialReport]:
 
 def new_reports(engine: SweepEngine, reports: Mapping[str, TrialReport], at_s: int) -> Sequence[TrialReported]:
     """Return the events of what the reports say that the engine has not seen."""
-    events = (_event(engine.deployments[name], report, at_s) for name, report in sorted(reports.items()))
+    events = (report_event(engine.deployments[name], report, at_s) for name, report in sorted(reports.items()))
     return [event for event in events if event is not None]
 
 
@@ -58,26 +59,3 @@ def _read(blobs: Blobs, engine: SweepEngine, deployment: Deployment) -> TrialRep
     except (BlobError, DocumentError) as error:
         _log.warning("%s: its report is read again by the next tick: %s", deployment.order_id, error)
         return None
-
-
-def _event(deployment: Deployment, report: TrialReport, at_s: int) -> TrialReported | None:
-    if deployment.ended:
-        return None
-    values = tuple((step, value) for step, value in report.values if step > deployment.reported_step)
-    is_saved = report.saved_step is not None and report.saved_step > deployment.saved_step
-    if deployment.has_reported and not values and not is_saved and report.ended is None:
-        return None
-    return TrialReported(
-        at_s=at_s,
-        trial=deployment.trial,
-        deployment=deployment.order_id,
-        values=values,
-        saved_step=report.saved_step,
-        step_s=report.step_s,
-        ended=report.ended,
-        why=report.why,
-        state_bytes=report.state_bytes,
-        upload_s=report.upload_s,
-        restore_s=report.restore_s,
-        save_s=report.save_s,
-    )

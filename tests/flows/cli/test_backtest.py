@@ -12,10 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from flows.cli.commands.planning.backtest import backtest
-from infra.errors import InputError
 from tasks.backtest.spec import NAMES
 from tests.support.backtests import small_file
-from tests.support.cli_process import PROTEUS, environment, proteus
+from tests.support.cli_process import PROTEUS, environment, proteus, refusal_line, tree
 from tests.support.market_servers import wait_for
 from tests.support.price_rows import HEADER
 from tests.support.timeouts import PATIENCE
@@ -35,10 +34,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(*arguments: str) -> Result:
     """Run the verb in this process; what it raises is raised here."""
     return CliRunner().invoke(backtest, [*arguments], catch_exceptions=False)
-
-
-def tree(here: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(here)): path.read_bytes() if path.is_file() else b"" for path in here.rglob("*")}
 
 
 def test_the_table_the_json_and_the_csv(here: Path) -> None:
@@ -181,14 +176,7 @@ def test_bad_input_is_one_line_and_leaves_no_trace(here: Path, name: str) -> Non
     _inputs(here)
     options, says = BAD[name]
     before = tree(here)
-    arguments = ["--prices", "small.csv", *options.split()]
-    done = CliRunner().invoke(backtest, arguments)
-    if isinstance(done.exception, InputError):
-        line = str(done.exception)
-        assert "\n" not in line
-    else:
-        assert done.exit_code == 2, done
-        line = done.stderr
+    line = refusal_line(backtest, ["--prices", "small.csv", *options.split()])
     assert re.search(says, line), line
     assert tree(here) == before
 

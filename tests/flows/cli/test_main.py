@@ -22,7 +22,7 @@ import pytest
 from click.testing import CliRunner
 
 from infra.state.store import Store
-from tests.support.cli_process import PROTEUS, Outcome, environment, inside, proteus
+from tests.support.cli_process import PROTEUS, Outcome, environment, inside, proteus, tree
 from tests.support.market_servers import wait_for
 from tests.support.price_rows import HEADER, price_row
 from tests.support.timeouts import PATIENCE
@@ -176,10 +176,6 @@ def _inputs(here: Path) -> None:
     other.close()
 
 
-def _tree(here: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(here)): path.read_bytes() if path.is_file() else b"" for path in here.rglob("*")}
-
-
 @dataclass(frozen=True)
 class Refusal:
     """What a bad input led to."""
@@ -201,13 +197,13 @@ def refusals(
         here = tmp_path_factory.mktemp("bad")
         _inputs(here)
         (here / "home").mkdir()
-        before = _tree(here)
+        before = tree(here)
         options = [part.format(here=here, silent=silent_port) for part in BAD[name].options.split()]
         outcome = inside(*options, cwd=here, home=here / "home", **dict(BAD[name].variables))
         if name in APART:
             apart = proteus(*options, cwd=here, home=here / "home", timeout_s=30, **dict(BAD[name].variables))
             assert apart == outcome
-        after = _tree(here)
+        after = tree(here)
         return Refusal(outcome, tuple(path for path in after if after[path] != before.get(path)))
 
     return {name: refuse(name) for name in sorted(wanted)}

@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from flows.cli.commands.planning.plan import plan
 from infra.errors import InputError
 from tests.support.backtests import MARKETS, small_file
-from tests.support.cli_process import proteus
+from tests.support.cli_process import proteus, refusal_line, tree
 
 WORK = ("--prices", "small.csv", "--vcpu-hours", "500", "--starts", "6")
 JOB = """job_id: mine
@@ -46,10 +46,6 @@ def run(*arguments: str) -> Result:
 
 def result(*arguments: str) -> Any:
     return json.loads(run(*arguments, "--json", "-").stdout)
-
-
-def tree(here: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(here)): path.read_bytes() if path.is_file() else b"" for path in here.rglob("*")}
 
 
 def test_tables_json_and_picture_say_the_same(here: Path) -> None:
@@ -166,13 +162,7 @@ BAD: Mapping[str, tuple[str, str]] = {
 def test_bad_input_is_one_line_and_leaves_no_trace(here: Path, name: str) -> None:
     options, says = BAD[name]
     before = tree(here)
-    done = CliRunner().invoke(plan, ["--prices", "small.csv", *options.split()])
-    if isinstance(done.exception, InputError):
-        line = str(done.exception)
-        assert "\n" not in line
-    else:
-        assert done.exit_code == 2, done
-        line = done.stderr
+    line = refusal_line(plan, ["--prices", "small.csv", *options.split()])
     assert re.search(says, line), line
     assert tree(here) == before
 

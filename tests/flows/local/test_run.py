@@ -15,14 +15,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from markupsafe import escape
 
-from bidding.market.model import Market
-from bidding.market.traces import Trace, TraceSet
 from infra.clock import ScaledClock
-from infra.market_data.price_files import write_prices
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.simulated_ec2.server import Endpoint
@@ -43,12 +39,11 @@ from tests.support.cli_process import (
     wait_gone,
 )
 from tests.support.market_servers import SIGNED, TRACES, ManualClock, served, sold, wait_for
+from tests.support.run_markets import BEGIN_S, CHEAP, ON_DEMAND, SECOND, THIRD, write_changes
 from tests.support.timeouts import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-#: When a run over these files begins: half of the file's four days have passed (2016-03-03T00:00:00Z).
-BEGIN_S = 1456963200
 FAST = ("--scale", "100", "--max-vcpus", "4")
 #: Of a run whose every tick counts, also on a computer that has other things to do.
 STEADY = ("--scale", "50", "--max-vcpus", "4")
@@ -84,20 +79,7 @@ FIGURES = {
     "report": str,
     "model": str,
 }
-ON_DEMAND = {"c4.large": "0.105", "m4.large": "0.12"}
-CHEAP, SECOND, THIRD = (Market(*pair.split("/")) for pair in ("c4.large/a", "c4.large/b", "m4.large/a"))
 TAKEN = 5_000_000
-
-
-def _prices(path: Path, changes: dict[Market, list[tuple[int, int]]]) -> Path:
-    """Write a price file of four days; changes are (minutes after the run's begin, micro-dollars)."""
-    traces = {}
-    for market, rows in changes.items():
-        times = [BEGIN_S - 2 * 86400, *(BEGIN_S + minutes * 60 for minutes, _ in rows[1:]), BEGIN_S + 2 * 86400]
-        prices = [price for _, price in rows]
-        traces[market] = Trace(np.array(times), np.array([*prices, prices[-1]]))
-    write_prices(path, TraceSet(traces))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +91,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A market in which nobody is ever taken."""
     path = tmp_path_factory.mktemp("flat") / "prices.csv"
-    return _prices(path, {CHEAP: [(0, 10_000)], SECOND: [(0, 12_000)]})
+    return write_changes(path, {CHEAP: [(0, 10_000)], SECOND: [(0, 12_000)]})
 
 
 @pytest.fixture
@@ -159,7 +141,7 @@ def eventful(tmp_path_factory: pytest.TempPathFactory, home: Path) -> tuple[Path
     """A run over a market that takes the cheapest machines in their first hour and the next ones after a renewal."""
     here = tmp_path_factory.mktemp("eventful") / ODD_NAME
     here.mkdir()
-    prices = _prices(
+    prices = write_changes(
         here / "prices.csv",
         {
             CHEAP: [(0, 10_000), (25, TAKEN)],

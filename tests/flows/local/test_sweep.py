@@ -8,28 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 
 from bidding.engine.events import BidEvent
-from bidding.market.model import Market
-from bidding.market.traces import Trace, TraceSet
 from bidding.tuning.journal import from_record, replay, to_record
 from bidding.tuning.simulation.real_sweep import simulate_real
-from infra.market_data.price_files import write_prices
 from infra.simulated_ec2.server import KEY_HEADER
 from infra.state.store import Store
 from tests.support import tiny_trial
 from tests.support.cli_process import Running, bill_micros, market_log, processes_of, running
 from tests.support.market_servers import wait_for
+from tests.support.run_markets import CHEAP, ON_DEMAND, SECOND, THIRD, write_changes
 from tests.support.timeouts import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-#: When the run begins: half of the file's four days have passed (2016-03-03T00:00:00Z).
-BEGIN_S = 1456963200
-CHEAP, SECOND, THIRD = (Market(*pair.split("/")) for pair in ("c4.large/a", "c4.large/b", "m4.large/a"))
-ON_DEMAND = {"c4.large": "0.105", "m4.large": "0.12"}
 STEPS = 150
 #: Rates of eight trials, of which four run at a time.
 RATES = tuple(rate / 1000 for rate in range(1, 9))
@@ -41,17 +34,6 @@ FIGURES = {
 OF_TRIAL = {
     *("params", "state", "why", "steps", "repeated_steps", "value", "predicted", "usd", "refunded_usd", "evictions"),
 }
-
-
-def _prices(path: Path, changes: dict[Market, list[tuple[int, int]]]) -> Path:
-    """Write a price file of four days; changes are (minutes after the run's begin, micro-dollars)."""
-    traces = {}
-    for market, rows in changes.items():
-        times = [BEGIN_S - 2 * 86400, *(BEGIN_S + minutes * 60 for minutes, _ in rows[1:]), BEGIN_S + 2 * 86400]
-        prices = [price for _, price in rows]
-        traces[market] = Trace(np.array(times), np.array([*prices, prices[-1]]))
-    write_prices(path, TraceSet(traces))
-    return path
 
 
 @dataclass
@@ -73,7 +55,7 @@ class Begun:
 
     def options(self, **fields: Any) -> tuple[str, ...]:
         """Write the files; return the words that follow `proteus sweep run`."""
-        prices = _prices(
+        prices = write_changes(
             self.directory / "prices.csv", {CHEAP: [(0, 10_000)], SECOND: [(0, 12_345)], THIRD: [(0, 20_777)]}
         )
         record = {

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from bidding.market.catalog import Catalog, CatalogRow
 from bidding.market.model import InstanceType, Market
-from bidding.market.traces import Trace, TraceSet
+from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.price_files import PRICE_ENDINGS, check_price_name, read_prices, write_prices
-from tests.support.price_rows import HEADER, price_row
+from tests.support.price_rows import HEADER, price_row, refusal, trace
 
 HEAD = f"{HEADER}\n"
 T0 = 1_459_513_800  # 2016-04-01T12:30:00Z
@@ -31,21 +31,6 @@ PAID = HEAD.replace("price", "price,currency")
 
 def paid(currency: str) -> str:
     return row(price=f"0.0324,{currency}")
-
-
-def trace(*events: tuple[int, int]) -> Trace:
-    return Trace(np.array([at for at, _ in events]), np.array([micros for _, micros in events]))
-
-
-def refusal(path: Path) -> str:
-    """Return the error of a bad price file, after checking that it is one line that names it."""
-    with pytest.raises(InputError) as caught:
-        read_prices(path)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert message.startswith(f"{path}: ")
-    assert caught.value.exit_code == 2
-    return message.removeprefix(f"{path}: ")
 
 
 # Reading

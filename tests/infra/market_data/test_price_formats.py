@@ -6,33 +6,17 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bidding.market.model import Market
-from bidding.market.traces import Trace, TraceSet
-from infra.errors import InputError
+from bidding.market.traces import TraceSet
 from infra.market_data.price_files import read_prices, write_prices
+from tests.support.price_rows import refusal, trace
 
 T0 = 1_459_513_800  # 2016-04-01T12:30:00Z
 A, B = Market("c4.large", "us-east-1a"), Market("m4.large", "us-east-1b")
-
-
-def trace(*events: tuple[int, int]) -> Trace:
-    return Trace(np.array([at for at, _ in events]), np.array([micros for _, micros in events]))
-
-
-def refusal(path: Path) -> str:
-    """Return the error of a bad price file, after checking that it is one line that names it."""
-    with pytest.raises(InputError) as caught:
-        read_prices(path)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert message.startswith(f"{path}: ")
-    assert ";" in message, "the mend comes after the fault"
-    return message.removeprefix(f"{path}: ")
 
 
 # What the aws command prints

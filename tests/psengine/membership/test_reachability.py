@@ -9,9 +9,9 @@ import pytest
 from psengine.membership.failure_detector import SILENCE_S
 from psengine.membership.reachability import End, Links
 from psengine.protocol.events import BackedUp, BatchDone, BatchFailed, Event, NodeUnfit, NotBackedUp
-from tests.psengine.whole_engine.test_wires import check, ended, job
 from tests.support.lossy_network import Trouble, machine
 from tests.support.simulated_cluster import WiredCluster
+from tests.support.simulated_jobs import check, job, reached, run_job
 from tests.support.virtual_time import run_virtual
 
 APP = "Tally"
@@ -98,22 +98,12 @@ def test_two_nodes_that_are_cut_from_each_other_for_good_hold_up_nobody(
     cluster = WiredCluster(0, Trouble())
     ways = {(machine(f"sim://{one}/1"), machine(f"sim://{other}/1")) for one, other in (pair, pair[::-1])}
 
-    async def story() -> None:
-        cluster.open()
-        try:
-            for name in ("r1", "r2"):
-                cluster.start(name, "reliable")
-            for name in ("t1", "t2", "t3"):
-                cluster.start(name)
-            await cluster.shell.start(job(APP, n_reliable=2, stage_2_above=stage_2_above).to_dict())
-            while (book := cluster.shell.controller.book) is None or book.common < 5:
-                await asyncio.sleep(0.01)
-            cluster.wires.cuts |= ways
-            await ended(cluster)
-        finally:
-            await cluster.close()
+    async def cut(cluster: WiredCluster) -> None:
+        await reached(cluster, 5)
+        cluster.wires.cuts |= ways
 
-    run_virtual(story(), LIMIT_S)
+    config = job(APP, n_reliable=2, stage_2_above=stage_2_above)
+    run_job(cluster, config, ("r1", "r2", "t1", "t2", "t3"), cut, LIMIT_S)
     check(cluster, APP)
 
 

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from tests.psengine.whole_engine.test_wires import CLOCKS, LIMIT_S, check, ended, job
 from tests.support.lossy_network import Trouble, machine
 from tests.support.simulated_cluster import WiredCluster
+from tests.support.simulated_jobs import CLOCKS, LIMIT_S, check, job, run_job
 from tests.support.virtual_time import run_virtual
 
 
@@ -25,21 +25,8 @@ def test_a_checkpoint_asks_keepers_where_there_are_any(stage: int, asked: str) -
             tier = next(node.name for node in cluster.nodes.values() if node.address == answers)[0]
             seen[op, tier] += 1
 
-    async def story() -> None:
-        cluster.open()
-        cluster.wires.watch = watch
-        try:
-            cluster.start("r1", "reliable")
-            for name in ("t1", "t2", "t3", "t4"):
-                cluster.start(name)
-            await cluster.shell.start(job("Descent", stage=stage, checkpoint_s=0.1).to_dict())
-            while cluster.shell.controller.book is None or cluster.shell.controller.book.common < CLOCKS // 2:
-                await asyncio.sleep(0.001)
-            await ended(cluster)
-        finally:
-            await cluster.close()
-
-    run_virtual(story(), LIMIT_S)
+    cluster.wires.watch = watch
+    run_job(cluster, job("Descent", stage=stage, checkpoint_s=0.1), ("r1", "t1", "t2", "t3", "t4"))
     check(cluster, "Descent")
     assert cluster.shell.controller.checkpoints.clock > 0
     assert set(seen) == {(asked, "r")}
@@ -52,30 +39,20 @@ def test_a_checkpoint_that_is_due_when_a_keeper_is_gone_is_of_all_shards() -> No
     def watch(moment: str, op: str, asks: str, answers: str) -> None:
         seen[op] += moment == "asked"
 
-    async def story() -> None:
-        cluster.open()
-        try:
-            for name in ("r1", "r2"):
-                cluster.start(name, "reliable")
-            for name in ("t1", "t2", "t3", "t4"):
-                cluster.start(name)
-            await cluster.shell.start(job("Descent", stage=2, checkpoint_s=0.05).to_dict())
-            while cluster.shell.controller.checkpoints.clock < 3:
-                await asyncio.sleep(0.001)
-            before = cluster.shell.controller.checkpoints.clock
-            cluster.wires.watch = watch
-            with pytest.MonkeyPatch.context() as patch:  # the next round of copies is a while away
-                patch.setattr(cluster.shell.controller.tiers.backups, "due", lambda now_s, rarely: False)
-                await cluster.kill("r2")
-                async with asyncio.timeout(30.0):
-                    while cluster.shell.controller.checkpoints.clock == before:
-                        await asyncio.sleep(0.001)
-            assert seen["proteus_gather"], "the servers have all of it"
-            await ended(cluster)
-        finally:
-            await cluster.close()
+    async def lose(cluster: WiredCluster) -> None:
+        while cluster.shell.controller.checkpoints.clock < 3:
+            await asyncio.sleep(0.001)
+        before = cluster.shell.controller.checkpoints.clock
+        cluster.wires.watch = watch
+        with pytest.MonkeyPatch.context() as patch:  # the next round of copies is a while away
+            patch.setattr(cluster.shell.controller.tiers.backups, "due", lambda now_s, rarely: False)
+            await cluster.kill("r2")
+            async with asyncio.timeout(30.0):
+                while cluster.shell.controller.checkpoints.clock == before:
+                    await asyncio.sleep(0.001)
+        assert seen["proteus_gather"], "the servers have all of it"
 
-    run_virtual(story(), LIMIT_S)
+    run_job(cluster, job("Descent", stage=2, checkpoint_s=0.05), ("r1", "r2", "t1", "t2", "t3", "t4"), lose)
     check(cluster, "Descent")
     assert cluster.shell.controller.rollbacks == []
 

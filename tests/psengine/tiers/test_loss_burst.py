@@ -11,11 +11,10 @@ from psengine.config import JobConfig
 from psengine.protocol.events import JobStarted, NoticeReceived, TimerFired
 from psengine.tiers.loss_burst import WAVE_S, Wave
 from tests.psengine.controller.test_recovery import clocks, join, settle
-from tests.psengine.whole_engine.test_wires import LIMIT_S, check, ended, job
 from tests.support.controller_model import SHARDS, ModelNode, World
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated_jobs import check, job, run_job
 
 
 @pytest.mark.parametrize(
@@ -129,33 +128,25 @@ def test_when_all_transient_nodes_are_killed_at_once_a_clock_is_lost_and_those_w
     cluster = WiredCluster(0, Trouble())
     seen: dict[str, Any] = {}
 
-    async def story() -> None:
-        loop, (reliable, transient) = asyncio.get_running_loop(), (("r1", "r2"), ("t1", "t2", "t3", "t4"))
-        cluster.open()
-        try:
-            for name in reliable:
-                cluster.start(name, "reliable")
-            for name in transient:
-                cluster.start(name)
-            await cluster.shell.start(job("Tally", n_reliable=2, stage_2_above=0.5, staleness=staleness).to_dict())
-            controller = cluster.shell.controller
-            while not controller.tiers.backups.clock:
-                await asyncio.sleep(0.01)
-            clock = controller.history.common
-            while controller.history.common < clock + 3:
-                await asyncio.sleep(0.001)
-            await asyncio.sleep(into_a_clock_s)
-            assert {owner.node for owner in controller.shards.owners} <= {*transient}
-            seen["before"], killed_s = controller.history.common, loop.time()
-            await asyncio.gather(*(cluster.kill(name) for name in transient))
-            while not (controller.rollbacks and controller.book and any(map(controller.book.running_on, reliable))):
-                await asyncio.sleep(0.01)
-            seen["idle_s"] = loop.time() - killed_s
-            await ended(cluster)
-        finally:
-            await cluster.close()
+    reliable, transient = ("r1", "r2"), ("t1", "t2", "t3", "t4")
 
-    run_virtual(story(), LIMIT_S)
+    async def lose(cluster: WiredCluster) -> None:
+        loop, controller = asyncio.get_running_loop(), cluster.shell.controller
+        while not controller.tiers.backups.clock:
+            await asyncio.sleep(0.01)
+        clock = controller.history.common
+        while controller.history.common < clock + 3:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(into_a_clock_s)
+        assert {owner.node for owner in controller.shards.owners} <= {*transient}
+        seen["before"], killed_s = controller.history.common, loop.time()
+        await asyncio.gather(*(cluster.kill(name) for name in transient))
+        while not (controller.rollbacks and controller.book and any(map(controller.book.running_on, reliable))):
+            await asyncio.sleep(0.01)
+        seen["idle_s"] = loop.time() - killed_s
+
+    config = job("Tally", n_reliable=2, stage_2_above=0.5, staleness=staleness)
+    run_job(cluster, config, (*reliable, *transient), lose)
     [(clock, _)] = cluster.shell.controller.rollbacks
     assert seen["before"] - clock <= 1 + staleness
     assert seen["idle_s"] <= AGAIN_S

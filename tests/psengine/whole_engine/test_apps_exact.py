@@ -23,10 +23,9 @@ from psengine.controller.state import ENDED
 from psengine.single_process import drive_alone, initial, train_alone
 from psengine.tables.sharding import Arrays
 from tests.psengine.apps import test_lda, test_mf
-from tests.psengine.whole_engine.test_wires import ended, finished
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated_jobs import finished, run_job
 
 PARTITIONS, SHARDS, CLOCKS = 8, 3, 40
 LIMIT_S = 600.0
@@ -135,19 +134,7 @@ def train(
         n_reliable=sum(name.startswith("r") for name in nodes),
         stage_2_above=0.5,
     )
-
-    async def story() -> None:
-        cluster.open()
-        try:
-            for name in nodes:
-                cluster.start(name, "reliable" if name.startswith("r") else "transient")
-            await cluster.shell.start(job.to_dict())
-            await befalls(cluster)
-            await ended(cluster)
-        finally:
-            await cluster.close()
-
-    run_virtual(story(), LIMIT_S)
+    run_job(cluster, job, nodes, befalls, LIMIT_S)
     model, result = finished(cluster)
     assert sum(result["micro_tasks_done"].values()) == CLOCKS * PARTITIONS
     of.check(model)

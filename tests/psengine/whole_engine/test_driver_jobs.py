@@ -2,7 +2,6 @@
 
 import asyncio
 import runpy
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,17 @@ import pytest
 
 from psengine.config import JobConfig
 from psengine.single_process import drive_alone, initial
-from tests.psengine.whole_engine.test_wires import ended
 from tests.support.driver_world import Loop, Picked, Picky
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.simulated_storm import WiredStorm
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated_jobs import Meanwhile, reached, run_job
+from tests.support.simulated_storm import storm
 
 Lasso = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "examples" / "lasso.py"))["Lasso"]
 
 EXAMPLES, INPUTS, PARTITIONS = 60, 12, 5
 LIMIT_S = 20_000.0
+NODES = ("r1", "r2", "t1", "t2")
 CALM = Trouble()
 
 
@@ -49,28 +48,12 @@ def config() -> JobConfig:
 
 def trained(
     seed: int,
-    befalls: Callable[[WiredCluster], Awaitable[None]] | None = None,
+    befalls: Meanwhile | None = None,
     trouble: Trouble = CALM,
     job: JobConfig | None = None,
 ) -> WiredCluster:
-    job = job or config()
     cluster = WiredCluster(seed, trouble, part, part(99))
-
-    async def story() -> None:
-        cluster.open()
-        try:
-            for name in ("r1", "r2"):
-                cluster.start(name, "reliable")
-            for name in ("t1", "t2"):
-                cluster.start(name)
-            await cluster.shell.start(job.to_dict())
-            if befalls is not None:
-                await befalls(cluster)
-            await ended(cluster)
-        finally:
-            await cluster.close()
-
-    run_virtual(story(), LIMIT_S)
+    run_job(cluster, job or config(), NODES, befalls, LIMIT_S)
     assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
     return cluster
 
@@ -88,19 +71,6 @@ def same(cluster: WiredCluster, undisturbed: WiredCluster) -> bool:
     assert undisturbed.store.result is not None
     ours, theirs = cluster.store.model["weights"], undisturbed.store.model["weights"]
     return ours.tobytes() == theirs.tobytes() and cluster.store.result["losses"] == undisturbed.store.result["losses"]
-
-
-async def storm(cluster: WiredCluster, blows: int) -> None:
-    wired = WiredStorm(cluster)
-    wired.names = 2  # t1 and t2 are there
-    while cluster.shell.controller.progress.started_s is None:
-        await asyncio.sleep(0.1)
-    await wired.run(blows)
-
-
-async def reached(cluster: WiredCluster, clock: int) -> None:
-    while (book := cluster.shell.controller.book) is None or book.common < clock:
-        await asyncio.sleep(0.02)
 
 
 def test_it_has_the_bits_of_one_process(undisturbed: WiredCluster) -> None:

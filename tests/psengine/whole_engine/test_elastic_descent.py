@@ -11,9 +11,10 @@ import pytest
 from psengine.apps.bgd import ElasticDescent
 from psengine.config import JobConfig
 from tests.psengine.apps.bgd.test_losses import examples
-from tests.psengine.whole_engine.test_wires import LIMIT_S, WEATHERS, ended, finished
+from tests.psengine.whole_engine.test_wires import WEATHERS
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
+from tests.support.simulated_jobs import LIMIT_S, ended, finished, run_job, started
 from tests.support.simulated_storm import WiredStorm
 from tests.support.virtual_time import run_virtual
 
@@ -38,6 +39,7 @@ def test_in_a_storm_it_ends_at_the_minimum(seed: int) -> None:
     params, clocks = RULES[rule]
     cluster = WiredCluster(seed, WEATHERS[seed % len(WEATHERS)], load=load, heldout=load(0))
     storm = WiredStorm(cluster)
+    storm.names = 3  # t1, t2 and t3
     config = JobConfig(
         "job",
         "bgd",
@@ -51,22 +53,11 @@ def test_in_a_storm_it_ends_at_the_minimum(seed: int) -> None:
         checkpoint_s=[None, 2.0][seed % 2],
     )
 
-    async def story() -> None:
-        cluster.open()
-        try:
-            for name in ("r1", "r2"):
-                cluster.start(name, "reliable")
-            for _ in range(3):
-                await storm.join()
-            await cluster.shell.start(config.to_dict())
-            while cluster.shell.controller.progress.started_s is None:
-                await asyncio.sleep(0.1)
-            await storm.run(10)
-            await ended(cluster)
-        finally:
-            await cluster.close()
+    async def meanwhile(cluster: WiredCluster) -> None:
+        await started(cluster)
+        await storm.run(10)
 
-    run_virtual(story(), LIMIT_S)
+    run_job(cluster, config, ("r1", "r2", "t1", "t2", "t3"), meanwhile)
     model, result = finished(cluster)
     weights = model["weights"]
     if rule != "lbfgs":

@@ -12,10 +12,9 @@ from itertools import product
 
 import pytest
 
-from tests.psengine.whole_engine.test_wires import LIMIT_S, check, ended, job
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import CONTROLLER, WiredCluster
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated_jobs import check, job, run_job
 
 APP = "Tally"
 #: What begins an operation: a server is given notice, nothing at all, a server is killed.
@@ -39,27 +38,19 @@ class Story:
         book = self.cluster.shell.controller.book
         return 0 if book is None else book.common
 
-    async def run(self) -> None:
-        cluster = self.cluster
-        cluster.open()
-        cluster.wires.watch = self.watch
-        try:
-            for name in ("r1", "r2"):
-                cluster.start(name, "reliable")
-            for name in ("t1", "t2", "t3", "t4"):
-                cluster.start(name)
-            await cluster.shell.start(self.config.to_dict())
-            while not (cluster.shell.controller.tiers.backups.clock and self.clock >= 3):
-                await asyncio.sleep(0.001)
-            self.watched = True
-            match BEGUN_BY[self.moment[1]]:
-                case "notice":
-                    await cluster.shell.notice(self.server(), 0.0)
-                case "kill":
-                    await cluster.kill(self.server())
-            await ended(cluster)
-        finally:
-            await cluster.close()
+    def run(self) -> None:
+        self.cluster.wires.watch = self.watch
+        run_job(self.cluster, self.config, ("r1", "r2", "t1", "t2", "t3", "t4"), self.begin)
+
+    async def begin(self, cluster: WiredCluster) -> None:
+        while not (cluster.shell.controller.tiers.backups.clock and self.clock >= 3):
+            await asyncio.sleep(0.001)
+        self.watched = True
+        match BEGUN_BY[self.moment[1]]:
+            case "notice":
+                await cluster.shell.notice(self.server(), 0.0)
+            case "kill":
+                await cluster.kill(self.server())
 
     def server(self) -> str:
         owners = self.cluster.shell.controller.shards.owners
@@ -90,6 +81,6 @@ class Story:
 @pytest.mark.parametrize(("op", "moment", "victim"), list(product(BEGUN_BY, MOMENTS, VICTIMS)))
 def test_who_is_lost_at_the_worst_moment_takes_nothing_along(op: str, moment: str, victim: str) -> None:
     story = Story(op, moment, victim)
-    run_virtual(story.run(), LIMIT_S)
+    story.run()
     assert story.struck, "the moment never came"
     check(story.cluster, APP)

@@ -8,28 +8,16 @@ from typing import Any
 import pytest
 
 from psengine.config import JobError
-from tests.psengine.whole_engine.test_wires import check, ended, job
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster, numbered
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated_jobs import check, job, run_job
 
 LIMIT_S = 4_000.0
 
 
 def train(cluster: WiredCluster, reliable: int, transient: int, **config: Any) -> None:
-    async def story() -> None:
-        cluster.open()
-        try:
-            for number in range(reliable):
-                cluster.start(f"r{number}", "reliable")
-            for number in range(transient):
-                cluster.start(f"t{number}")
-            await cluster.shell.start(job("Descent", n_reliable=reliable, **config).to_dict())
-            await ended(cluster)
-        finally:
-            await cluster.close()
-
-    run_virtual(story(), LIMIT_S)
+    nodes = [*(f"r{number}" for number in range(reliable)), *(f"t{number}" for number in range(transient))]
+    run_job(cluster, job("Descent", n_reliable=reliable, **config), nodes, limit_s=LIMIT_S)
 
 
 @pytest.mark.parametrize("away_s", [8.0, 900.0])

@@ -1,33 +1,18 @@
 """Nodes that join are sent their input from memory; nodes that are asked to go are released, and how soon is noted."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, reached
-from tests.psengine.whole_engine.test_wires import check, ended, job
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated_jobs import Meanwhile, check, job, reached, run_job
 
 
-def trained(app: str, staleness: int, befalls: Callable[[WiredCluster], Awaitable[None]]) -> WiredCluster:
+def trained(app: str, staleness: int, befalls: Meanwhile) -> WiredCluster:
     cluster = WiredCluster(0, Trouble(usual_s=0.05))
-
-    async def story() -> None:
-        cluster.open()
-        try:
-            for name, tier in (("r1", "reliable"), ("r2", "reliable"), ("t1", "transient")):
-                cluster.start(name, tier)  # type: ignore[arg-type]
-            await cluster.shell.start(job(app, staleness=staleness).to_dict())
-            await befalls(cluster)
-            await ended(cluster)
-        finally:
-            await cluster.close()
-
-    run_virtual(story(), LIMIT_S)
+    run_job(cluster, job(app, staleness=staleness), ("r1", "r2", "t1"), befalls)
     check(cluster, app)
     return cluster
 

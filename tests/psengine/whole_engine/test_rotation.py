@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,11 @@ import pytest
 from psengine.config import JobConfig, Momentum, TableSpec
 from psengine.drivers.interface import Dispatcher, Done, Driver, Task
 from psengine.single_process import drive_alone, initial
-from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, storm
-from tests.psengine.whole_engine.test_wires import ended
+from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, NODES
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated_jobs import Meanwhile, run_job
+from tests.support.simulated_storm import storm
 
 BLOCKS, WIDTH, GROUPS, DEPTH = 6, 3, 30, 3
 
@@ -99,9 +99,7 @@ class Rotating(Driver):
         to.seal(self.last)
 
 
-def trained(
-    seed: int, befalls: Callable[[WiredCluster], Awaitable[None]] | None = None, ruled: bool = False
-) -> WiredCluster:
+def trained(seed: int, befalls: Meanwhile | None = None, ruled: bool = False) -> WiredCluster:
     calm = Trouble() if befalls is None else Trouble(lost=0.02, doubled=0.05, usual_s=0.05)
     cluster = WiredCluster(seed, calm)
     job = JobConfig(
@@ -114,20 +112,7 @@ def trained(
         stage_2_above=0.5,
         checkpoint_s=2.0,
     )
-
-    async def story() -> None:
-        cluster.open()
-        try:
-            for name, tier in (("r1", "reliable"), ("r2", "reliable"), ("t1", "transient"), ("t2", "transient")):
-                cluster.start(name, tier)  # type: ignore[arg-type]
-            await cluster.shell.start(job.to_dict())
-            if befalls is not None:
-                await befalls(cluster)
-            await ended(cluster)
-        finally:
-            await cluster.close()
-
-    run_virtual(story(), LIMIT_S)
+    run_job(cluster, job, NODES, befalls, LIMIT_S)
     return cluster
 
 

@@ -14,9 +14,9 @@ from psengine.controller.state import ENDED
 from psengine.single_process import initial, train_alone
 from psengine.tables.row_sets import RowSet
 from psengine.tables.sparse_rows import SparseRows
-from tests.psengine.whole_engine.test_wires import finished
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
+from tests.support.simulated_jobs import finished
 from tests.support.virtual_time import run_virtual
 
 PARTITIONS, SHARDS, CLOCKS, ROWS, COLUMNS = 8, 4, 60, 96, 1200

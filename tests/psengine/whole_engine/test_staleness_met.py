@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,10 +14,9 @@ from psengine.apps.registry import resolve
 from psengine.config import JobConfig, TableSpec
 from psengine.tables.row_sets import RowBlock
 from psengine.worker.task_parameters import TaskParameters
-from tests.psengine.whole_engine.test_wires import ended, finished
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated_jobs import finished, run_job
 
 PARTITIONS, CLOCKS, STALENESS = 6, 30, 2
 
@@ -51,19 +49,7 @@ def test_a_task_is_told_how_stale_what_it_reads_may_be(staleness: int) -> None:
     cluster = WiredCluster(0, Trouble(usual_s=0.05), lambda partition: {}, {})
     app = f"{__name__}:Meets"
     job = JobConfig("job", app, {}, n_partitions=PARTITIONS, n_shards=2, clocks=CLOCKS, staleness=staleness)
-
-    async def story() -> None:
-        cluster.open()
-        try:
-            cluster.start("r1", "reliable")
-            for name in ("t1", "t2"):
-                cluster.start(name)
-            await cluster.shell.start(job.to_dict())
-            await asyncio.wait_for(ended(cluster), 500)
-        finally:
-            await cluster.close()
-
-    run_virtual(story(), 600.0)
+    run_job(cluster, job, ("r1", "t1", "t2"), limit_s=500.0)
     model, _ = finished(cluster)
     met = model["met"][:, 0]
     assert met.sum() == PARTITIONS * CLOCKS

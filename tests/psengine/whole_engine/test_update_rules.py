@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from tests.psengine.whole_engine.test_wires import LIMIT_S, WEATHERS, check, ended, job, train
+from tests.psengine.whole_engine.test_wires import WEATHERS, train
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated_jobs import check, job, run_job
 
 APP = "Steered"
 SEEDS = [seed if seed == 2 else pytest.param(seed, marks=pytest.mark.storm) for seed in range(100)]
@@ -24,24 +24,16 @@ def test_a_restored_checkpoint_holds_what_the_rules_remember() -> None:
     cluster = WiredCluster(3, Trouble())
     config = job(APP, n_reliable=1, checkpoint_s=0.3)
 
-    async def story() -> None:
-        cluster.open()
-        try:
-            cluster.start("r1", "reliable")
-            cluster.start("t1")
-            await cluster.shell.start(config.to_dict())
-            while cluster.store.newest is None or cluster.store.newest.clock < 5:
-                await asyncio.sleep(0.01)
-            for name in ("r1", "t1"):
-                await cluster.kill(name)
-            cluster.start("r2", "reliable")
-            cluster.start("t2")
-            await cluster.lose_controller(config)
-            await ended(cluster)
-        finally:
-            await cluster.close()
+    async def replaced(cluster: WiredCluster) -> None:
+        while cluster.store.newest is None or cluster.store.newest.clock < 5:
+            await asyncio.sleep(0.01)
+        for name in ("r1", "t1"):
+            await cluster.kill(name)
+        cluster.start("r2", "reliable")
+        cluster.start("t2")
+        await cluster.lose_controller(config)
 
-    run_virtual(story(), LIMIT_S)
+    run_job(cluster, config, ("r1", "t1"), replaced)
     check(cluster, APP)
     names = {name for shards in cluster.store.shards.values() for arrays in shards.values() for name in arrays}
     memory = {"weights:mean", "weights:square", "weights:count", "bias:velocity"}

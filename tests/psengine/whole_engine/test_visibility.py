@@ -20,11 +20,11 @@ from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.row_cache import RowCache
 from psengine.worker.parameter_client import ParameterClient
-from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, storm
-from tests.psengine.whole_engine.test_wires import ended
+from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, NODES
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated_jobs import run_job
+from tests.support.simulated_storm import storm
 
 GROUPS, EXECUTORS = 24, 6
 
@@ -131,19 +131,7 @@ def trained(seed: int, rows: bool = False) -> WiredCluster:
         stage_2_above=0.5,
         checkpoint_s=2.0,
     )
-
-    async def story() -> None:
-        cluster.open()
-        try:
-            for name, tier in (("r1", "reliable"), ("r2", "reliable"), ("t1", "transient"), ("t2", "transient")):
-                cluster.start(name, tier)  # type: ignore[arg-type]
-            await cluster.shell.start(job.to_dict())
-            await storm(cluster, 4)
-            await ended(cluster)
-        finally:
-            await cluster.close()
-
-    run_virtual(story(), LIMIT_S)
+    run_job(cluster, job, NODES, lambda cluster: storm(cluster, 4), LIMIT_S)
     return cluster
 
 

@@ -8,26 +8,14 @@ The real shell and agents in virtual time. Replay a failing seed by its number: 
 from __future__ import annotations
 
 import asyncio
-from functools import cache
-from typing import Any
 
-import numpy as np
 import pytest
 
-from psengine.apps.registry import resolve
-from psengine.config import JobConfig
-from psengine.controller.state import ENDED
-from psengine.single_process import initial, train_alone
-from psengine.tables.update_rules import without_memory
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
+from tests.support.simulated_jobs import check, job, run_job, started
 from tests.support.simulated_storm import WiredStorm
-from tests.support.small_apps import PARTITIONS, TOPICS
-from tests.support.virtual_time import run_virtual
 
-CLOCKS, SHARDS = 25, 3
-#: Seconds of a story after which it will never end.
-LIMIT_S = 100_000.0
 #: Of the storms: messages mostly come as they should; doubles come in any order; connections break; late ones come very
 #: late.
 WEATHERS = (
@@ -44,51 +32,6 @@ QUICK = (0, 1, 12, 37, 189, 301, 315)
 SEEDS = [seed if seed in QUICK else pytest.param(seed, marks=pytest.mark.storm) for seed in range(400)]
 
 
-def job(app: str, **config: object) -> JobConfig:
-    fields = {"n_partitions": PARTITIONS, "n_shards": SHARDS, "clocks": CLOCKS, "start_patience_s": 5.0} | config
-    return JobConfig("job", f"tests.support.small_apps:{app}", **fields)
-
-
-@cache
-def undisturbed(app_name: str) -> dict[str, bytes]:
-    app = resolve(job(app_name).app, {})
-    parts = [app.prepare({"x": np.int64(p)}) for p in range(PARTITIONS)]
-    tables = without_memory(app.tables(), train_alone(app, parts, initial(app, 0, SHARDS), CLOCKS))
-    return {name: table.tobytes() for name, table in tables.items()}
-
-
-async def ended(cluster: WiredCluster) -> None:
-    while cluster.shell.controller.state not in ENDED:
-        await asyncio.sleep(1.0)
-        cluster.shell.controller.validate()
-
-
-def finished(cluster: WiredCluster) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the model and the result of a job that has finished without a fault or a lost effect."""
-    controller, store = cluster.shell.controller, cluster.store
-    assert cluster.faults == []
-    assert controller.state == "finished", controller.reason
-    assert store.model is not None
-    assert store.result is not None
-    assert store.result["lost_micro_tasks"] == 0
-    return store.model, store.result
-
-
-def check(cluster: WiredCluster, app: str) -> None:
-    model, result = finished(cluster)
-    config = cluster.shell.controller.config
-    if config is not None and config.staleness:
-        topics = model["assigned"][:, 0]
-        assert topics.min() > 0, "every token has a topic"
-        assert model["topics"][:, 0].tolist() == np.bincount(topics - 1, minlength=TOPICS).tolist()
-    else:
-        assert {name: table.tobytes() for name, table in model.items()} == undisturbed(app)
-    assert sum(result["micro_tasks_done"].values()) == CLOCKS * PARTITIONS
-    assert all(sorted(shards) == list(range(SHARDS)) for shards in cluster.store.shards.values()), (
-        "each checkpoint is whole"
-    )
-
-
 def train(seed: int, trouble: Trouble, blows: int, app: str = "") -> list[tuple[object, ...]]:
     """Train, check what has come of it, and return what the wires have told."""
     app = app or (APPS[2] if seed >= 300 else APPS[seed // 4 % 2])
@@ -97,32 +40,23 @@ def train(seed: int, trouble: Trouble, blows: int, app: str = "") -> list[tuple[
     cluster.wires.watch = lambda *message: told.append((asyncio.get_running_loop().time(), *message))
     storm = WiredStorm(cluster)
 
-    async def story() -> None:
-        cluster.open()
-        try:
-            for name in ("r1", "r2"):
-                cluster.start(name, "reliable")
-            for _ in range(3):
-                await storm.join()
-            config = job(
-                app,
-                n_reliable=2,
-                staleness=2 if app == "Tally" and seed // 8 % 2 else 0,
-                stage_2_above=[0.5, 1.0, 9.0][seed % 3],
-                stage_3_above=[15.0, 1.0][seed % 12 == 0],
-                checkpoint_s=[None, 2.0][seed % 2],
-                push_tree=[None, True][seed % 3 == 1],
-            )
-            await cluster.shell.start(config.to_dict())
-            while cluster.shell.controller.progress.started_s is None:
-                await asyncio.sleep(0.1)
-            await storm.run(blows)
-            await ended(cluster)
-        finally:
-            await cluster.close()
+    storm.names = 3  # t1, t2 and t3
+    config = job(
+        app,
+        n_reliable=2,
+        staleness=2 if app == "Tally" and seed // 8 % 2 else 0,
+        stage_2_above=[0.5, 1.0, 9.0][seed % 3],
+        stage_3_above=[15.0, 1.0][seed % 12 == 0],
+        checkpoint_s=[None, 2.0][seed % 2],
+        push_tree=[None, True][seed % 3 == 1],
+    )
+
+    async def meanwhile(cluster: WiredCluster) -> None:
+        await started(cluster)
+        await storm.run(blows)
 
     try:
-        run_virtual(story(), LIMIT_S)
+        run_job(cluster, config, ("r1", "r2", "t1", "t2", "t3"), meanwhile)
         check(cluster, app)
     except BaseException:
         print(f"seed {seed}:", *storm.told, sep="\n  ")

@@ -17,10 +17,9 @@ from psengine.tables.node_tree import parents
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.tree_sum import Delta, tree_sum
 from psengine.worker.push_messages import BlockSum, add_up, sum_up, under
-from tests.psengine.whole_engine.test_wires import LIMIT_S, check, ended, job
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.virtual_time import run_virtual
+from tests.support.simulated_jobs import check, job, run_job
 
 TABLES = (TableSpec("dense", 4, 2), TableSpec("rows", 8, 1), TableSpec("ruled", 3, 1, rule=Sgd(0.1)))
 
@@ -92,20 +91,7 @@ def test_a_training_with_the_tree_ends_with_the_same_bits_and_fewer_messages(app
         cluster = WiredCluster(0, Trouble())
         sent = list[str]()
         cluster.wires.watch = lambda *message, sent=sent: sent.extend(str(part) for part in message)
-
-        async def story(cluster: WiredCluster = cluster, push_tree: bool = push_tree) -> None:
-            cluster.open()
-            try:
-                for number in range(2):
-                    cluster.start(f"r{number}", "reliable")
-                for number in range(4):
-                    cluster.start(f"t{number}")
-                await cluster.shell.start(job(app, n_reliable=2, push_tree=push_tree).to_dict())
-                await ended(cluster)
-            finally:
-                await cluster.close()
-
-        run_virtual(story(), LIMIT_S)
+        run_job(cluster, job(app, n_reliable=2, push_tree=push_tree), ("r0", "r1", "t0", "t1", "t2", "t3"))
         check(cluster, app)
         assert ("proteus_add_up" in sent) == push_tree
         assert cluster.shell.controller.book is not None
