@@ -114,7 +114,7 @@ class Consequences(ControllerState):
 
     def _answer_notices(self, now_s: float) -> list[Instruction]:
         """Return what follows from the notices received, all of them together, when no more are waited for."""
-        complete = self.leaving.notices.done(now_s)
+        complete = self.leaving.notices.take(now_s)
         plan = self._place() if complete else []  # before any of them ends, so that its partitions go to their heirs
         return plan + self._go_on(now_s) if self._end_work(now_s) or complete else []
 
@@ -133,9 +133,9 @@ class Consequences(ControllerState):
             return []
         last = self.stopping.last_clock
         over = last is not None and self.book.common >= last  # gathered from leaving nodes, the model might be lost
-        stay = self.leaving.notices.under_way and not over  # the next notice may be for a node that shards would go to
+        stay = bool(self.leaving.notices.size) and not over  # the next notice may be for a node that shards would go to
         if not self.members.in_state("leaving", "draining"):
-            stay = self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining")))
+            stay = self._joins.may_serve_soon(now_s, bool(self.members.in_state("joining")))
         serving_on = frozenset() if over else self.leaving.serving_on(self.book, now_s)
         states = self.book.states
         return self.tiers.adapt(self.config, self.members, self.book.common, now_s, serving_on, stay, states)
@@ -153,7 +153,7 @@ class Consequences(ControllerState):
 
     def _go_on(self, now_s: float) -> list[Instruction]:
         """Return what follows from a change of the nodes."""
-        if self._begun and self.leaving.notices.under_way:  # nodes that get a notice next must not start to load
+        if self._begun and self.leaving.notices.size:  # nodes that get a notice next must not start to load
             self.members.switch()
             plan: list[Instruction] = []
         else:

@@ -9,6 +9,7 @@ from collections import ChainMap
 from collections.abc import Collection, Mapping
 from functools import partial
 
+from psengine.membership.event_batch import EventBatch
 from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.events import NoticeReceived
@@ -31,13 +32,13 @@ class Leaving:
 
     Attributes
     ----------
-    notices : Gathering
+    notices : EventBatch
         Those that were not answered yet.
     """
 
     def __init__(self, members: Membership, tiers: Tiers, progress: TrainingProgress) -> None:
         self._members, self._tiers, self._progress = members, tiers, progress
-        self.notices = Gathering()
+        self.notices = EventBatch(together_s=_TOGETHER_S)
 
     def told(self, event: NoticeReceived) -> bool:
         """Take a notice; return whether it is news."""
@@ -47,7 +48,7 @@ class Leaving:
         # Whoever was told before has less time left than the last one, maybe, and waits for the others to be told, too.
         ends_s = [node.until_s for node in self._going if node.until_s is not None]
         least_s = min(ends_s, default=event.now_s) - event.now_s
-        self.notices.add(event.now_s, min(event.seconds_left, max(0.0, least_s)))
+        self.notices.add(event.now_s, wait_s=_TOGETHER_SHARE * min(event.seconds_left, max(0.0, least_s)))
         return True
 
     def end_work(self, book: MicroTaskTable, now_s: float) -> bool:
@@ -55,7 +56,7 @@ class Leaving:
 
         Nobody ends while further notices are waited for: what he owned would go to those who are told next.
         """
-        if self.notices.under_way:
+        if self.notices.size:
             return False
         is_time = partial(self._is_time, now_s, self._hand_over_s())
         return self._members.end_work(is_time, partial(is_time, last=True), book.begun)
@@ -72,8 +73,8 @@ class Leaving:
     def drain(self, names: Collection[str], until_s: float, now_s: float, book: MicroTaskTable | None) -> None:
         """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""
         self._members.drain(names, until_s)
-        if self.notices.under_way:  # they cannot wait longer than that for others to be told
-            self.notices.add(now_s, max(0.0, until_s - now_s))
+        if self.notices.size:  # they cannot wait longer than that for others to be told
+            self.notices.add(now_s, wait_s=_TOGETHER_SHARE * max(0.0, until_s - now_s))
         self.note_last(book)
 
     def note_last(self, book: MicroTaskTable | None) -> None:
@@ -128,30 +129,6 @@ class Leaving:
         """Return whether a node that is leaving begins nothing more; `last`: see `notices.work_until_s`."""
         by_s = node.until_s
         return by_s is None or now_s >= work_until_s(by_s, self._clock_s, hand_over_s, last)
-
-
-class Gathering:
-    """Notices that have come and were not answered yet."""
-
-    def __init__(self) -> None:
-        self._until_s: float | None = None
-
-    @property
-    def under_way(self) -> bool:
-        """Whether there are any."""
-        return self._until_s is not None
-
-    def add(self, now_s: float, seconds_left: float) -> None:
-        """Take a notice that runs out in `seconds_left`; the one with the least time sets when all are answered."""
-        until_s = now_s + min(_TOGETHER_S, _TOGETHER_SHARE * seconds_left)
-        self._until_s = until_s if self._until_s is None else min(until_s, self._until_s)
-
-    def done(self, now_s: float) -> bool:
-        """Return whether those that have come are to be answered now; once."""
-        if self._until_s is None or now_s < self._until_s:
-            return False
-        self._until_s = None
-        return True
 
 
 def work_until_s(until_s: float, clock_s: float, hand_over_s: float, last: bool = False) -> float:

@@ -154,6 +154,6 @@ class JobEvents(Consequences):
             self._end_at(book.last_begun)
         if self._maps_due:
             ended += self._maps()
-        if self.tiers.wave.passes(event.now_s) or self._plan_due:
+        if self.tiers.loss_burst.passes(event.now_s) or self._plan_due:
             return ended + self._go_on(event.now_s)
         return ended + self._begin(event.now_s) + self._adapt(event.now_s) + self._dispatch(event.now_s)

@@ -29,7 +29,7 @@ class NodeEvents(Consequences):
         if self.members.quarantine_misfits([node]):
             return instructions + self._continue_without_quarantined(event.now_s)
         if self._begun and self.members.in_state("ready"):
-            self._arrivals.add(event.now_s)
+            self._joins.add(event.now_s)
             return instructions
         if self._put_off_plan():
             return instructions
@@ -37,7 +37,7 @@ class NodeEvents(Consequences):
 
     def _plan_for_arrivals(self, now_s: float) -> list[Instruction]:
         """Return the loads of all nodes that have joined, together, when no more are waited for."""
-        return self._replan() if self.state not in ENDED and self._arrivals.due(now_s) else []
+        return self._replan() if self.state not in ENDED and self._joins.due(now_s) else []
 
     def _on_ready(self, event: events.NodeReady) -> list[Instruction]:
         node = self.members.process(event.node, event.address)
@@ -46,7 +46,7 @@ class NodeEvents(Consequences):
         self.members.loaded(node, event.request, event.partitions)
         if node.state == "joining":
             node.state = "ready"
-            self._arrivals.loaded(event.now_s)
+            self._joins.loaded(event.now_s)
         self.members.recover(node, event.request)
         return [] if self._put_off_plan() else self._go_on(event.now_s)
 
@@ -84,7 +84,7 @@ class NodeEvents(Consequences):
         for node in lost:
             self.members.lose(node)
         remaining = self.members.stays("transient")
-        self.tiers.wave.lose(stayed - remaining, remaining, event.now_s)
+        self.tiers.loss_burst.lose(stayed - remaining, remaining, event.now_s)
         if not lost or self.state in ENDED or self.book is None:
             return []
         for node in lost:

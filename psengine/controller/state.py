@@ -13,7 +13,7 @@ from psengine.controller.model_saving import Saving
 from psengine.controller.recovery import Recovery
 from psengine.drivers.interface import Driver
 from psengine.drivers.ssp import Ssp
-from psengine.membership.join_batching import Arrivals
+from psengine.membership.join_batching import JoinBatching
 from psengine.membership.membership import Membership
 from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.scheduling.driver_host import DriverHost
@@ -76,7 +76,7 @@ class ControllerState:
         self._dispatcher: BatchDispatcher | None = None
         #: Whether pushes use the tree of nodes.
         self.push_choice = PushChoice()
-        self._arrivals = Arrivals()
+        self._joins = JoinBatching()
         self._begun = False
         #: Version of the map that every node was sent, and whether the present one is to be sent at the next tick.
         self._map_sent = 0

@@ -1,5 +1,6 @@
 """Nodes: which are members, which are lost, and which partitions each works on.
 
+event_batch       events that follow each other closely, handled at once
 executor_refs     which process has the state of each executor
 failure_detector  which nodes are considered lost because their heartbeats have stopped
 join_batching     batching of nodes that join during the training, so that they are planned for together

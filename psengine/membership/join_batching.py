@@ -1,56 +1,54 @@
-"""Nodes that join while a training goes on, planned for together.
+"""Batching of nodes that join during the training, and when those that load may serve.
 
-Whoever buys many machines has them come one after the other, some tenths of a second apart. Planned for one at a time,
-a partition would be given to a node and taken from it again with each of the next, what a node works on would come
-apart in pieces, and shards would move to the first ones only to move on.
+Machines bought together join some tenths of a second apart. If they were planned for one at a time, partitions would
+be given to a node and taken from it again with each of the next, and shards would move several times.
 
 Source: Proteus (EuroSys 2017), 3.3 (machines are added in bulk).
 """
 
 from __future__ import annotations
 
-#: Seconds for which another one is waited for, and for which the first one waits at most.
+from psengine.membership.event_batch import EventBatch
+
+#: Seconds to wait for another node after each one, and maximum seconds that the first one waits.
 _APART_S, _TOGETHER_S = 0.5, 3.0
-#: Seconds for which shards stay where they are, as long as nodes load that will be there to serve them; after that
-#: those who have loaded by then, and who do so soon after them, are the next to serve.
+#: Seconds for which shards stay where they are while planned nodes load. Nodes that load for longer serve together
+#: with those that are ready within `_TOGETHER_S` of each other.
 _LOADS_S = 20.0
 
 
-class Arrivals:
-    """Those who have joined, and are not planned for yet, or have been and load."""
+class JoinBatching:
+    """Nodes that have joined and are not planned for yet, or that load."""
 
     def __init__(self) -> None:
-        self._first_s: float | None = None
-        self._last_s = 0.0
+        self._joined = EventBatch(_APART_S, _TOGETHER_S)
+        self._late = EventBatch(_TOGETHER_S, _LOADS_S)
         self._planned_s: float | None = None
-        #: When the first and the last one had loaded of those who were not waited for.
-        self._loaded_s: tuple[float, float] | None = None
 
     def add(self, now_s: float) -> None:
-        """Take one more."""
-        self._first_s = now_s if self._first_s is None else self._first_s
-        self._last_s = now_s
+        """Add a node."""
+        self._joined.add(now_s)
 
     def due(self, now_s: float) -> bool:
-        """Return whether those who have come are to be planned for now; once."""
-        if self._first_s is None or now_s < min(self._last_s + _APART_S, self._first_s + _TOGETHER_S):
+        """Return whether the collected nodes are to be planned for now; once."""
+        if not self._joined.take(now_s):
             return False
-        self._first_s, self._planned_s = None, now_s
+        self._planned_s = now_s
         return True
 
     def loaded(self, now_s: float) -> None:
-        """Note that one of them is there."""
+        """Note that a node has loaded its partitions."""
         if self._planned_s is not None and now_s >= self._planned_s + _LOADS_S:
-            self._loaded_s = now_s if self._loaded_s is None else self._loaded_s[0], now_s
+            self._late.add(now_s)
 
     def may_serve_soon(self, now_s: float, loading: bool) -> bool:
-        """Return whether others will be there soon, so that shards stay where they are; `loading`: some nodes load."""
-        if self._first_s is not None:
+        """Return whether others will soon be able to serve, so that shards stay; `loading`: some nodes load."""
+        if self._joined.size:
             return True
         if not loading:
-            self._planned_s = self._loaded_s = None
+            self._planned_s = None
+            self._late.clear()
         if self._planned_s is not None and now_s < self._planned_s + _LOADS_S:
             return True
-        if self._loaded_s is not None and now_s >= min(self._loaded_s[1] + _TOGETHER_S, self._loaded_s[0] + _LOADS_S):
-            self._loaded_s = None
-        return self._loaded_s is not None
+        self._late.take(now_s)
+        return bool(self._late.size)

@@ -10,6 +10,7 @@ from typing import Any
 from distributed import Scheduler
 
 from psengine.controller.controller import Controller
+from psengine.membership.event_batch import EventBatch
 from psengine.membership.failure_detector import FailureDetector
 from psengine.membership.reachability import End, Links
 from psengine.protocol.events import Event, NodesLost, NodeUnfit
@@ -50,6 +51,7 @@ class NodeWatch:
         self._report, self._drop, self._spawn, self._now = report, drop, spawn, now_s
         self._failure_detector = FailureDetector()
         self._links = Links()
+        self._losses = EventBatch(_LOSSES_APART_S, _LOSSES_TOGETHER_S)
         #: {address: reason} of losses not passed to the controller yet.
         self._lost: dict[str, str] = {}
 
@@ -64,14 +66,14 @@ class NodeWatch:
     def lose(self, address: str, reason: str) -> None:
         """Note a loss; losses that follow closely are passed on together, so that the job rolls back only once."""
         self._drop(address)
-        if not self._lost:
-            self._spawn(self._report_lost())
-        self._lost.setdefault(address, reason)
+        if address not in self._lost:
+            self._losses.add(self._now())
+            self._lost[address] = reason
+            if len(self._lost) == 1:
+                self._spawn(self._report_lost())
 
     async def _report_lost(self) -> None:
-        until_s, before = self._now() + _LOSSES_TOGETHER_S, 0
-        while len(self._lost) > before and self._now() < until_s:
-            before = len(self._lost)
+        while not self._losses.take(self._now()):
             await asyncio.sleep(_LOSSES_APART_S)
         lost, self._lost = self._lost, {}
         self._report(NodesLost(lost, self._now()))

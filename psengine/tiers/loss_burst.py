@@ -1,55 +1,52 @@
-"""Whether the transient tier is being lost in a wave, of which more is to come.
+"""Whether the transient tier is being lost in a burst, of which more is to come.
 
-Who loses much of a tier at one time hears of it in dribs: what a machine sent last stands before the end of its
-connection, in every queue on the way. As long as a wave lasts nobody of that tier is given shards to serve, for whoever
-is still there is the likeliest to be told of next, and every server that is lost takes all back once more.
+Losses of many nodes are detected one after the other: the last messages of a machine are queued before the end of its
+connection. During a burst no node of that tier is given shards to serve, since the survivors are the likeliest to be
+lost next, and each lost server rolls the job back once more.
 
-| nodes of the tier | then |
+| nodes of the tier | effect |
 |---|---|
-| more are lost within `WAVE_S` than are left, and at least `LEAST` | a wave has begun |
-| one more is lost | it lasts anew |
-| none is lost for `WAVE_S` | it has passed |
+| more are lost, each within `BURST_S` of the one before, than are left, and at least `LEAST` | a burst has begun |
+| one more is lost | it lasts for another `BURST_S` |
+| none is lost for `BURST_S` | it has passed |
 
-Source: Proteus (EuroSys 2017), 3.3 (failures: what the reliable tier keeps is gone on from).
-Differs: the paper has one failure at a time in mind, and a new ActivePS at once.
+Source: Proteus (EuroSys 2017), 3.3 (failures: the job continues from the replicas of the reliable tier).
+Differs: the paper considers one failure at a time, and adds a new ActivePS at once.
 """
 
 from __future__ import annotations
 
-#: Losses that are so many seconds apart belong together.
-WAVE_S = 5.0
-#: Fewer than these are no wave, however few nodes there were.
+from psengine.membership.event_batch import EventBatch
+
+#: Maximum seconds between two losses of a burst.
+BURST_S = 5.0
+#: Fewer losses than these are no burst, however few nodes there were.
 LEAST = 3
 
 
-class Wave:
+class LossBurst:
     """Losses of one tier of a job.
 
     Attributes
     ----------
     on : bool
-        Whether a wave has begun and not passed.
+        Whether a burst has begun and not passed.
     """
 
     def __init__(self) -> None:
         self.on = False
-        #: (when, how many)
-        self._losses: list[tuple[float, int]] = []
+        self._losses = EventBatch(BURST_S)
 
     def lose(self, lost: int, left: int, now_s: float) -> None:
-        """Note that `lost` nodes that nobody had told to go are gone at one time, and `left` ones are there still."""
-        if not lost:
-            return
-        self._losses = [*self._recent(now_s), (now_s, lost)]
-        together = sum(count for _, count in self._losses)
-        self.on = self.on or together >= max(LEAST, left + 1)
+        """Note that `lost` nodes without a notice were lost at one time, and `left` ones are present still."""
+        if lost:
+            self._losses.take(now_s)  # those before were no part of it
+            self._losses.add(now_s, lost)
+            self.on = self.on or self._losses.size >= max(LEAST, left + 1)
 
     def passes(self, now_s: float) -> bool:
-        """Return whether the wave, if there was one, has passed by now; it has, from then on."""
-        if not self.on or self._recent(now_s):
+        """Return whether a burst has passed; once."""
+        if not self.on or not self._losses.take(now_s):
             return False
         self.on = False
         return True
-
-    def _recent(self, now_s: float) -> list[tuple[float, int]]:
-        return [(when, count) for when, count in self._losses if now_s - when < WAVE_S]

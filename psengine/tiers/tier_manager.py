@@ -26,7 +26,7 @@ from psengine.membership.node_record import NodeRecord
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Instruction
 from psengine.tiers.layout import Layout, active_servers, kept_by_others, layout_for
-from psengine.tiers.loss_burst import Wave
+from psengine.tiers.loss_burst import LossBurst
 from psengine.tiers.measured_stage import ClockTime, Footprint, StageTimes
 from psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
 from psengine.tiers.scale_in import JobMemory
@@ -42,7 +42,7 @@ class Tiers:
         self.shards = ShardMap()
         self.backups = ReplicationRounds()
         #: Losses of the transient tier.
-        self.wave = Wave()
+        self.loss_burst = LossBurst()
         #: Measured clocks of stages 2 and 3.
         self.times = StageTimes()
         #: Wanted servers and backup owners of the shards; None before the shards were opened.
@@ -71,7 +71,7 @@ class Tiers:
         reliable, transient = _servers(members)
         if config.stage is not None:
             self.stage = config.stage if transient else 1
-        elif reliable and self.wave.on:
+        elif reliable and self.loss_burst.on:
             self.stage = 1
         elif reliable:
             thresholds = StageThresholds(config.stage_2_above, config.stage_3_above)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from psengine.config import JobConfig
 from psengine.controller.controller import Controller
-from psengine.controller.draining import FLOOR_S, Gathering, hands_over_by_s, work_until_s
+from psengine.controller.draining import FLOOR_S, hands_over_by_s, work_until_s
 from psengine.controller.status import describe
 from psengine.protocol.events import (
     DrainRequested,
@@ -380,17 +380,6 @@ def test_who_is_a_clock_behind_and_has_no_time_for_it_ends_at_once() -> None:
     assert (states["s"].state, states["t"].state) == ("draining", "leaving")
     controller.handle(TimerFired(31.0 - FLOOR_S - 2.0))
     assert states["t"].state == "draining"
-
-
-def test_a_notice_with_less_time_is_not_kept_waiting_by_those_before() -> None:
-    gathering = Gathering()
-    assert not gathering.under_way
-    gathering.add(10.0, 120.0)
-    gathering.add(11.0, 20.0)
-    gathering.add(11.5, 300.0)
-    assert (gathering.done(11.9), gathering.under_way) == (False, True)
-    assert (gathering.done(12.0), gathering.under_way) == (True, False)
-    assert not gathering.done(13.0), "once"
 
 
 def test_what_waits_for_the_common_clock_moves_when_time_presses() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from psengine.config import JobConfig
-from psengine.membership.join_batching import Arrivals
+from psengine.membership.join_batching import JoinBatching
 from psengine.protocol.events import NodeJoined, NodeReady, NoticeReceived, ShardsNotTaken, ShardsTaken, TimerFired
 from psengine.protocol.instructions import BackUp, Instruction, LoadPartitions, TakeShards
 from psengine.tables.tree_sum import largest_subtrees
@@ -13,31 +13,31 @@ from tests.support.controller import done, started
 
 
 def test_another_one_is_waited_for_but_not_for_ever() -> None:
-    arrivals = Arrivals()
-    assert not arrivals.due(0.0)
+    joins = JoinBatching()
+    assert not joins.due(0.0)
     for now_s in (1.0, 1.4, 1.8):
-        arrivals.add(now_s)
-        assert not arrivals.due(now_s + 0.4)
-    assert arrivals.due(2.3)
-    assert not arrivals.due(9.0), "once"
+        joins.add(now_s)
+        assert not joins.due(now_s + 0.4)
+    assert joins.due(2.3)
+    assert not joins.due(9.0), "once"
     for tenths in range(100, 130, 4):
-        arrivals.add(tenths / 10)
-    assert not arrivals.due(12.9)
-    assert arrivals.due(13.0), "the first one has waited for three seconds"
+        joins.add(tenths / 10)
+    assert not joins.due(12.9)
+    assert joins.due(13.0), "the first one has waited for three seconds"
 
 
 def test_shards_stay_until_those_who_were_planned_for_have_loaded() -> None:
-    arrivals = Arrivals()
-    assert not arrivals.may_serve_soon(1.0, loading=True), "nobody has come since the training began"
-    arrivals.add(1.0)
-    assert arrivals.may_serve_soon(1.2, loading=True)
-    assert arrivals.due(1.5)
-    assert arrivals.may_serve_soon(9.0, loading=True)
-    assert not arrivals.may_serve_soon(9.1, loading=False), "all are there"
-    assert not arrivals.may_serve_soon(9.2, loading=True)
-    arrivals.add(10.0)
-    assert arrivals.due(10.5)
-    assert not arrivals.may_serve_soon(31.0, loading=True), "who loads for long is not waited for"
+    joins = JoinBatching()
+    assert not joins.may_serve_soon(1.0, loading=True), "nobody has come since the training began"
+    joins.add(1.0)
+    assert joins.may_serve_soon(1.2, loading=True)
+    assert joins.due(1.5)
+    assert joins.may_serve_soon(9.0, loading=True)
+    assert not joins.may_serve_soon(9.1, loading=False), "all are there"
+    assert not joins.may_serve_soon(9.2, loading=True)
+    joins.add(10.0)
+    assert joins.due(10.5)
+    assert not joins.may_serve_soon(31.0, loading=True), "who loads for long is not waited for"
 
 
 @pytest.mark.parametrize("many", [15, 63])

@@ -9,7 +9,7 @@ import pytest
 
 from psengine.config import JobConfig
 from psengine.protocol.events import JobStarted, NoticeReceived, TimerFired
-from psengine.tiers.loss_burst import WAVE_S, Wave
+from psengine.tiers.loss_burst import BURST_S, LossBurst
 from tests.psengine.controller.test_recovery import clocks, join, settle
 from tests.support.controller_model import SHARDS, ModelNode, World
 from tests.support.lossy_network import Trouble
@@ -27,26 +27,26 @@ from tests.support.simulated_jobs import check, job, run_job
         ([(3, 3, 0.0)], False),
         ([(4, 3, 0.0)], True),
         ([(2, 5, 0.0), (2, 3, 1.0)], True),
-        ([(2, 5, 0.0), (2, 3, WAVE_S)], False),
+        ([(2, 5, 0.0), (2, 3, BURST_S)], False),
         ([(4, 3, 0.0), (1, 60, 1.0)], True),
     ],
     ids=str,
 )
 def test_a_wave_is_more_that_are_lost_together_than_are_left(losses: list[tuple[int, int, float]], on: bool) -> None:
-    wave = Wave()
+    burst = LossBurst()
     for lost, left, now_s in losses:
-        wave.lose(lost, left, now_s)
-    assert wave.on is on
+        burst.lose(lost, left, now_s)
+    assert burst.on is on
 
 
 def test_a_wave_has_passed_when_nobody_has_been_lost_for_a_time() -> None:
-    wave = Wave()
-    wave.lose(3, 2, 10.0)
-    wave.lose(1, 1, 12.0)
-    assert not wave.passes(10.0 + WAVE_S)
-    assert wave.passes(12.0 + WAVE_S)
-    assert not wave.passes(13.0 + WAVE_S), "once"
-    assert not wave.on
+    burst = LossBurst()
+    burst.lose(3, 2, 10.0)
+    burst.lose(1, 1, 12.0)
+    assert not burst.passes(10.0 + BURST_S)
+    assert burst.passes(12.0 + BURST_S)
+    assert not burst.passes(13.0 + BURST_S), "once"
+    assert not burst.on
 
 
 def training(reliable: int, transient: int) -> tuple[World, list[ModelNode], list[ModelNode]]:
@@ -75,7 +75,7 @@ def test_a_wave_takes_all_back_once_and_those_who_are_left_serve_when_it_has_pas
     assert len(world.controller.rollbacks) == 1
     clocks(world, 1, copies=True)
     assert world.serving() == [r]
-    world.now_s += WAVE_S
+    world.now_s += BURST_S
     world.feed(TimerFired(world.now_s))
     settle(world)
     clocks(world, 3, copies=True)
@@ -94,7 +94,7 @@ def test_nodes_that_were_told_to_go_are_no_wave() -> None:
         world.feed(TimerFired(world.now_s))
         settle(world)
     world.lose(*go[:7])
-    assert not world.controller.tiers.wave.on
+    assert not world.controller.tiers.loss_burst.on
     settle(world)
     assert world.serving() == [go[7]]
     assert not world.controller.rollbacks
