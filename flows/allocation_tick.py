@@ -19,7 +19,7 @@ from tasks.job_records import is_open, is_sweep, job_spec, settle_job, ticking_j
 from tasks.market.decisions import decide, opened_markets
 from tasks.market.engine_journal import JobEngine
 from tasks.market.features import signals_to_decide_on
-from tasks.market.instances import let_go, machine_names, observe_machines
+from tasks.market.instances import ended_by, let_go, machine_names, observe_machines
 from tasks.market.ledger import (
     book_or_postpone,
     lives_within_budget,
@@ -147,14 +147,14 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
 
 
 def let_lapse(job_id: str, lapses: Sequence[Lapse]) -> None:
-    """Drain the allocations whose paid hour ends now, together, and let them go."""
+    """Drain the machines whose paid hour ends now, together, and let them go."""
     # The others keep working in the hour that is paid, and the next tick repeats their orders.
-    names = [lapse.allocation_id for lapse in lapses if time_to_let_go(lapse.before_s)]
-    if not names:
+    ending = ended_by([lapse for lapse in lapses if time_to_let_go(lapse.before_s)])
+    if not ending:
         return
     if is_open(job_id):
-        drain(job_id, machine_names(job_id, *names), drain_s())
-    let_go(job_id, names)
+        drain(job_id, machine_names(job_id, ending), drain_s())
+    let_go(job_id, ending)
 
 
 def carry_out(job_engine: JobEngine, order: Order) -> str:

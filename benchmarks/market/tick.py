@@ -148,7 +148,7 @@ def late_job(scratch: Path, ticks: int) -> LateJob:
                     case Acquire():
                         buy(_SPEC, job_engine, order)
                     case Lapse():
-                        let_go(_JOB, [order.allocation_id])
+                        let_go(_JOB, {order.allocation_id: order.instance_ids})
             clock.at_s += PERIOD_S
         book_ledger(_JOB)
     return LateJob(database, blobs, traces, market.state("generated"), clock.at_s)

@@ -19,9 +19,9 @@ class MachineState(StrEnum):
 class AllocationState(StrEnum):
     """State of an allocation, by those of its machines."""
 
-    HELD = "held"  # at least one machine is
+    HELD = "held"  # at least one machine is, and works on
     NOTICED = "noticed"  # the market will take all that are left
-    LAPSING = "lapsing"  # we have ordered it gone
+    LAPSING = "lapsing"  # we have ordered all that is held gone
     GONE = "gone"
 
 
@@ -54,13 +54,16 @@ class HeldAllocation:
     doubted_since_s: int | None = None
     #: Begin, end and last state of the last such time that it has survived.
     survived: tuple[int, int, AllocationState] | None = None
-    #: The order to end it; repeated at every tick while it is lapsing, since the first may have been lost in a crash.
+    #: The order to end it, or some of its machines; repeated at every tick while they are held, since the first order
+    #: may have been lost in a crash.
     lapse: Lapse | None = None
     #: End and cause of the last machine, once none is left.
     ended_at_s: int | None = None
     cause: EndCause | None = None
-    #: The part that works, the part that the market will take; None where no machine is in it.
+    #: The part that works on, the part that works until it ends by `lapse`, the part that the market will take; None
+    #: where no machine is in it.
     working: Allocation | None = None
+    lapsing: Allocation | None = None
     noticed: Allocation | None = None
 
     def __post_init__(self) -> None:
@@ -81,6 +84,12 @@ class HeldAllocation:
         """Return the names of the machines that are held."""
         return [name for name, machine in self.machines.items() if machine.state is MachineState.HELD]
 
+    def ending(self) -> list[str]:
+        """Return the names of the machines that are held, and whose end is ordered."""
+        if self.lapse is None:
+            return []
+        return [name for name in self.held() if not self.lapse.instance_ids or name in self.lapse.instance_ids]
+
     def machine(self, instance_id: str) -> HeldMachine:
         """Return the machine of an instance; one that is not known is an unnamed one, or else joins the allocation."""
         if instance_id not in self.machines:
@@ -93,11 +102,15 @@ class HeldAllocation:
     def update(self) -> None:
         """Derive the state of the whole from those of the machines; call it after every change of one."""
         states = [machine.state for machine in self.machines.values()]
-        self.working = self._part(states.count(MachineState.HELD))
+        n_ending = len(self.ending())
+        self.working = self._part(states.count(MachineState.HELD) - n_ending)
+        self.lapsing = self._part(n_ending)
         self.noticed = self._part(states.count(MachineState.NOTICED))
         self.ended_at_s = self.cause = None
         if self.working is not None:
-            self.standing = AllocationState.HELD if self.lapse is None else AllocationState.LAPSING
+            self.standing = AllocationState.HELD
+        elif self.lapsing is not None:
+            self.standing = AllocationState.LAPSING
         elif self.noticed is not None:
             self.standing = AllocationState.NOTICED
         else:

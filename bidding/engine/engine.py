@@ -49,6 +49,7 @@ from bidding.policies.base import Choice, Decision, MarketView, Policy
 from bidding.policies.limits import (
     is_on_demand,
     on_demand_purchase,
+    part_of_no_use,
     purchase_of_use,
     purchase_within,
     renewal_of_use,
@@ -142,9 +143,7 @@ class BidEngine:
     @property
     def footprint(self) -> tuple[Allocation, ...]:
         """Held allocations that continue to work, each with the number of its machines that do."""
-        return tuple(
-            p.working for p in self._positions.values() if p.standing is AllocationState.HELD and p.working is not None
-        )
+        return tuple(p.working for p in self._positions.values() if p.working is not None)
 
     @property
     def spot_vcpus(self) -> int:
@@ -284,7 +283,7 @@ class BidEngine:
         position.machine(event.instance_id)
         position.machines[event.instance_id] = HeldMachine()
         position.update()
-        if position.doubted_since_s is not None and position.working is not None:
+        if position.doubted_since_s is not None and position.held():
             position.survived = (position.doubted_since_s, event.at_s, before)
             position.doubted_since_s = None
 
@@ -316,7 +315,7 @@ class BidEngine:
         """Decide every hour that ends soon, or that began undecided; in the order of the grants."""
         for position in self._positions.values():
             allocation = position.allocation
-            if position.lapse is not None and position.standing is AllocationState.LAPSING:
+            if position.lapse is not None and position.lapsing is not None:
                 yield position.lapse  # not after a notice: the market refunds the hour unless it is terminated first
             if position.standing is not AllocationState.HELD or allocation.tier is Tier.RELIABLE:
                 continue
@@ -335,12 +334,13 @@ class BidEngine:
             undecided = now_hour + 1 not in position.decided or self.closed
             if before_s - now_s <= self.opened.job.renewal_lead_s and undecided:
                 position.decided.add(now_hour + 1)
-                yield self._hour_end(event, position, now_hour + 1, before_s, purse)
+                yield from self._hour_end(event, position, now_hour + 1, before_s, purse)
 
     def _hour_end(
         self, event: TickDue, position: HeldAllocation, hour: int, before_s: int, purse: Purse
-    ) -> Renew | Lapse:
+    ) -> Iterator[Renew | Lapse]:
         allocation = position.allocation
+        ending = self._release(position, hour, before_s)
         if self.closed:
             reason = "the job is done, and its last hour gave no refund"
             if not self.opened.job.pays_whole_hours:
@@ -360,8 +360,24 @@ class BidEngine:
             if decision.verdict is Choice.LAPSE:
                 before_s = event.at_s  # at once: should the ticks up to the hour's end be lost, it would be charged
         if decision.verdict is Choice.RENEW:
-            return Renew(allocation.allocation_id, hour, decision)
+            if ending is not None:
+                yield ending
+            yield Renew(allocation.allocation_id, hour, decision)
+            return
         position.lapse = Lapse(allocation.allocation_id, hour, before_s, decision)
+        position.update()
+        yield position.lapse
+
+    def _release(self, position: HeldAllocation, hour: int, before_s: int) -> Lapse | None:
+        """Have the machines end that the job offers, if it offers some that work and needs others; return the order."""
+        before = position.ending()
+        working = [name for name in position.held() if name not in before]
+        unused = [name for name in working if name in self._offered]
+        if self.closed or is_on_demand(position.allocation) or not 0 < len(unused) < len(working):
+            return None
+        decision = part_of_no_use(len(unused), len(working), self._machines)
+        ending = tuple(sorted([*before, *unused]))  # those of an earlier hour whose end is not reported yet, too
+        position.lapse = Lapse(position.allocation.allocation_id, hour, before_s, decision, ending)
         position.update()
         return position.lapse
 
@@ -434,16 +450,14 @@ class BidEngine:
             last_prices=dict(self._last_prices),
             signals=event.signals,
             foresight=opened.foresight,
-            lapsing=tuple(
-                p.working
-                for p in self._positions.values()
-                if p.standing is AllocationState.LAPSING and p.working is not None
-            ),
+            lapsing=tuple(p.lapsing for p in self._positions.values() if p.lapsing is not None),
             noticed=self._noticed(),
             last_eviction_s=self._last_eviction_s,
             crossing_usd_per_vcpu_h=event.crossing_usd_per_vcpu_h,
             offered=frozenset(
-                name for name, p in self._positions.items() if (held := set(p.held())) and held <= self._offered
+                name
+                for name, p in self._positions.items()
+                if (working := set(p.held()).difference(p.ending())) and working <= self._offered
             ),
             machines=self._machines,
         )
@@ -467,7 +481,7 @@ class BidEngine:
 
 
 def _note_doubt(position: HeldAllocation, at_s: int) -> None:
-    if position.working is None and position.doubted_since_s is None:
+    if not position.held() and position.doubted_since_s is None:
         position.doubted_since_s = at_s
 
 

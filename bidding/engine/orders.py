@@ -33,12 +33,13 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Lapse:
-    """End the allocation before billing hour `hour` begins at `before_s`."""
+    """End the allocation before billing hour `hour` begins at `before_s`, or only its machines `instance_ids`."""
 
     allocation_id: str
     hour: int
     before_s: int
     decision: Decision
+    instance_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

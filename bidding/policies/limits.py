@@ -70,8 +70,17 @@ def renewal_of_use(view: MarketView, allocation: Allocation) -> Decision | None:
     """Return LAPSE for an allocation that the job offers for release; None for any other."""
     if allocation.allocation_id not in view.offered:
         return None
-    reason = f"the job offers it for release: what it holds in memory fits on {view.machines} spot machine(s)"
+    return Decision(Choice.LAPSE, f"the job offers it for release: {_fits(view.machines)}", float("inf"))
+
+
+def part_of_no_use(count: int, of_count: int, machines: int | None) -> Decision:
+    """Return LAPSE for `count` of the `of_count` machines of an allocation, since the job offers them for release."""
+    reason = f"the job offers {count} of these {of_count} machines for release: {_fits(machines)}"
     return Decision(Choice.LAPSE, reason, float("inf"))
+
+
+def _fits(machines: int | None) -> str:
+    return f"what it holds in memory fits on {machines} spot machine(s)"
 
 
 def purchase_of_use(decision: Decision, view: MarketView) -> Decision:

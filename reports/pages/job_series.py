@@ -131,8 +131,10 @@ def decisions(facts: JobFacts) -> list[DecisionRecord]:
         match item:
             case Acquire():
                 name: object = item.order_id
-            case Renew() | Lapse():
-                name = (type(item).__name__, item.allocation_id, item.hour)
+            case Renew():
+                name = (item.allocation_id, item.hour)
+            case Lapse():
+                name = (item.allocation_id, item.hour, item.instance_ids)
             case Wait():
                 name = index
             case _:
@@ -207,7 +209,7 @@ def marks(facts: JobFacts) -> list[tuple[int, str, str, str]]:
     found: list[tuple[int, str, str, str]] = []
     market = {r.allocation_id: r.allocation.market for r in facts.allocations}
     asked: dict[str, Market] = {}
-    lapsed: set[tuple[str, int]] = set()
+    lapsed: set[tuple[str, int, tuple[str, ...]]] = set()
     for at_s, item in facts.journal:
         match item:
             case JobOpened():
@@ -248,8 +250,8 @@ def marks(facts: JobFacts) -> list[tuple[int, str, str, str]]:
                 found.append((at_s, "alarm", "", f"nothing is bought in {item.market} for a while: {item.why}"))
             case Renew():
                 found.append((at_s, "renewed", item.allocation_id, f"hour {item.hour}: {item.decision.reason}"))
-            case Lapse() if (item.allocation_id, item.hour) not in lapsed:
-                lapsed.add((item.allocation_id, item.hour))
+            case Lapse() if (item.allocation_id, item.hour, item.instance_ids) not in lapsed:
+                lapsed.add((item.allocation_id, item.hour, item.instance_ids))
                 found.append((at_s, "lapse", item.allocation_id, f"hour {item.hour}: {item.decision.reason}"))
             case _:
                 pass

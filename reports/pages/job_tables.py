@@ -135,7 +135,8 @@ def _subject(order: Order, market: Mapping[str, Market]) -> str:
             return f"{order.count} × {order.market}, {bid}"
         case Renew() | Lapse():
             where = market.get(order.allocation_id, order.allocation_id)
-            return f"{where}, hour {order.hour}"
+            part = f"{len(order.instance_ids)} of " if isinstance(order, Lapse) and order.instance_ids else ""
+            return f"{part}{where}, hour {order.hour}"
     return "—"
 
 

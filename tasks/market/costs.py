@@ -154,9 +154,11 @@ def _lives(store: Store, job: Job, records: Mapping[str, AllocationRecord]) -> d
                 ready.setdefault(name, point.at_s)
             elif state in _LEAVING:
                 leaving.setdefault(name, point.at_s)
-    noticed: dict[str, float] = {}  # by allocation, or by machine where the notice was for one of several
+    noticed: dict[str, float] = {}  # by allocation, or by machine where it is about some of several
     for entry in store.journal(job.job_id, kinds=("NoticeSeen", "Lapse", "MachineNoticed")):
-        noticed.setdefault(entry.record.get("instance_id", entry.record["allocation_id"]), entry.at_s)
+        whose = entry.record.get("instance_ids") or [entry.record.get("instance_id", entry.record["allocation_id"])]
+        for machine in whose:
+            noticed.setdefault(machine, entry.at_s)
     lives = {}
     for name, record in records.items():
         left = noticed.get(name) if record.allocation.tier is Tier.TRANSIENT else None

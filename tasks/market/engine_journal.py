@@ -287,7 +287,10 @@ def _decide(store: Store, job_id: str, order: Order | SweepOrder, now_s: float) 
             store.plan(order.order_id, job_id, "acquire", token, params, now_s)
         case Lapse():
             params = {"allocation_id": order.allocation_id, "hour": order.hour, "before_s": order.before_s}
-            store.plan(f"{order.allocation_id}-lapse-{order.hour}", job_id, "lapse", None, params, now_s)
+            order_id = f"{order.allocation_id}-lapse-{order.hour}"
+            if order.instance_ids:  # a job that closes may end the others before the same hour
+                order_id, params = f"{order_id}-part", params | {"instance_ids": list(order.instance_ids)}
+            store.plan(order_id, job_id, "lapse", None, params, now_s)
 
 
 def _settle(
@@ -320,16 +323,26 @@ def _settle(
             machine = _named(store, job_id, event, instances)
             store.record_instance_ends(event.allocation_id, {machine: (event.at_s, event.cause)})
             _note_failed_launch(store, event.allocation_id, instances, now_s)
+            _settle_lapses(store, job_id, event, now_s)
         case AllocationGone():
             store.end_allocation(event.allocation_id, event.at_s, event.cause)
             _note_failed_launch(store, event.allocation_id, instances, now_s)
-            for intent in store.intents(job_id, [IntentState.PLANNED]):
-                if intent.kind == "lapse" and intent.params["allocation_id"] == event.allocation_id:
-                    store.settle(intent.order_id, IntentState.DONE, {"ended_at_s": event.at_s}, now_s)
+            _settle_lapses(store, job_id, event, now_s)
         case JobReopened() | SweepReopened():
             store.reopen_job(job_id)
         case JobOpened():
             return
+
+
+def _settle_lapses(store: Store, job_id: str, event: MachineGone | AllocationGone, now_s: float) -> None:
+    """Note as done the orders to end machines of the event's allocation of which none lives any more."""
+    living = {name for record in store.allocations(job_id, alive=True) for name in record.living_ids}
+    for intent in store.intents(job_id, [IntentState.PLANNED]):
+        if intent.kind != "lapse" or intent.params["allocation_id"] != event.allocation_id:
+            continue
+        ending = intent.params.get("instance_ids")
+        if isinstance(event, AllocationGone) or (ending is not None and living.isdisjoint(ending)):
+            store.settle(intent.order_id, IntentState.DONE, {"ended_at_s": event.at_s}, now_s)
 
 
 def _note_failed_launch(

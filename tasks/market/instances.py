@@ -1,7 +1,8 @@
 """Machines of jobs: their tags, look-up and termination."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from bidding.engine.orders import Lapse
 from bidding.engine.reconcile import by_order, pending_notice_s
 from bidding.market.model import InstanceFact, Tier
 from infra.ec2.owned_machines import JOB_TAG, OWNER_TAG
@@ -33,13 +34,22 @@ def observe_machines(job_id: str) -> list[InstanceFact]:
 
 
 @runtime_task("let go", market=True)
-def let_go(job_id: str, allocation_ids: Sequence[str]) -> list[str]:
-    """Terminate the machines of allocations; return their instances.
+def let_go(job_id: str, ending: Mapping[str, Collection[str]]) -> list[str]:
+    """Terminate machines of allocations; return their instances.
 
     A machine that the market is about to take is left to it: an eviction refunds the hour.
+
+    Parameters
+    ----------
+    ending : the instances that end, by allocation; none are all of them.
     """
     facts = by_order(job_machines(job_id))
-    ended = [fact for name in allocation_ids for fact in facts.get(name, ()) if fact.alive]
+    ended = [
+        fact
+        for allocation_id, names in ending.items()
+        for fact in facts.get(allocation_id, ())
+        if fact.alive and (not names or fact.instance_id in names)
+    ]
     ids = [fact.instance_id for fact in ended if pending_notice_s(fact, current_runtime().now_s()) is None]
     if ids:
         current_runtime().market.terminate(ids)
@@ -53,7 +63,18 @@ def terminate(instance_ids: Sequence[str]) -> None:
         current_runtime().market.terminate(instance_ids)
 
 
-def machine_names(job_id: str, *allocation_ids: str) -> list[str]:
-    """Return the living instances of allocations, which is what the controller calls its nodes."""
+def machine_names(job_id: str, ending: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the living instances that end (see `let_go`), which is what the controller calls its nodes."""
     records = current_runtime().store.allocations(job_id, alive=True)
-    return [name for r in records if r.allocation_id in allocation_ids for name in r.living_ids]
+    return [
+        name
+        for record in records
+        if (names := ending.get(record.allocation_id)) is not None
+        for name in record.living_ids
+        if not names or name in names
+    ]
+
+
+def ended_by(lapses: Sequence[Lapse]) -> dict[str, tuple[str, ...]]:
+    """Return the instances that end by orders of the engine, by allocation, as `let_go` takes them."""
+    return {lapse.allocation_id: lapse.instance_ids for lapse in lapses}

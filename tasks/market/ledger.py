@@ -6,11 +6,12 @@ market's prices.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from bidding.economics.budget import Spending, lasts_until_s
 from bidding.engine.allocations import AllocationState
 from bidding.engine.engine import BidEngine
-from bidding.market.model import DAY_S, HOUR_S, MINUTE_S, Allocation, Market, Tier
+from bidding.market.model import DAY_S, HOUR_S, MINUTE_S, Allocation, EndCause, Market, Tier
 from bidding.market.money import Micros, usd
 from bidding.market.spot_market import MarketError
 from bidding.market.traces import Trace, TraceSet
@@ -93,7 +94,7 @@ def spending_now(spec: JobTerms, engine: JournalledEngine) -> Spending | None:
     now_s, ends_s = current_runtime().now_s(), _ends_s(spec.job_id)
     by_hour = not spec.billing_model.by_second
     paid_until_s = _decided_until_s(engine) if by_hour and isinstance(engine, BidEngine) else {}
-    committed = _worst_case(spec)(lambda record: paid_until_s.get(record.allocation_id, now_s + ends_s))
+    committed = _worst_case(spec, engine)(lambda record: paid_until_s.get(record.allocation_id, now_s + ends_s))
     return Spending(spec.budget_micros, committed, now_s + max(ends_s, round(FIRST_S)))
 
 
@@ -108,7 +109,7 @@ def lives_within_budget(spec: JobTerms, engine: JournalledEngine) -> Callable[[A
     if budget_micros is None:
         return None
     runtime = current_runtime()
-    now_s, worst = runtime.now_s(), _worst_case(spec)
+    now_s, worst = runtime.now_s(), _worst_case(spec, engine)
     latest_s = now_s + round(runtime.settings.lease_minutes * MINUTE_S)
     all_until_s = lasts_until_s(lambda until_s: worst(lambda record: until_s), budget_micros, now_s, latest_s)
     if spec.billing_model.by_second or all_until_s >= now_s + _ends_s(spec.job_id) or not isinstance(engine, BidEngine):
@@ -126,14 +127,18 @@ def _ends_s(job_id: str) -> int:
     return round(3 * current_runtime().settings.tick_s + stop_s(job_id))
 
 
-def _worst_case(spec: JobTerms) -> Callable[[Callable[[AllocationRecord], int]], Micros]:
+def _worst_case(
+    spec: JobTerms, engine: JournalledEngine | None = None
+) -> Callable[[Callable[[AllocationRecord], int]], Micros]:
     """Return a function from the time until which machines run to what the ledger comes to at most.
 
-    Purchases without an answer count as made, and machines of the reliable tier that the job lacks as bought now.
+    Purchases without an answer count as made, and machines of the reliable tier that the job lacks as bought now. With
+    the engine of a job, single machines of an allocation whose end is ordered end before their next hour.
     """
     runtime = current_runtime()
     now_s, job_id = runtime.now_s(), spec.job_id
-    records = runtime.store.allocations(job_id)
+    ending = _ending(engine, now_s) if isinstance(engine, BidEngine) else {}
+    records = [_ended(record, ending.get(record.allocation_id, {})) for record in runtime.store.allocations(job_id)]
     recorded = {record.order_id for record in records}
     for intent in runtime.store.intents(job_id, [IntentState.PLANNED]):
         if intent.kind == "acquire" and intent.order_id not in recorded:
@@ -153,11 +158,29 @@ def _worst_case(spec: JobTerms) -> Callable[[Callable[[AllocationRecord], int]],
     return worst
 
 
+def _ending(engine: BidEngine, now_s: int) -> dict[str, dict[str, tuple[int, EndCause]]]:
+    """Return the ends to come of the machines that allocations lose which keep others: by allocation and instance."""
+    return {
+        name: dict.fromkeys(position.ending(), (position.lapse.before_s, EndCause.USER))
+        for name, position in engine.positions.items()
+        if position.standing is AllocationState.HELD and position.lapse is not None and position.lapse.before_s > now_s
+    }
+
+
+def _ended(record: AllocationRecord, ends: Mapping[str, tuple[int, EndCause]]) -> AllocationRecord:
+    return replace(record, instance_ends={**ends, **record.instance_ends}) if record.alive and ends else record
+
+
 def _decided_until_s(engine: BidEngine) -> dict[str, int]:
     """Return the end of the last hour that each transient allocation is certain to be held for."""
     return {
         name: position.allocation.launched_at_s
-        + HOUR_S * (max(position.decided) + 1 if position.lapse is None else position.lapse.hour)
+        + HOUR_S
+        * (
+            position.lapse.hour
+            if position.lapse is not None and position.working is None
+            else max(position.decided) + 1
+        )
         for name, position in engine.positions.items()
         if position.allocation.tier is Tier.TRANSIENT
         and position.standing in (AllocationState.HELD, AllocationState.LAPSING)

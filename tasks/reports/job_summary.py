@@ -162,7 +162,12 @@ def _machine_hours(records: Sequence[AllocationRecord], lines: Sequence[LedgerLi
 
 def _holdings(records: Sequence[AllocationRecord], journal: Sequence[JournalEntry]) -> Iterator[Holding]:
     """Return each allocation as a reader sees it: a row for its machines of each state."""
-    lapsing = {entry.record["allocation_id"] for entry in journal if entry.record["kind"] == "Lapse"}
+    lapsing = {
+        (entry.record["allocation_id"], machine)
+        for entry in journal
+        if entry.record["kind"] == "Lapse"
+        for machine in entry.record.get("instance_ids") or ("",)
+    }
     noticed = _noticed_machines(records, journal)
     for record in records:
         a, states = record.allocation, Counter[str]()
@@ -173,7 +178,8 @@ def _holdings(records: Sequence[AllocationRecord], journal: Sequence[JournalEntr
             elif (a.allocation_id, name) in noticed:
                 states["noticed"] += 1
             else:
-                states["lapsing" if a.allocation_id in lapsing else "held"] += 1
+                is_lapsing = not lapsing.isdisjoint({(a.allocation_id, ""), (a.allocation_id, name)})
+                states["lapsing" if is_lapsing else "held"] += 1
         bid = "on demand" if a.bid_micros is None else usd(a.bid_micros)
         for state in ("held", "lapsing", "noticed", "taken", "failed", "let go"):
             if states[state]:

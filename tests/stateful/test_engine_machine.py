@@ -141,14 +141,28 @@ class EngineMachine(RuleBasedStateMachine):
         """Note the new state of machines, and what follows for their allocation."""
         self.machines[name].update(dict.fromkeys(machines, to))
         states = set(self.machines[name].values())
-        if MachineState.HELD in states:
-            self.standing[name] = AllocationState.LAPSING if name in self.lapses else AllocationState.HELD
+        if self.working(name):
+            self.standing[name] = AllocationState.HELD
+        elif MachineState.HELD in states:
+            self.standing[name] = AllocationState.LAPSING
         else:
             noticed = MachineState.NOTICED in states
             self.standing[name] = AllocationState.NOTICED if noticed else AllocationState.GONE
 
     def those(self, name: str, *states: MachineState) -> list[str]:
         return [machine for machine, state in self.machines[name].items() if state in states]
+
+    def ending(self, name: str) -> list[str]:
+        """Return the machines of an allocation that are held until their paid hour ends."""
+        held, lapse = self.those(name, MachineState.HELD), self.lapses.get(name)
+        if lapse is None or not lapse.instance_ids:
+            return [] if lapse is None else held
+        return [machine for machine in held if machine in lapse.instance_ids]
+
+    def working(self, name: str) -> list[str]:
+        """Return the machines of an allocation that are held, and whose end is not ordered."""
+        ending = self.ending(name)
+        return [machine for machine in self.those(name, MachineState.HELD) if machine not in ending]
 
     # -- the clock --------------------------------------------------------------------------------------------
 
@@ -176,8 +190,9 @@ class EngineMachine(RuleBasedStateMachine):
         for order in orders:
             event(type(order).__name__)
             self.check(order, prices)
-        due = [lapse for name, lapse in self.lapses.items() if self.standing[name] is AllocationState.LAPSING]
-        assert [order for order in orders if isinstance(order, Lapse)] == sorted(due, key=self.granted_at)
+        due = [lapse for name, lapse in self.lapses.items() if self.ending(name)]
+        last = {order.allocation_id: order for order in orders if isinstance(order, Lapse)}
+        assert list(last.values()) == sorted(due, key=self.granted_at)
         buying = [order for order in orders if isinstance(order, Acquire | Wait)]
         assert len(buying) == (0 if self.closed or not buy else 1)
         if self.open_order is not None and any(isinstance(order, Wait) for order in buying):
@@ -210,19 +225,35 @@ class EngineMachine(RuleBasedStateMachine):
                 assert not self.closed
                 is_late = "no tick came" in order.decision.reason
                 assert is_late or self.capped_vcpus() <= self.job.max_spot_vcpus, "what was found is let go first"
-                assert "no tick" in order.decision.reason or not self.is_offered(order.allocation_id)
-            case Lapse() if order.allocation_id in self.lapses:
-                assert order == self.lapses[order.allocation_id]
-                assert self.standing[order.allocation_id] is AllocationState.LAPSING
+                named = set(self.working(order.allocation_id)) - self.unnamed[order.allocation_id]
+                is_paid = "is paid for" in order.decision.reason or "on demand" in order.decision.reason
+                assert is_paid or named.isdisjoint(self.offered)
+            case Lapse() if order == self.lapses.get(order.allocation_id):
+                assert self.ending(order.allocation_id)
             case Lapse():
+                name, released = order.allocation_id, set(order.instance_ids)
+                if released:
+                    assert not self.closed
+                    event("some machines of an allocation are released")
+                    before = set(self.ending(name))
+                    assert before < released <= {*before, *self.working(name)}
+                    assert released - before <= self.offered - self.unnamed[name]
+                    self.due(order)
+                    self.lapses[name] = order
+                    self.update(name, to=MachineState.HELD)
+                    assert self.working(name), "the allocation goes on"
+                    return
                 if self.closed:  # hours that began undecided are paid for; one that was renewed is taken back
                     self.hours[order.allocation_id].update(range(1, order.hour))
                     self.hours[order.allocation_id].discard(order.hour)
                 self.decided(order)
-                assert 0 < order.before_s - self.now_s <= self.job.renewal_lead_s
-                assert order.before_s == self.allocations[order.allocation_id].launched_at_s + order.hour * HOUR_S
+                self.due(order)
                 self.lapses[order.allocation_id] = order
                 self.update(order.allocation_id, to=MachineState.HELD)  # of no machine: the whole lapses
+
+    def due(self, order: Lapse) -> None:
+        assert 0 < order.before_s - self.now_s <= self.job.renewal_lead_s
+        assert order.before_s == self.allocations[order.allocation_id].launched_at_s + order.hour * HOUR_S
 
     def decided(self, order: Renew | Lapse) -> None:
         name = order.allocation_id
@@ -247,22 +278,13 @@ class EngineMachine(RuleBasedStateMachine):
         return sum(
             TYPES[a.market.instance_type].vcpu
             for name, a in self.allocations.items()
-            for state in self.machines[name].values()
+            for _ in [*self.working(name), *self.those(name, MachineState.NOTICED)]
             if a.tier is Tier.TRANSIENT
-            and (state is MachineState.NOTICED or (state is MachineState.HELD and name not in self.lapses))
         )
 
     def working_machines(self) -> int:
         """Return the number of spot machines that are held and do not lapse."""
-        return sum(
-            len(self.those(name, MachineState.HELD))
-            for name, a in self.allocations.items()
-            if a.tier is Tier.TRANSIENT and name not in self.lapses
-        )
-
-    def is_offered(self, name: str) -> bool:
-        """Return whether the job offers all machines of an allocation that are held, as far as these have names."""
-        return not self.unnamed[name] and self.offered.issuperset(self.those(name, MachineState.HELD))
+        return sum(len(self.working(name)) for name, a in self.allocations.items() if a.tier is Tier.TRANSIENT)
 
     # -- the market -------------------------------------------------------------------------------------------
 
@@ -354,11 +376,15 @@ class EngineMachine(RuleBasedStateMachine):
         self.allocations[name] = replace(self.allocations[name], count=len(self.machines[name]) + 1)
         self.update(name, machine, to=MachineState.GONE if dead else MachineState.HELD)
 
-    @rule(data=st.data(), whole=st.booleans(), used=st.sampled_from([0, 1, 3, None]), prices=PRICES)
-    def offer_machines(self, data: st.DataObject, whole: bool, used: int | None, prices: dict[Market, int]) -> None:
-        """Offer all machines of an allocation, or one; its hour ends soon."""
+    @rule(data=st.data(), used=st.sampled_from([0, 1, 3, None]), prices=PRICES)
+    def offer_machines(self, data: st.DataObject, used: int | None, prices: dict[Market, int]) -> None:
+        """Offer some machines of an allocation, or all; its hour ends soon."""
         name = data.draw(st.sampled_from(list(self.machines)[::-1]))
-        offered = tuple(self.machines[name]) if whole else (next(iter(self.machines[name])),)
+        for machine in sorted(self.unnamed[name].intersection(self.those(name, MachineState.HELD))):
+            assert self.tell(MachineSeen(self.now_s, name, machine)) == ()  # it has joined the job, so it has a name
+            self.unnamed[name].discard(machine)
+        machines = list(self.machines[name])
+        offered = tuple(machines[: data.draw(st.integers(1, len(machines)))])
         assert self.tell(NodesOffered(self.now_s, offered, used)) == ()
         self.offered, self.used = frozenset(offered), used
         self.tick(max(self.allocations[name].hour_ends_at_s(self.now_s + 1) - 30, self.now_s), prices)
@@ -388,9 +414,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert list(positions) == list(self.standing)
         assert {name: p.decided for name, p in positions.items()} == self.hours
         assert [(a.allocation_id, a.count) for a in self.engine.footprint] == [
-            (name, len(self.those(name, MachineState.HELD)))
-            for name, standing in self.standing.items()
-            if standing is AllocationState.HELD
+            (name, len(self.working(name))) for name in self.standing if self.working(name)
         ]
         for name, position in positions.items():
             states = {machine: its.state for machine, its in position.machines.items()}

@@ -117,7 +117,7 @@ class TaskRuntime:
             if isinstance(order, Acquire):
                 plain(buy)(spec, job_engine, order)
             elif isinstance(order, Lapse):
-                plain(let_go)(spec.job_id, [order.allocation_id])
+                plain(let_go)(spec.job_id, {order.allocation_id: order.instance_ids})
         plain(book_ledger)(spec.job_id)
         return list(orders)
 

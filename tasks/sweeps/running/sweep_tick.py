@@ -197,7 +197,7 @@ def _carry_out(spec: SweepSpec, journal: SweepJournal, orders: Sequence[SweepOrd
                 pause(journal, order)
             case Finish():
                 close_sweep(spec, journal, _STATES[order.state], {"why": order.why})
-    released = [order.allocation_id for order in orders if isinstance(order, Release)]
+    released: dict[str, Sequence[str]] = {order.allocation_id: () for order in orders if isinstance(order, Release)}
     if released:
         let_go(spec.job_id, released)
     return alarms

@@ -30,7 +30,7 @@ def test_the_reliable_tier_is_bought_once(here: TaskRuntime) -> None:
     here.begin(spec())
     plain(secure_reliable_tier)(spec(), JobEngine("job"))
     assert len(here.facts(spec())) == 1
-    assert machine_names("job", "job-reliable-0") == [here.facts(spec())[0].instance_id]
+    assert machine_names("job", {"job-reliable-0": ()}) == [here.facts(spec())[0].instance_id]
 
 
 def _stray(here: TaskRuntime, job_id: str, token: str) -> str:

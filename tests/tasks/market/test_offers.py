@@ -1,16 +1,20 @@
 """A job offers machines for release: they lapse at the end of their hour, and none is bought in their place."""
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bidding.engine.allocations import AllocationState
 from bidding.engine.events import NodesOffered
 from bidding.engine.journal import from_record, to_record
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.market.model import HOUR_S
-from infra.state.records import ObservationKind
+from infra.simulated_ec2.rules.bill import by_hour
+from infra.state.records import IntentState, ObservationKind
 from tasks.market.engine_journal import JobEngine
+from tasks.market.ledger import spending_now
 from tasks.training import controller
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, spec
 
@@ -80,13 +84,53 @@ def test_no_more_are_bought_than_the_job_has_a_use_for(here: TaskRuntime, machin
         assert np.isfinite(to_record(order)["decision"]["candidates"][0]["work"])
 
 
-@pytest.mark.parametrize(("offered", "ends"), [(1, Renew), (2, Lapse)])
-def test_an_allocation_lapses_only_if_all_of_its_machines_are_offered(
-    here: TaskRuntime, offered: int, ends: type
-) -> None:
-    job = spec()  # both small machines at once
+def test_of_an_allocation_the_machines_that_are_offered_end_and_the_others_are_kept_and_paid(here: TaskRuntime) -> None:
+    job = spec(allocation_vcpus=16, max_vcpus=16)  # eight small machines at once
     here.begin(job)
     here.tick(job)
-    controller.note("job", status(held(here)[:offered], 2 - offered))
-    here.clock.at_s = BEGIN_S + HOUR_S - here.runtime.settings.renewal_lead_s // 2
-    assert [type(order) for order in here.tick(job)] == [ends, Wait]
+    machines = held(here)
+    assert len(machines) == 8
+    controller.note("job", status(machines[3:], 3))
+    spent = []
+    for hour in (1, 2):
+        here.clock.at_s = BEGIN_S + hour * HOUR_S - here.runtime.settings.renewal_lead_s // 2
+        released, kept = (Lapse, Renew) if hour == 1 else (Renew, Wait)
+        orders = here.tick(job)
+        assert [type(order) for order in orders][:2] == [released, kept]
+        if isinstance(orders[0], Lapse):
+            assert orders[0].instance_ids == tuple(sorted(machines[3:]))
+            assert "offers 5 of these 8 machines" in orders[0].decision.reason
+        here.clock.at_s += 240
+        assert [type(order) for order in here.tick(job)] == [Wait]
+        assert held(here) == machines[:3]
+        spent.append(here.store.spent("job"))
+        assert spent[-1] == sum(here.market.bill(by_hour, by_hour).values())
+    (intent,) = [intent for intent in here.store.intents("job") if intent.kind == "lapse"]
+    assert (intent.state, intent.params["instance_ids"]) == (IntentState.DONE, sorted(machines[3:]))
+    (position,) = [p for p in JobEngine("job").current().positions.values() if p.allocation.bid_micros is not None]
+    assert (position.standing, len(position.held()), position.allocation.count) == (AllocationState.HELD, 3, 8)
+    ledger = [line for line in here.store.ledger("job") if line.allocation_id == position.allocation.allocation_id]
+    assert [line.amount_micros for line in ledger] == [count * ledger[0].price_micros for count in (8, 3, 3)]
+
+
+def test_the_next_hour_of_a_machine_that_ends_does_not_count_in_the_budget(here: TaskRuntime) -> None:
+    """The budget is enough for the next hour of three machines, and not for that of all eight, which it never pays."""
+    job = spec(allocation_vcpus=16, max_vcpus=16)
+    here.begin(job)
+    here.tick(job)
+    machines = held(here)
+    controller.note("job", status(machines[3:], 3))
+    here.clock.at_s = BEGIN_S + HOUR_S - here.runtime.settings.renewal_lead_s + 1
+    engine, limited = JobEngine("job"), job.model_copy(update={"budget_usd": Decimal(100)})
+    before = spending_now(limited, engine.current())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(here.market, "terminate", lambda ids: None)  # they work to the end of the paid hour
+        released, *_ = here.tick(job)
+    assert isinstance(released, Lapse)
+    assert held(here) == machines
+    after = spending_now(limited, JobEngine("job").current())
+    (bought,) = [r.allocation for r in here.store.allocations("job") if r.allocation.bid_micros is not None]
+    assert before is not None
+    assert after is not None
+    assert bought.bid_micros is not None
+    assert after.committed_micros - before.committed_micros == 3 * bought.bid_micros
