@@ -10,7 +10,7 @@ from bidding.engine.journal import from_record, to_record
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.market.model import HOUR_S, Allocation, Tier
 from bidding.market.money import Micros
-from tests.bidding.engine.test_engine import JOB, PRICES, bought, engine_of
+from tests.support.bid_engines import JOB, PRICES, bought, engine_of
 from tests.support.markets import START_S, TYPES, XLARGE, XLARGE_B, granted, reliable, spot, tick
 
 BY_SECOND = replace(JOB, billing="per-second-first-hour-free")

@@ -14,7 +14,7 @@ from psengine.protocol.events import BatchDone, Event, JobStarted, NodeJoined, T
 from psengine.protocol.instructions import Instruction
 from psengine.shell import controller_shell
 from psengine.shell.controller_shell import ControllerShell
-from tests.psengine.shell.test_controller_shell import NODE, Nodes, Scheduler, Store, job, story
+from tests.support.shell_nodes import NODE, Nodes, Scheduler, Store, job, story
 from tests.support.timeouts import PATIENCE
 
 

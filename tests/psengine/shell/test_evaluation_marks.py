@@ -11,7 +11,7 @@ from psengine.protocol.shard_state import ShardState
 from psengine.rpc.transfers import Transfers
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
-from tests.psengine.shell.test_controller_shell import NODE, Evaluated, Nodes, Scheduler, Store, job, story, until
+from tests.support.shell_nodes import NODE, Evaluated, Nodes, Scheduler, Store, job, story, until
 
 ONES = {"w": np.ones((2, 1))}
 

@@ -14,8 +14,8 @@ from psengine.protocol.events import NodeReady, ShardsOpened
 from psengine.protocol.instructions import LoadPartitions, OpenShards
 from psengine.shell import controller_shell, state_saving
 from psengine.tables.sharding import Sharding
-from tests.psengine.shell.test_controller_shell import NODE, Nodes, Scheduler, Store, job, story, until
-from tests.psengine.worker.test_agent import HERE, Counting, Disk, Wires, alone
+from tests.support.agents import HERE, Counting, Disk, Wires, alone
+from tests.support.shell_nodes import NODE, Nodes, Scheduler, Store, job, story, until
 
 
 def on_loop() -> bool:

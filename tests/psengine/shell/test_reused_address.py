@@ -20,7 +20,7 @@ from psengine.shell.callbacks import ControllerCallbacks
 from psengine.shell.controller_shell import ControllerShell
 from psengine.shell.dask_plugins import AgentPlugin, hello
 from psengine.shell.dask_transport import DaskTransport
-from tests.psengine.worker.test_agent import no_shards
+from tests.support.agents import no_shards
 from tests.support.timeouts import PATIENCE
 
 
@@ -53,9 +53,7 @@ def test_the_successor_of_a_process_joins_and_does_its_work(heard: bool) -> None
             shell.open()
             stack.push_async_callback(shell.close)
             nodes = shell.controller.members.nodes
-            job = JobConfig(
-                "job", "tests.psengine.worker.test_agent:Counting", n_partitions=2, n_shards=1, clocks=10**9
-            )
+            job = JobConfig("job", "tests.support.agents:Counting", n_partitions=2, n_shards=1, clocks=10**9)
             await shell.start(job.to_dict())
             worker, _ = await start_node(scheduler, "one", 0)
             await until(lambda: shell.controller.book is not None and shell.controller.book.common > 2)

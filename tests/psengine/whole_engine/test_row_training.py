@@ -27,7 +27,7 @@ from psengine.tables.row_owners import SharedRowError
 from psengine.tables.row_sets import RowSet
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.worker.agent import NodeAgent
-from tests.psengine.worker.test_agent import CONTROLLER, Wires, no_shards
+from tests.support.agents import CONTROLLER, Wires, no_shards
 from tests.support.task_tables import commit, ssp_table
 
 PARTITIONS, SHARDS, CLOCKS, OWN = 6, 3, 8, 7

@@ -10,7 +10,7 @@ from psengine.config import TableSpec
 from psengine.protocol.events import BatchDone, BatchFailed, ShardsOpened
 from psengine.protocol.instructions import OpenShards, ShardOwner, UpdateShardMap
 from psengine.worker.agent import NodeAgent
-from tests.psengine.worker.test_agent import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
+from tests.support.agents import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
 from tests.support.timeouts import PATIENCE
 
 

@@ -8,7 +8,7 @@ from psengine.protocol.events import BatchDone, BatchFailed, ShardsNotTaken, Sha
 from psengine.protocol.instructions import ShardOwner, TakeShards, UpdateShardMap
 from psengine.tiers.shard_map import ShardMap
 from psengine.worker.agent import NodeAgent
-from tests.psengine.worker.test_agent import HERE, OWNERS, THERE, Wires, config, dispatch, story, take, values
+from tests.support.agents import HERE, OWNERS, THERE, Wires, config, dispatch, story, take, values
 
 
 def test_an_order_to_take_a_shard_that_comes_once_more_does_not_bring_back_what_it_was() -> None:

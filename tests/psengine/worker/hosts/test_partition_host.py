@@ -12,7 +12,7 @@ from psengine.protocol.instructions import LoadPartitions
 from psengine.telemetry.byte_counts import link
 from psengine.worker.agent import NodeAgent
 from psengine.worker.hosts.partition_host import PartitionHost, from_message, to_message
-from tests.psengine.worker.test_agent import HERE, THERE, Counting, Wires, config, story
+from tests.support.agents import HERE, THERE, Counting, Wires, config, story
 
 
 class Lines(Counting):

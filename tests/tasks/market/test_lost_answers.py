@@ -1,83 +1,25 @@
-"""Orders are frozen requests: lost answers, lagging reads, refusals of each class; bought once, never forgotten."""
+"""Purchases whose answer is lost: repeated or looked for, bought once, never forgotten."""
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from bidding.engine.reconcile import LISTED_S
 from bidding.market.failures import SETTLES_S
-from bidding.market.model import EndCause, InstanceFact, LaunchRequest, Market, Tier
-from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
-from infra.simulated_ec2.faults import Fault, FaultKind
+from bidding.market.model import InstanceFact, LaunchRequest, Market, Tier
+from bidding.market.spot_market import LaunchRefused, MarketUnreachable, TokenMismatch
 from infra.simulated_ec2.rules.behaviour import HONEST
 from infra.simulated_ec2.rules.bill import by_hour
-from infra.state.records import IntentState, JobState, ObservationKind
-from tasks.job_records import record_job, settle_job, ticking_jobs
+from infra.state.records import IntentState
 from tasks.market.engine_journal import JobEngine
-from tasks.market.ingest import fetch_prices, history_days, markets_of
 from tasks.market.ledger import book_ledger
-from tasks.market.opening import close_job, open_job, reopen_job
-from tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
+from tasks.market.opening import close_job
+from tasks.market.purchases.reliable_tier import release_reliable_tier
 from tasks.market.purchases.requests import launch_request
-from tasks.market.purchases.sending import PurchaseBlocked, abandon_orders
-from tasks.market.purchases.waiting import what_purchases_wait_for
+from tasks.market.purchases.sending import abandon_orders
 from tasks.market.reaping import orphans
+from tests.support.purchases import TICK_S, alive, empty, opened, patched, refusing, secure, states
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
-
-TICK_S = 120
-
-
-def opened(here: TaskRuntime) -> None:
-    """Record and open the job; nothing is bought yet."""
-    plain(record_job)(spec())
-    plain(fetch_prices)(markets_of(spec()), history_days())
-    plain(open_job)(spec(), JobEngine("job"))
-
-
-def secure(here: TaskRuntime) -> str | None:
-    """Secure the reliable tier as a process does that has just begun."""
-    waits: str | None = plain(secure_reliable_tier)(spec(), JobEngine("job"))
-    return waits
-
-
-def alive(here: TaskRuntime) -> list[InstanceFact]:
-    """The machines that live, by the market's own record."""
-    return [fact for fact in here.market.log() if fact.alive]
-
-
-def states(here: TaskRuntime) -> dict[str, str]:
-    """The state of each purchase."""
-    return {intent.order_id: str(intent.state) for intent in here.store.intents("job") if intent.kind == "acquire"}
-
-
-@contextmanager
-def patched(here: TaskRuntime, **calls: Callable[..., Any]) -> Iterator[None]:
-    """Replace calls of the market."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, call in calls.items():
-            patch.setattr(here.market, name, call)
-        yield
-
-
-def refusing(error: Exception) -> Callable[..., list[InstanceFact]]:
-    """Return a call that raises `error`."""
-
-    def call(*_: object) -> list[InstanceFact]:
-        raise error
-
-    return call
-
-
-def empty(*_: object) -> list[InstanceFact]:
-    """What EC2 lists of what it has just sold."""
-    return []
-
-
-# -- lost answers ---------------------------------------------------------------------------------------------------
 
 
 def test_a_purchase_whose_answer_is_lost_is_repeated_byte_for_byte_and_bought_once(here: TaskRuntime) -> None:
@@ -265,9 +207,6 @@ def test_an_error_on_the_way_to_a_machine_delays_no_other_purchase_when_it_is_lo
     assert [fact.order_id for fact in alive(here) if fact.bid_micros is None] == ["job-reliable-0-again-1"]
 
 
-# -- two processes --------------------------------------------------------------------------------------------------
-
-
 def test_two_runs_within_a_second_buy_one_machine_and_agree(here: TaskRuntime) -> None:
     opened(here)
     launch, describe = here.market.launch, here.market.describe
@@ -291,144 +230,6 @@ def test_two_runs_within_a_second_buy_one_machine_and_agree(here: TaskRuntime) -
     assert [type(order).__name__ for order in here.tick(spec())] == ["Acquire"]
     assert not JobEngine("job").current().closed
     assert len(here.market.log()) == 3
-
-
-# -- refusals, each by its class ------------------------------------------------------------------------------------
-
-
-def test_a_controllers_machine_that_cannot_be_bought_again_is_waited_for_and_bought_when_there_is_capacity(
-    here: TaskRuntime,
-) -> None:
-    here.begin(spec())
-    here.tick(spec())
-    machine = next(fact for fact in here.facts(spec()) if fact.bid_micros is None)
-    here.clock.at_s += 600
-    here.market.terminate([machine.instance_id])
-    here.tick(spec())
-    here.market.add_fault(Fault(FaultKind.CAPACITY, operation="launch", times=2))
-    for tries in range(1, 3):
-        waits = secure(here)
-        assert "waits" in str(waits)
-        assert "InsufficientInstanceCapacity" in str(waits)
-        job = here.store.job("job")
-        assert job.state is JobState.WAITING
-        line = what_purchases_wait_for(here.store, job)
-        assert line.startswith(f"{MARKET}: InsufficientInstanceCapacity: ")
-        assert line.endswith("asked for again at each tick, in the same market")
-        assert secure(here) is not None, "at most once a tick"
-        assert list(states(here).values()).count("refused") == tries
-        here.clock.at_s += TICK_S
-    assert secure(here) is None
-    assert what_purchases_wait_for(here.store, here.store.job("job")) == ""
-    held = [r.order_id for r in here.store.allocations("job", alive=True) if r.allocation.bid_micros is None]
-    assert held == ["job-reliable-0-again-3"]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        AccessRefused("RequestExpired", "Request has expired."),
-        AccessRefused("ExpiredToken", "The security token included in the request is expired"),
-        AccessRefused("UnauthorizedOperation", "You are not authorized to perform: ec2:RunInstances"),
-        BadRequest("InvalidAMIID.NotFound", "The image id '[ami-1]' does not exist"),
-        BadRequest("InvalidSubnetID.NotFound", "The subnet ID 'subnet-1' does not exist"),
-    ],
-    ids=lambda error: error.code,
-)
-def test_credentials_and_settings_that_are_wrong_raise_an_alarm_and_the_job_stays_as_it_is(
-    here: TaskRuntime, error: Exception
-) -> None:
-    opened(here)
-    with patched(here, launch=refusing(error)):
-        for _ in range(3):
-            with pytest.raises(
-                PurchaseBlocked, match="^job job: the reliable tier cannot be bought: .*" + re.escape(str(error))
-            ):
-                secure(here)
-            assert here.store.job("job").state is JobState.STARTING
-            assert states(here) == {"job-reliable-0": "planned"}
-            assert "each tick tries again" in what_purchases_wait_for(here.store, here.store.job("job"))
-            here.clock.at_s += TICK_S
-    assert secure(here) is None, "once it is mended"
-    assert states(here) == {"job-reliable-0": "done"}
-
-
-def test_a_setting_that_is_mended_is_in_the_next_request_unless_the_first_may_have_bought(here: TaskRuntime) -> None:
-    opened(here)
-    sent: list[LaunchRequest] = []
-
-    def wrong(request: LaunchRequest) -> list[InstanceFact]:
-        sent.append(request)
-        raise BadRequest("InvalidAMIID.NotFound", "no such image")
-
-    mended = here.runtime.settings.model_copy(update={"node_python": "/opt/python"})
-    for doubtful in (False, True):
-        with patched(here, launch=wrong):
-            with pytest.raises(PurchaseBlocked):
-                secure(here)
-            here.clock.at_s += TICK_S
-            if doubtful:
-                here.store.begin_sending("job-reliable-0", {}, here.clock.at_s)
-            here.runtime = replace(here.runtime, settings=mended)
-    assert "/opt/python" not in sent[0].user_data
-    assert "/opt/python" in sent[1].user_data
-
-
-def test_a_quota_means_fewer_machines_and_the_user_hears_of_it(here: TaskRuntime) -> None:
-    here.begin(spec(max_vcpus=8, allocation_vcpus=8))
-    job = spec(max_vcpus=8, allocation_vcpus=8)
-    launch = here.market.launch
-
-    def limited(request: LaunchRequest) -> list[InstanceFact]:
-        if request.count > 1:
-            raise LaunchRefused("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
-        return launch(request)
-
-    reasons = []
-    with patched(here, launch=limited):
-        for _ in range(6):
-            (order,) = here.tick(job)
-            reasons.append(order.decision.reason)
-            here.clock.at_s += TICK_S
-    counts = [intent.params["count"] for intent in here.store.intents("job") if "buy" in intent.order_id]
-    assert counts == [4, 2, 1]
-    assert sum(fact.bid_micros is not None for fact in alive(here)) == 1
-    assert "the account's quota allows 2 spot vCPUs" in reasons[2]
-    assert "MaxSpotInstanceCountExceeded" not in states(here)
-    here.clock.at_s += 3600
-    here.tick(job)
-    assert here.store.intents("job")[-1].params["count"] > 1, "the quota may be higher now"
-
-
-def test_machines_that_never_ran_are_named_with_the_reason_and_not_bought_every_tick(here: TaskRuntime) -> None:
-    here.begin(spec())
-    here.market.add_fault(Fault(FaultKind.DIE, operation="launch", code="Client.VolumeLimitExceeded"))
-    for _ in range(5):
-        here.tick(spec())
-        here.clock.at_s += TICK_S
-    dead = [fact for fact in here.market.log() if fact.end_cause is EndCause.FAILED]
-    assert len(dead) == 2, "one purchase of two machines in ten minutes"
-    answer = here.store.intent("job-buy-0").answer
-    assert answer is not None
-    assert answer["code"] == "Client.VolumeLimitExceeded"
-
-
-def test_a_reliable_machine_that_never_ran_raises_an_alarm_and_is_not_bought_every_tick(here: TaskRuntime) -> None:
-    opened(here)
-    here.market.add_fault(Fault(FaultKind.DIE, operation="launch", code="Client.InternalError", times=1))
-    assert secure(here) is None
-    here.clock.at_s += 10
-    here.tick(spec())
-    for _ in range(4):
-        with pytest.raises(PurchaseBlocked, match=r"Client\.InternalError"):
-            secure(here)
-        here.clock.at_s += TICK_S
-    here.clock.at_s += 600
-    assert secure(here) is None
-    assert len([fact for fact in here.market.log() if fact.bid_micros is None]) == 2
-
-
-# -- the end of a job, and its going on -----------------------------------------------------------------------------
 
 
 def test_an_order_in_doubt_of_a_job_that_ends_is_found_or_abandoned_and_never_forgotten(here: TaskRuntime) -> None:
@@ -492,56 +293,6 @@ def test_an_order_in_doubt_that_nobody_looked_for_while_the_market_remembered_it
     assert here.store.allocations("job", alive=True) == []
     plain(book_ledger)("job")
     assert here.store.spent("job") == sum(here.market.bill(by_hour, by_hour).values()) > 0
-
-
-def test_a_job_that_failed_goes_on_under_its_id(here: TaskRuntime) -> None:
-    here.begin(spec())
-    here.tick(spec())
-    plain(close_job)(JobEngine("job"), None, "the application raised")
-    plain(release_reliable_tier)(JobEngine("job"))
-    failed = here.store.job("job")
-    assert (failed.state, failed.failure) == (JobState.FAILED, "the application raised")
-    here.clock.at_s += 600
-    here.store.observe("job", BEGIN_S, ObservationKind.CLOCK, {"clock": 2, "state": "running"})
-    plain(reopen_job)(JobEngine("job"))
-    plain(reopen_job)(JobEngine("job"))
-    seen = here.store.last_observation("job", ObservationKind.CLOCK)
-    assert seen is not None
-    assert seen.payload == {}, "the time that it was not running counts as no standstill"
-    job = here.store.job("job")
-    assert (job.state, job.failure, job.ended_at_s) == (JobState.STARTING, None, None)
-    assert not JobEngine("job").current().closed
-    kinds = [entry.record["kind"] for entry in here.store.journal("job")]
-    assert kinds.count("JobReopened") == 1
-    assert secure(here) is None
-    held = [r.order_id for r in here.store.allocations("job", alive=True) if r.allocation.bid_micros is None]
-    assert held == ["job-reliable-0-again-1"]
-    plain(close_job)(JobEngine("job"), {"clocks": 3})
-    assert here.store.job("job").state is JobState.FINISHED
-
-
-def test_a_job_that_was_settled_before_it_went_on_gets_ticks_to_its_last_hour(here: TaskRuntime) -> None:
-    here.begin(spec())
-    plain(close_job)(JobEngine("job"), None, "it broke")
-    plain(release_reliable_tier)(JobEngine("job"))
-    settle_job("job")
-    assert ticking_jobs() == []
-    here.clock.at_s += 600
-    plain(reopen_job)(JobEngine("job"))
-    assert ticking_jobs() == ["job"]
-    secure(here)
-    plain(close_job)(JobEngine("job"), {"clocks": 3})
-    plain(release_reliable_tier)(JobEngine("job"))
-    assert ticking_jobs() == ["job"], "what it has cost since is not booked yet"
-    settle_job("job")
-    assert ticking_jobs() == []
-
-
-def test_a_job_that_failed_before_it_was_opened_starts_again(here: TaskRuntime) -> None:
-    plain(record_job)(spec())
-    plain(close_job)(JobEngine("job"), None, "no prices")
-    plain(reopen_job)(JobEngine("job"))
-    assert here.store.job("job").state is JobState.STARTING
 
 
 def test_machines_that_are_found_of_a_refused_order_correct_it(here: TaskRuntime) -> None:

@@ -1,0 +1,55 @@
+"""Every implementation of `SpotMarket`: the simulated one, and boto3 on the endpoint in front of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from infra.simulated_ec2.market import SimSpotMarket
+from infra.simulated_ec2.rules.behaviour import Ec2Behaviour
+from tests.support.market_cases import DOWN_AT, SCARCE, MarketCase
+from tests.support.market_servers import T0, TRACES, ManualClock, client, credentials, served, sold
+
+
+@pytest.fixture(params=["simulated", "boto3", "scarce"])
+def case(request, tmp_path, monkeypatch):
+    clock = ManualClock(T0 + 10)
+    scarce = SCARCE if request.param == "scarce" else {}
+    sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, availability=scarce)
+    if request.param != "boto3":
+        yield MarketCase(sim, sim, clock)
+        return
+    credentials(monkeypatch)
+    with served(sim, clock, tmp_path / "machines") as endpoint:
+        yield MarketCase(client(endpoint.url, attempts=2), sim, clock)
+
+
+@pytest.fixture(params=["simulated", "boto3"])
+def scarce(request, tmp_path, monkeypatch):
+    """A market without spot machines of A for ten minutes, whatever is bid; time is a while before that."""
+    clock = ManualClock(T0 + DOWN_AT.start - 1000)
+    sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, availability=SCARCE)
+    if request.param == "simulated":
+        yield MarketCase(sim, sim, clock)
+        return
+    credentials(monkeypatch)
+    with served(sim, clock, tmp_path / "machines") as endpoint:
+        yield MarketCase(client(endpoint.url, attempts=2), sim, clock)
+
+
+@pytest.fixture(params=["simulated", "boto3"])
+def behaving(request, tmp_path, monkeypatch):
+    """Return what opens a market of another behaviour."""
+
+    @contextmanager
+    def market(**behaviour) -> Iterator[MarketCase]:
+        clock = ManualClock(T0 + 10)
+        sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, behaviour=Ec2Behaviour(**behaviour))
+        if request.param == "simulated":
+            yield MarketCase(sim, sim, clock)
+            return
+        credentials(monkeypatch)
+        with served(sim, clock, tmp_path / "machines") as endpoint:
+            yield MarketCase(client(endpoint.url, attempts=2), sim, clock)
+
+    return market

@@ -1,0 +1,63 @@
+"""The reliable tier of a job, bought from a market whose calls are replaced."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from bidding.market.model import InstanceFact
+from tasks.job_records import record_job
+from tasks.market.engine_journal import JobEngine
+from tasks.market.ingest import fetch_prices, history_days, markets_of
+from tasks.market.opening import open_job
+from tasks.market.purchases.reliable_tier import secure_reliable_tier
+from tests.support.task_runtime import TaskRuntime, plain, spec
+
+TICK_S = 120
+
+
+def opened(here: TaskRuntime) -> None:
+    """Record and open the job; nothing is bought yet."""
+    plain(record_job)(spec())
+    plain(fetch_prices)(markets_of(spec()), history_days())
+    plain(open_job)(spec(), JobEngine("job"))
+
+
+def secure(here: TaskRuntime) -> str | None:
+    """Secure the reliable tier as a process does that has just begun."""
+    waits: str | None = plain(secure_reliable_tier)(spec(), JobEngine("job"))
+    return waits
+
+
+def alive(here: TaskRuntime) -> list[InstanceFact]:
+    """The machines that live, by the market's own record."""
+    return [fact for fact in here.market.log() if fact.alive]
+
+
+def states(here: TaskRuntime) -> dict[str, str]:
+    """The state of each purchase."""
+    return {intent.order_id: str(intent.state) for intent in here.store.intents("job") if intent.kind == "acquire"}
+
+
+@contextmanager
+def patched(here: TaskRuntime, **calls: Callable[..., Any]) -> Iterator[None]:
+    """Replace calls of the market."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, call in calls.items():
+            patch.setattr(here.market, name, call)
+        yield
+
+
+def refusing(error: Exception) -> Callable[..., list[InstanceFact]]:
+    """Return a call that raises `error`."""
+
+    def call(*_: object) -> list[InstanceFact]:
+        raise error
+
+    return call
+
+
+def empty(*_: object) -> list[InstanceFact]:
+    """What EC2 lists of what it has just sold."""
+    return []
