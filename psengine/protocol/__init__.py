@@ -1,5 +1,6 @@
 """The values that the controller, the shell and the nodes exchange.
 
+answers         answers of nodes, and how they are sent
 checkpoint      reference to a checkpoint: its clock, name and summary
 events          events that the controller receives
 executor_state  state of one executor, as it is moved, replicated and restored

@@ -18,6 +18,17 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from psengine.protocol.answers import (
+    GatheredRows,
+    HandedOver,
+    Moved,
+    NotYet,
+    Pushed,
+    Refusal,
+    Rows,
+    StaleEpoch,
+    StaleRead,
+)
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
 from psengine.server.deduplication import SequenceWindow
@@ -98,14 +109,14 @@ class ShardServer:
         """
         refused = self._refused(epochs)
         if refused:
-            raise StaleReadError(refused["error"])
+            raise StaleReadError(refused.error)
         return {shard: self.stores[shard].copy(clock) for shard in epochs}
 
     # -- shards that move -----------------------------------------------------------------------------------------
 
     def hand_over(
         self, epochs: Mapping[int, int], to_node: str, to_address: str, epoch: int, committed: int = 0
-    ) -> dict[str, Any]:
+    ) -> HandedOver | StaleEpoch:
         """Return the state of the shards named in `epochs`; the server at `to_address` owns them from now on.
 
         A repeated request, for the same or for a later owner, returns the same: no update is taken in between.
@@ -116,22 +127,18 @@ class ShardServer:
             A complete clock: its effects are folded before the state is taken, since block by block they would be as
             many arrays as nodes have worked on it.
 
-        Returns
-        -------
-        dict
-            `status` "ok" with `states` by shard, or "stale-epoch", in which case nothing has changed.
         """
         for shard, served in epochs.items():
             store = self.stores.get(shard)
             after = self._moved.get(shard)
             stale = store is None or store.epoch != served or served < self.generation
             if stale or (after is not None and after.epoch > epoch):
-                return {"status": "stale-epoch", "error": f"shard {shard}: epoch {served} is not served here"}
+                return StaleEpoch(f"shard {shard}: epoch {served} is not served here")
         for shard in epochs:
             self.stores[shard].fold(committed)
             self._moved[shard] = ShardOwner(shard, to_node, to_address, epoch)
         self._waits.wake()
-        return {"status": "ok", "states": {shard: self.stores[shard].state() for shard in epochs}}
+        return HandedOver({shard: self.stores[shard].state() for shard in epochs})
 
     def expect(self, shards: Collection[int], epoch: int) -> None:
         """Let requests for `shards` wait: the shards are being moved here."""
@@ -188,7 +195,7 @@ class ShardServer:
         blocks: Sequence[tuple[int, Sequence[int]]],
         updates: Mapping[int, Sequence[Delta]],
         committed: int = 0,
-    ) -> dict[str, Any]:
+    ) -> Pushed | Refusal:
         """Apply the updates of a batch to the shards of this server.
 
         Parameters
@@ -202,11 +209,6 @@ class ShardServer:
         updates : mapping of shard to the sum of each block's updates; it may be empty, and still counts as effects.
         committed : int
             A complete clock, known to the sender from the controller: it may be folded.
-
-        Returns
-        -------
-        dict
-            `status` "ok", "stale-epoch", or "moved" with the present `owners`. Unless "ok", nothing was applied.
         """
         refused = self._refused(epochs)
         if refused:
@@ -214,7 +216,7 @@ class ShardServer:
         window = self._windows.setdefault(sender, SequenceWindow())
         if window.seen(sequence):
             self.dropped["message"] += 1
-            return {"status": "ok"}
+            return Pushed()
         window.note(sequence)
         for shard, per_block in updates.items():
             store = self.stores[shard]
@@ -224,7 +226,7 @@ class ShardServer:
                 if answer != "accepted":
                     self.dropped[answer] += 1
         self._waits.wake(whole_clock=any(self.stores[shard].attempt(clock) for shard in updates))
-        return {"status": "ok"}
+        return Pushed()
 
     def pull(
         self,
@@ -234,15 +236,14 @@ class ShardServer:
         rows: Mapping[int, Wanted] | None = None,
         memory: bool = False,
         summed: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Rows | Refusal:
         """Return the rows of the shards named in `epochs`, folded through `committed`.
 
         `rows` are the wanted rows, counted within the shard, by shard and table, None for all of a table; other tables
         are not returned. Without `rows`, all tables are, and with `memory` that of their update rules, too. With
         `summed`, a `table` and `executors`, the sum of what these have added is (`ShardStore.kept_sum`), or no shard.
 
-        `status` is "ok" (with `shards`), "stale-epoch", "stale-read", or "moved" with the present `owners`. A shard
-        that was handed over is still read here if that needs no later update.
+        A shard that was handed over is still read here if that needs no later update.
         """
         outdated = {
             shard: epoch
@@ -257,33 +258,28 @@ class ShardServer:
                 table, executors = str(summed["table"]), summed["executors"]
                 sums = {shard: self.stores[shard].kept_sum(committed, table, executors) for shard in epochs}
                 is_kept = all(total is not None for total in sums.values())
-                return {"status": "ok", "shards": {s: {table: total} for s, total in sums.items()} if is_kept else {}}
+                return Rows({s: {table: total} for s, total in sums.items() if total is not None} if is_kept else {})
             if rows is None:
                 stores = {shard: self.stores[shard] for shard in sorted(epochs)}
                 make_room(list(stores.values()), committed)
                 tables = {s: st.read(committed, exact, None if memory else st.readable) for s, st in stores.items()}
-                return {"status": "ok", "shards": full_tables(tables)}
+                return Rows(full_tables(tables))
             found = {s: self.stores[s].read(committed, exact, rows[s]) for s in epochs}
-            return {"status": "ok", "shards": {s: _some(tables, rows[s]) for s, tables in found.items()}}
+            return Rows({s: _some(tables, rows[s]) for s, tables in found.items()})
         except StaleReadError as error:
-            return {"status": "stale-read", "error": str(error)}
+            return StaleRead(str(error))
 
     async def pull_ahead(
         self,
         epochs: Mapping[int, int],
         clock: int,
         rows: Mapping[int, Wanted] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Rows | Refusal:
         """Return rows as `pull` does for the committed clock `clock`, before the controller declares it complete.
 
-        The request waits until the effects of all partitions have arrived. The client may use the rows only once the
-        controller has confirmed the `attempt` of these effects.
-
-        Returns
-        -------
-        dict
-            `status` is "ok", with `shards` and the `attempt` of all effects of `clock`; "not-yet" after
-            `AHEAD_WAITS_S`; "stale-epoch", "stale-read" or "moved" if waiting is useless.
+        The request waits until the effects of all partitions have arrived, up to `AHEAD_WAITS_S`, and as long as
+        waiting is of use. The client may use the rows only once the controller has confirmed the `attempt` of these
+        effects.
         """
         until_s = asyncio.get_running_loop().time() + AHEAD_WAITS_S
         while True:
@@ -298,15 +294,11 @@ class ShardServer:
                     make_room([stores[shard] for shard in sorted(stores)], clock)
                 found = {s: store.ahead(clock, wanted[s]) for s, store in stores.items()}
                 some = None if rows is None else {s: _some(tables, rows[s]) for s, tables in found.items()}
-                return {
-                    "status": "ok",
-                    "shards": full_tables(found) if some is None else some,
-                    "attempt": attempts.pop(),
-                }
+                return Rows(full_tables(found) if some is None else some, attempts.pop())
             if any(store.committed_clock >= clock for store in stores.values()):
-                return {"status": "stale-read", "error": f"clock {clock} is committed, by several attempts"}
+                return StaleRead(f"clock {clock} is committed, by several attempts")
             if not await self._waits.woken(until_s):
-                return {"status": "not-yet", "error": f"clock {clock} is not complete"}
+                return NotYet(f"clock {clock} is not complete")
 
     async def pull_before(
         self,
@@ -315,8 +307,10 @@ class ShardServer:
         rows: Mapping[int, Wanted],
         after: Sequence[Sequence[int]],
         committed: int,
-    ) -> dict[str, Any]:
+    ) -> Rows | Refusal:
         """Return rows as they are before `clock`, once the effects `after` have arrived, committed or not.
+
+        It waits for them as `pull_ahead` does.
 
         Parameters
         ----------
@@ -325,12 +319,6 @@ class ShardServer:
             The effects that the rows need. Others of clocks before `clock` are not of these rows.
         committed : int
             A complete clock: it may be folded.
-
-        Returns
-        -------
-        dict
-            `status` is "ok", with `shards`; "not-yet" after `AHEAD_WAITS_S`; "stale-epoch", "stale-read" or "moved" if
-            waiting is useless.
         """
         until_s = asyncio.get_running_loop().time() + AHEAD_WAITS_S
         while True:
@@ -343,27 +331,26 @@ class ShardServer:
             missing = [effect for effect in after if not all(store.has(*effect) for store in stores.values())]
             if not missing:
                 try:
-                    return {"status": "ok", "shards": {s: store.before(clock, rows[s]) for s, store in stores.items()}}
+                    return Rows({s: store.before(clock, rows[s]) for s, store in stores.items()})
                 except StaleReadError as error:
-                    return {"status": "stale-read", "error": str(error)}
+                    return StaleRead(str(error))
             if not await self._waits.woken(until_s, single_effects=True):
-                return {"status": "not-yet", "error": f"the effects {missing} have not arrived"}
+                return NotYet(f"the effects {missing} have not arrived")
 
-    def gather(self, epochs: Mapping[int, int], committed: int) -> dict[str, Any]:
+    def gather(self, epochs: Mapping[int, int], committed: int) -> GatheredRows | Refusal:
         """Return the committed rows at `committed` and the number of distinct effects folded in each shard.
 
         The memory of update rules is among the rows: the training goes on from them.
         """
         answer = self.pull(epochs, committed, exact=True, memory=True)
-        if answer["status"] == "ok":
-            answer["folded"] = {shard: self.stores[shard].folded for shard in epochs}
-        return answer
+        if not isinstance(answer, Rows):
+            return answer
+        return GatheredRows(answer.shards, {shard: self.stores[shard].folded for shard in epochs})
 
-    def marked(self, epochs: Mapping[int, int], clock: int) -> dict[str, Any]:
+    def marked(self, epochs: Mapping[int, int], clock: int) -> Rows | Refusal:
         """Return the rows of the shards named in `epochs` at the marked common clock `clock`.
 
-        That clock may be some clocks ago, and the shard handed over since. `status` is "ok" (with `shards`),
-        "stale-epoch" or "stale-read".
+        That clock may be some clocks ago, and the shard handed over since.
         """
         refused = self._stale(epochs)
         if refused:
@@ -372,35 +359,34 @@ class ShardServer:
             if shard not in self._moved:  # a store that was handed over may lack effects
                 self.stores[shard].fold(clock)
             if clock not in self.stores[shard].marks:
-                return {"status": "stale-read", "error": f"shard {shard}: clock {clock} is not marked (any more)"}
+                return StaleRead(f"shard {shard}: clock {clock} is not marked (any more)")
         marked = {shard: self.stores[shard].marks[clock] for shard in epochs}
         readable = {shard: self.stores[shard].readable for shard in epochs}
-        return {
-            "status": "ok",
-            "shards": {
+        return Rows(
+            {
                 shard: {name: full(rows) for name, rows in arrays.items() if name in readable[shard]}
                 for shard, arrays in marked.items()
-            },
-        }
+            }
+        )
 
-    def _refused(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
+    def _refused(self, epochs: Mapping[int, int]) -> Moved | StaleEpoch | None:
         """Return the answer to a request for shards that are not all served here under these epochs; else None."""
         return self._elsewhere(epochs) or self._stale(epochs)
 
-    def _elsewhere(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
+    def _elsewhere(self, epochs: Mapping[int, int]) -> Moved | None:
         if any(epoch < self.generation for epoch in epochs.values()):
             return None  # a client is not redirected into a generation that it does not know
         moved = {shard: self._moved[shard] for shard in epochs if shard in self._moved}
         if not moved:
             return None
-        return {"status": "moved", "owners": tuple(moved.values()), "error": f"shards {sorted(moved)} have moved"}
+        return Moved(tuple(moved.values()), f"shards {sorted(moved)} have moved")
 
-    def _stale(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
+    def _stale(self, epochs: Mapping[int, int]) -> StaleEpoch | None:
         for shard, epoch in epochs.items():
             store = self.stores.get(shard)
             if store is None or store.epoch != epoch or epoch < self.generation:
                 served = None if store is None else store.epoch
-                return {"status": "stale-epoch", "error": f"shard {shard}: epoch {epoch} requested, {served} served"}
+                return StaleEpoch(f"shard {shard}: epoch {epoch} requested, {served} served")
         return None
 
 

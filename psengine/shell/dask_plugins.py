@@ -16,10 +16,10 @@ from distributed.comm.core import Comm
 from distributed.core import Status
 
 from psengine.config import Tier
+from psengine.protocol.answers import PartitionData, Refusal, Rows, StoredReplicas, StoredStates, to_message
 from psengine.protocol.instructions import NodeInstruction
 from psengine.rpc.transport import Transport, address_of
 from psengine.shell.dask_transport import NOT_THAT_PROCESS, TO, DaskTransport, pack, pack_apart, sent
-from psengine.tables.contiguous import packed
 from psengine.worker.agent import Loader, NodeAgent, ShardLoader, StateLoader
 
 #: Key of the startup information that a worker sends when it registers.
@@ -92,7 +92,7 @@ class AgentPlugin(WorkerPlugin):
             message["epochs"] = _by_shard(message["epochs"])
             message["updates"] = _by_shard(message["updates"])
             await agent.server.arrived(message["epochs"])
-            return pack(agent.server.push(**message))
+            return pack(to_message(agent.server.push(**message)))
 
         async def pull(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
             request = _read_request(message)
@@ -115,40 +115,40 @@ class AgentPlugin(WorkerPlugin):
                 await _answer(comm, answer)
             return Status.dont_reply
 
-        async def _answer(comm: Comm, answer: dict[str, Any]) -> None:
-            if "shards" in answer:
-                answer["shards"] = packed(answer["shards"])
-            await comm.write(await pack_apart(answer))  # type: ignore[no-untyped-call]
+        async def _answer(comm: Comm, answer: Rows | Refusal) -> None:
+            sent_as = answer.joined() if isinstance(answer, Rows) else answer
+            await comm.write(await pack_apart(to_message(sent_as)))  # type: ignore[no-untyped-call]
             if agent.admission.scarce:  # waiting for the bytes to be sent costs a third of the rate
                 await agent.admission.until(sent(comm))
 
         async def gather(epochs: dict[int, int], committed: int) -> Any:
-            return await pack_apart(agent.server.gather(_by_shard(epochs), committed))
+            return await pack_apart(to_message(agent.server.gather(_by_shard(epochs), committed)))
 
         async def marked(epochs: dict[int, int], clock: int) -> Any:
-            return await pack_apart(agent.server.marked(_by_shard(epochs), clock))
+            return await pack_apart(to_message(agent.server.marked(_by_shard(epochs), clock)))
 
         async def hand_over(epochs: dict[int, int], to_node: str, to_address: str, epoch: int, committed: int) -> Any:
-            return await pack_apart(agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch, committed))
+            answer = agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch, committed)
+            return await pack_apart(to_message(answer))
 
         async def keep(number: int, last_complete: int, states: dict[int, Any], executors: list[Any]) -> str:
             agent.shards.keep_replicas(number, last_complete, _by_shard(states), executors)
             return "ok"
 
         async def states(wanted: list[list[int]]) -> Any:
-            return await pack_apart({"states": agent.host.sent(wanted)})
+            return await pack_apart(to_message(StoredStates(agent.host.sent(wanted))))
 
         async def partition_data(partition: int) -> Any:
-            return await pack_apart({"pickled": await agent.partitions.sent(partition)})
+            return await pack_apart(to_message(PartitionData(await agent.partitions.sent(partition))))
 
         async def kept(shards: list[int], number: int) -> Any:
-            return await pack_apart({"states": agent.shards.replicas.get(shards, number)})
+            return await pack_apart(to_message(StoredReplicas(agent.shards.replicas.get(shards, number))))
 
         async def add_up(**message: Any) -> Any:
-            return agent.tree.hold(**message)
+            return to_message(agent.tree.hold(**message))
 
         async def added_up(**message: Any) -> Any:
-            return await agent.tree.answer(**message)
+            return to_message(await agent.tree.answer(**message))
 
         async def close() -> str:
             self.close_requested = True

@@ -15,6 +15,7 @@ from distributed.comm.core import Comm
 from distributed.core import Server
 from distributed.protocol.serialize import Serialized, deserialize
 
+from psengine.protocol.answers import from_message
 from psengine.protocol.executor_state import ExecutorState
 from psengine.protocol.shard_state import ShardState
 from psengine.rpc.integer_narrowing import Narrowed, may_narrow, narrowed, remember_wire_bytes
@@ -59,7 +60,7 @@ class DaskTransport:
             raise Unreachable(address, op, error) from error
         if isinstance(answer, str) and answer == NOT_THAT_PROCESS:
             raise Unreachable(address, op, ConnectionRefusedError("its process has ended, another one listens there"))
-        return unpack(answer)
+        return received(answer)
 
 
 async def sent(comm: Comm) -> None:
@@ -178,6 +179,11 @@ def _is_plain(value: Any) -> bool:
         if type(item) not in _PLAIN and not _is_plain(item):
             return False
     return True
+
+
+def received(answer: Any) -> Any:
+    """Return what a handler has answered, as it was before it was packed."""
+    return from_message(unpack(answer))
 
 
 def unpack(value: Any) -> Any:

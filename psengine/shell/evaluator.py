@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from psengine.apps.executors import initial_rows, own_tables, shared_tables, whole_own_tables
 from psengine.apps.registry import resolve
 from psengine.config import JobConfig
+from psengine.protocol.answers import Rows
 from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import Evaluate, ShardOwner
 from psengine.rpc.transfers import Transfers
-from psengine.shell.state_gathering import states_at
+from psengine.shell.state_gathering import GoneOn, states_at
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.formatting import format_error
 
@@ -109,9 +110,9 @@ class Evaluator:
         )
         shards: dict[int, Arrays] = {}
         for answer in answers:
-            if answer["status"] != "ok":
-                raise RuntimeError(answer["error"])
-            shards |= {int(shard): arrays for shard, arrays in answer["shards"].items()}
+            if not isinstance(answer, Rows):
+                raise GoneOn(answer.error)
+            shards |= answer.by_shard()
         return shards
 
 

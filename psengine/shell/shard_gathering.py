@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 
+from psengine.protocol.answers import GatheredRows
 from psengine.protocol.instructions import ShardOwner
 from psengine.rpc.transfers import Transfers
-from psengine.shell.dask_transport import unpack
 from psengine.shell.evaluator import by_server
 from psengine.shell.state_gathering import GoneOn
 from psengine.tables.sharding import Arrays, Sharding
@@ -49,10 +49,10 @@ async def from_servers(
     shards: dict[int, Arrays] = {}
     folded: list[int] = []
     for answer in answers:
-        if answer["status"] != "ok":
-            raise GoneOn(answer["error"])
-        shards |= {int(shard): arrays for shard, arrays in answer["shards"].items()}
-        folded += answer["folded"].values()
+        if not isinstance(answer, GatheredRows):
+            raise GoneOn(answer.error)
+        shards |= {shard: dict(arrays) for shard, arrays in answer.shards.items()}
+        folded += answer.folded.values()
     _check_all(sharding, shards)
     return shards, folded
 
@@ -85,7 +85,7 @@ async def from_replicas(
             for address, shards in by_owner.items()
         )
     )
-    states = {int(shard): unpack(state) for answer in answers for shard, state in answer["states"].items()}
+    states = {shard: state for answer in answers for shard, state in answer.states.items()}
     if len(states) < len(backup_owners) or any(state.clock != committed for state in states.values()):
         raise GoneOn("the backup owners have gone on to a later clock")
     _check_all(sharding, states)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from psengine.protocol.executor_state import StateRef
 from psengine.rpc.transfers import Transfers
-from psengine.shell.dask_transport import unpack
 from psengine.tables.sharding import Arrays
 
 _DEADLINE_S = 60.0
@@ -42,7 +41,7 @@ async def states_at(transfers: Transfers, states: Sequence[StateRef]) -> dict[in
             for address, refs in by_process.items()
         )
     )
-    found = {state.executor: state.arrays for answer in answers for state in unpack(answer["states"])}
+    found = {state.executor: state.arrays for answer in answers for state in answer.states}
     if missing := {ref.executor for refs in by_process.values() for ref in refs} - set(found):
         raise GoneOn(f"the states of executors {sorted(missing)} are not available any more")
     return found

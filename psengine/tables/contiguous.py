@@ -6,9 +6,8 @@ table, and the reader receives the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ Array = NDArray[np.generic]
 def room(rows: Sequence[Array | SparseRows]) -> list[Array]:
     """Return memory for arrays like `rows`, side by side, in their order; what is in it is not set."""
     lengths = [len(piece) for piece in rows]
-    return _cut(np.empty((sum(lengths), *rows[0].shape[1:]), rows[0].dtype), lengths)
+    return cut_rows(np.empty((sum(lengths), *rows[0].shape[1:]), rows[0].dtype), lengths)
 
 
 def whole(pieces: Sequence[Array]) -> Array | None:
@@ -50,43 +49,12 @@ def joined(pieces: Sequence[Array]) -> Array:
     return np.concatenate(pieces) if together is None else together
 
 
-def packed(shards: Mapping[int, Arrays]) -> Mapping[Any, Any]:
-    """Return shards as they are sent: an array a table if the shards of each lie side by side, else as they are."""
-    numbers = sorted(shards)
-    if len(numbers) < 2 or len({tuple(shards[shard]) for shard in numbers}) > 1:
-        return shards
-    tables: dict[str, Array] = {}
-    for name in shards[numbers[0]]:
-        together = whole([shards[shard][name] for shard in numbers])
-        if together is None:
-            return shards
-        tables[name] = together
-    rows = {name: [len(shards[shard][name]) for shard in numbers] for name in tables}
-    return {"shards": numbers, "rows": rows, "tables": tables}
-
-
-def unpacked(message: Mapping[Any, Any]) -> dict[int, Arrays]:
-    """Return arrays by shard from a message, whose keys a transport may have turned into strings."""
-    if "tables" not in message:
-        return {int(shard): dict(arrays) for shard, arrays in message.items()}
-    shards: dict[int, Arrays] = {int(shard): {} for shard in message["shards"]}
-    for name, table in message["tables"].items():
-        for shard, rows in zip(shards, _cut(table, message["rows"][name]), strict=True):
-            shards[shard][name] = rows
-    return shards
-
-
-def full_ones(rows: Iterable[Array | SparseRows]) -> list[Array]:
-    """Return those that are not sparse."""
-    return [table for table in rows if not isinstance(table, SparseRows)]
-
-
 def full_tables(shards: Mapping[int, Tables]) -> dict[int, Arrays]:
     """Return tables by shard as full arrays; those that are sparse in some shard lie side by side in memory."""
     found: dict[int, Arrays] = {shard: {} for shard in shards}
     for name in next(iter(shards.values()), {}):
         tables = {shard: shards[shard][name] for shard in sorted(shards)}
-        arrays = full_ones(tables.values())
+        arrays = [table for table in tables.values() if not isinstance(table, SparseRows)]
         if len(arrays) < len(tables):
             arrays = room(list(tables.values()))
             for array, table in zip(arrays, tables.values(), strict=True):
@@ -99,7 +67,7 @@ def full_tables(shards: Mapping[int, Tables]) -> dict[int, Arrays]:
     return found
 
 
-def _cut(table: Array, lengths: Sequence[int]) -> list[Array]:
+def cut_rows(table: Array, lengths: Sequence[int]) -> list[Array]:
     """Return the rows of `table` in runs of these lengths, one after the other; views."""
     ends = list(accumulate(lengths))
     return [table[low:high] for low, high in zip([0, *ends], ends, strict=False)]

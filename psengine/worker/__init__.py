@@ -11,6 +11,7 @@ push_messages      the messages of a push: updates summed in blocks, cut to shar
 push_tree          a node's part in the tree on which pushes are added up
 read_messages      the messages of a read: rows cut to shards, and joined again
 routing            routing of requests by the shard map: redirects, retries, generations
+server_calls       requests to the servers of shards, and what follows from each answer
 speculative_batch  a batch that a node begins before its instruction arrives
 task_parameters    the tables as one task reads and updates them
 """

@@ -12,30 +12,25 @@ server the same bit for bit wherever partitions were worked on, and can the effe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from psengine.config import Add
+from psengine.protocol.answers import JoinedRows, Rows
 from psengine.protocol.instructions import ShardOwner
-from psengine.rpc.cancellation import all_or_none
 from psengine.rpc.integer_narrowing import wire_bytes
 from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.server.shard_server import ShardServer
-from psengine.tables.contiguous import unpacked
 from psengine.tables.row_cache import RowCache
 from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.byte_counts import count_moved
-from psengine.worker.push_messages import BlockSum, Updates, arrays, cut_update, size
+from psengine.worker.push_messages import BlockSum, arrays, cut_update, size
 from psengine.worker.read_messages import PendingReads, as_blocks, asks_all, cut_wanted
 from psengine.worker.routing import Routes, SupersededError
+from psengine.worker.server_calls import TRIES, ElsewhereError, ServerCalls, never
 
-#: Seconds that a server has to answer, in addition to the transfer time of the parameters.
-_DEADLINE_S = 10.0
-_TRIES = 3
-_READS = ("proteus_pull", "proteus_pull_ahead", "proteus_pull_before")
 #: Maximum number of times that a read-ahead is repeated while a server does not have the clock yet.
 _AHEAD_TRIES = 30
 
@@ -57,14 +52,13 @@ class ParameterClient:
     """
 
     def __init__(self, sender: str, address: str, transport: Transport, own: ShardServer) -> None:
-        self._sender, self._address, self._own = sender, address, own
+        self._sender, self._address = sender, address
         #: Calls of this process that move parameters.
         self.transfers = Transfers(transport)
         self.routes = Routes()
+        self._calls = ServerCalls(sender, address, self.transfers, self.routes, own)
         #: Whether a read that waits for effects is given up: the next batch of this process may produce them.
         self.gives_way: Callable[[], bool] = lambda: False
-        #: Number of the batch under way.
-        self._batch = 0
         self._cache = RowCache()
         self._reading = PendingReads()
         self._sequence: dict[str, int] = {}
@@ -88,7 +82,7 @@ class ParameterClient:
             If another generation has begun already.
         """
         self.routes.begin(generation)
-        self._batch = batch
+        self._calls.batch = batch
         self._cache.drop_before(parent_clock)
 
     async def read(self, sharding: Sharding, parent_clock: int, committed: int, exact: bool) -> Arrays:
@@ -136,7 +130,9 @@ class ParameterClient:
     ) -> dict[str, RowBlock]:
         generation = self.routes.generation
         with self._reading.under_way(missing, parent_clock, exact):
-            shards = await self._pull(range(sharding.n_shards), sharding, missing, committed, exact)
+            shards, _ = await self._read(
+                "proteus_pull", sharding, _rows_by_shard(sharding, missing), committed=committed, exact=exact
+            )
             self.routes.check()
             if self.routes.generation != generation:
                 raise SupersededError(f"read in generation {generation}, rolled back to {self.routes.generation}")
@@ -151,25 +147,14 @@ class ParameterClient:
         ------
         SupersededError
         """
-        wanted = {"table": table, "executors": list(executors)}
-
-        async def read_from(address: str, epochs: dict[int, int]) -> dict[int, Arrays]:
-            most = sum(sharding.nbytes(shard) for shard in epochs)
-            try:
-                answer = await self._ask(
-                    address, "proteus_pull", most, epochs=epochs, committed=committed, exact=True, summed=wanted
-                )
-            except Unreachable:
-                return {}
-            if answer["status"] == "moved":
-                return {}  # the sums do not move
-            self._count_read(address, answer["shards"], {})
-            return unpacked(answer["shards"])
-
-        found = await all_or_none(
-            read_from(*server) for server in self.routes.by_server(range(sharding.n_shards)).items()
-        )
-        shards = {shard: rows for by_shard in found for shard, rows in by_shard.items()}
+        summed = {"table": table, "executors": list(executors)}
+        every = dict.fromkeys(range(sharding.n_shards))
+        try:
+            shards, _ = await self._read(
+                "proteus_pull", sharding, every, follow=False, committed=committed, exact=True, summed=summed
+            )
+        except (Unreachable, ElsewhereError):
+            return None  # the sums do not move
         if len(shards) < sharding.n_shards:
             return None
         return as_blocks(sharding, {table: None}, shards)[table].values
@@ -188,30 +173,17 @@ class ParameterClient:
         SupersededError, Unreachable
             The rows cannot be read ahead; use `read_rows` when the controller dispatches `clock` + 1.
         """
-        all_rows = asks_all(sharding, wanted)
-
-        async def read_from(address: str, epochs: dict[int, int]) -> tuple[dict[int, Arrays], int]:
-            request: dict[str, Any] = {}
-            if not all_rows:
-                request["rows"] = {shard: cut_wanted(sharding, wanted, shard) for shard in epochs}
-            for _ in range(_AHEAD_TRIES):
-                most = sum(sharding.nbytes(shard) for shard in epochs)
-                answer = await self._ask(
-                    address, "proteus_pull_ahead", most, tries=1, epochs=epochs, clock=clock, **request
-                )
-                if answer["status"] == "ok":
-                    self._count_read(address, answer["shards"], request)
-                    return unpacked(answer["shards"]), answer["attempt"]
-                if answer["status"] == "moved":
-                    break  # the new map is on its way
-            raise SupersededError(answer["error"])
-
-        servers = self.routes.by_server(range(sharding.n_shards))
-        found = await all_or_none(read_from(*server) for server in servers.items())
-        attempts = {attempt for _, attempt in found}
+        shards, attempts = await self._read(
+            "proteus_pull_ahead",
+            sharding,
+            _rows_by_shard(sharding, wanted),
+            follow=False,  # the new map is on its way
+            tries=1,
+            again=lambda tried: tried < _AHEAD_TRIES,
+            clock=clock,
+        )
         if len(attempts) > 1:
             raise SupersededError(f"the effects of clock {clock} are of several attempts")
-        shards = {shard: rows for by_shard, _ in found for shard, rows in by_shard.items()}
         return as_blocks(sharding, wanted, shards), attempts.pop()
 
     async def read_before(
@@ -234,49 +206,18 @@ class ParameterClient:
                     "to whole groups: let it read 'group'"
                 )
         asked = {shard: cut_wanted(sharding, wanted, shard) for shard in range(sharding.n_shards)}
-        some = [shard for shard in asked if any(rows is None or count(rows) for rows in asked[shard].values())]
-        shards = await self._pull_before(some, sharding, asked, clock, after, committed)
+        some = {shard: rows for shard, rows in asked.items() if any(one is None or count(one) for one in rows.values())}
+        shards, _ = await self._read(
+            "proteus_pull_before",
+            sharding,
+            some,
+            again=lambda tried: not self.gives_way(),
+            clock=clock,
+            after=after,
+            committed=committed,
+        )
         self.routes.check()
         return as_blocks(sharding, wanted, {shard: shards.get(shard, {}) for shard in asked})
-
-    async def _pull_before(
-        self,
-        shards: Iterable[int],
-        sharding: Sharding,
-        asked: Mapping[int, Wanted],
-        clock: int,
-        after: Sequence[tuple[int, int]],
-        committed: int,
-    ) -> dict[int, Arrays]:
-        async def read_from(address: str, epochs: dict[int, int]) -> dict[int, Arrays]:
-            request: dict[str, Any] = {"rows": {shard: asked[shard] for shard in epochs}}
-            most = sum(sharding.nbytes(shard) for shard in epochs)
-            while True:
-                try:
-                    answer = await self._ask(
-                        address,
-                        "proteus_pull_before",
-                        most,
-                        epochs=epochs,
-                        clock=clock,
-                        after=after,
-                        committed=committed,
-                        **request,
-                    )
-                except Unreachable as error:
-                    again = await self.routes.await_new_owners(epochs, address, error)
-                    return await self._pull_before(again, sharding, asked, clock, after, committed)
-                if answer["status"] == "moved":
-                    again = self.routes.redirect(epochs, answer)
-                    return await self._pull_before(again, sharding, asked, clock, after, committed)
-                if answer["status"] == "ok":
-                    self._count_read(address, answer["shards"], request)
-                    return unpacked(answer["shards"])
-                if self.gives_way():
-                    raise SupersededError(answer["error"])
-
-        found = await all_or_none(read_from(*server) for server in self.routes.by_server(shards).items())
-        return {shard: rows for by_shard in found for shard, rows in by_shard.items()}
 
     async def flush(self, sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int = 0) -> None:
         """Send the sums of a batch, together for each server, and return when every server has taken its part.
@@ -288,45 +229,67 @@ class ParameterClient:
         SupersededError, Unreachable
             The batch is to be given up; servers that took their message keep it, under its attempts.
         """
-        await self._push(range(sharding.n_shards), sharding, clock, sums, committed)
 
-    async def _pull(
-        self,
-        shards: Iterable[int],
-        sharding: Sharding,
-        wanted: Wanted,
-        committed: int,
-        exact: bool,
-    ) -> dict[int, Arrays]:
-        """Return the wanted rows of `shards` from their servers."""
-        all_rows = asks_all(sharding, wanted)
-
-        async def read_from(address: str, epochs: dict[int, int]) -> dict[int, Arrays]:
-            request: dict[str, Any] = {}
-            if not all_rows:
-                request["rows"] = {shard: cut_wanted(sharding, wanted, shard) for shard in epochs}
-            most = sum(sharding.nbytes(shard) for shard in epochs)
+        async def send_to(address: str, epochs: dict[int, int]) -> Any:
+            self._sequence[address] = sequence = self._sequence.get(address, 0) + 1
+            updates = {shard: [cut_update(sharding, total, shard) for *_, total in sums] for shard in epochs}
             try:
-                answer = await self._ask(
-                    address, "proteus_pull", most, epochs=epochs, committed=committed, exact=exact, **request
+                return await self._calls.ask(
+                    address,
+                    "proteus_push",
+                    epochs,
+                    size(updates),
+                    sender=self._sender,
+                    sequence=sequence,
+                    clock=clock,
+                    blocks=[(low, attempts) for low, attempts, _ in sums],
+                    updates=updates,
+                    committed=committed,
                 )
-            except Unreachable as error:
-                again = await self.routes.await_new_owners(epochs, address, error)
-                return await self._pull(again, sharding, wanted, committed, exact)
-            if answer["status"] == "moved":
-                return await self._pull(self.routes.redirect(epochs, answer), sharding, wanted, committed, exact)
-            self._count_read(address, answer["shards"], request)
-            return unpacked(answer["shards"])
+            finally:
+                if address != self._address:
+                    count_moved(self.moved, "push", address, sum(wire_bytes(delta) for delta in arrays(updates)))
 
-        found = await all_or_none(read_from(*server) for server in self.routes.by_server(shards).items())
-        return {shard: rows for by_shard in found for shard, rows in by_shard.items()}
+        await self._calls.at_owners(range(sharding.n_shards), send_to)
 
-    def _count_read(self, address: str, shards: Mapping[Any, Any], asked: Mapping[str, Any]) -> None:
-        """Count the bytes read of `shards`, as they were sent (see `contiguous.packed`), and of the row numbers."""
+    async def _read(
+        self,
+        op: str,
+        sharding: Sharding,
+        rows: Mapping[int, Wanted | None],
+        *,
+        follow: bool = True,
+        tries: int = TRIES,
+        again: Callable[[int], bool] = never,
+        **message: Any,
+    ) -> tuple[dict[int, Arrays], set[int]]:
+        """Return the rows of the shards in `rows`, by shard, and the attempts that servers have named.
+
+        None in `rows` stands for all that the request is of. For `follow` and `again` see `ServerCalls.at_owners`.
+        """
+        shards: dict[int, Arrays] = {}
+        attempts: set[int] = set()
+
+        async def read_from(address: str, epochs: dict[int, int]) -> Any:
+            some = {shard: wanted for shard in epochs if (wanted := rows[shard]) is not None}
+            named = {"rows": some} if some else {}
+            answer = await self._calls.ask(
+                address, op, epochs, sharding.all_bytes(epochs), tries=tries, **message, **named
+            )
+            if isinstance(answer, Rows | JoinedRows):
+                self._count_read(address, answer, some)
+                shards.update(answer.by_shard())
+                attempts.add(answer.attempt)
+            return answer
+
+        await self._calls.at_owners(rows, read_from, follow, again)
+        return shards, attempts
+
+    def _count_read(self, address: str, answer: Rows | JoinedRows, asked: Mapping[int, Wanted]) -> None:
+        """Count the bytes read, as they were sent, and of the row numbers."""
         if address != self._address:
-            sent = [shards["tables"]] if "tables" in shards else shards.values()
-            named = [rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values()]
-            read = sum(wire_bytes(array) for tables in sent for array in tables.values())
+            read = sum(wire_bytes(array) for array in answer.arrays())
+            named = [rows for of_shard in asked.values() for rows in of_shard.values()]
             count_moved(self.moved, "read", address, read + sum(wire_bytes(rows) for rows in named))
 
     def count_push(self, address: str, sums: Sequence[BlockSum]) -> None:
@@ -335,64 +298,10 @@ class ParameterClient:
             self.moved, "push", address, sum(wire_bytes(delta) for *_, update in sums for delta in update.values())
         )
 
-    async def _push(
-        self, shards: Iterable[int], sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int
-    ) -> None:
-        """Send the updates of `shards` to their servers."""
 
-        async def send_to(address: str, epochs: dict[int, int]) -> None:
-            self._sequence[address] = sequence = self._sequence.get(address, 0) + 1
-            message: dict[str, Any] = {
-                "sender": self._sender,
-                "sequence": sequence,
-                "clock": clock,
-                "epochs": epochs,
-                "blocks": [(low, attempts) for low, attempts, _ in sums],
-                "updates": {shard: [cut_update(sharding, total, shard) for *_, total in sums] for shard in epochs},
-                "committed": committed,
-            }
-            try:
-                answer = await self._send(address, "proteus_push", **message)
-            except Unreachable as error:
-                again = await self.routes.await_new_owners(epochs, address, error)
-                await self._push(again, sharding, clock, sums, committed)
-                return
-            if answer["status"] == "moved":
-                await self._push(self.routes.redirect(epochs, answer), sharding, clock, sums, committed)
-
-        await all_or_none(send_to(*server) for server in self.routes.by_server(shards).items())
-
-    async def _send(self, address: str, op: str, updates: Updates, **message: Any) -> Any:
-        """Send updates to a server, count them, and return its answer."""
-        try:
-            return await self._ask(address, op, size(updates), updates=updates, **message)
-        finally:
-            if address != self._address:
-                count_moved(self.moved, "push", address, sum(wire_bytes(delta) for delta in arrays(updates)))
-
-    async def _ask(self, address: str, op: str, n_bytes: int, tries: int = _TRIES, **message: Any) -> Any:
-        """Return a server's answer; at most `n_bytes` of parameters are transferred."""
-        self.routes.check()
-        if address != self._address:
-            if op in _READS:
-                # Servers answer in the order of the batches.
-                message |= {"turn": self._batch, "reader": self._sender}
-            call = partial(self.transfers.call, address, op, _DEADLINE_S, n_bytes, **message)
-            answer = await self.routes.retry(address, op, message["epochs"], call, tries)
-        elif op == "proteus_pull_ahead":
-            answer = await self._own.pull_ahead(**message)
-        elif op == "proteus_pull_before":
-            await self._own.arrived(message["epochs"])
-            self.routes.check()
-            answer = await self._own.pull_before(**message)
-        else:
-            await self._own.arrived(message["epochs"])
-            self.routes.check()
-            local: dict[str, Callable[..., Any]] = {
-                "proteus_pull": self._own.pull,
-                "proteus_push": self._own.push,
-            }
-            answer = local[op](**message)
-        if answer["status"] not in ("ok", "moved", "not-yet"):
-            raise SupersededError(answer["error"])
-        return answer
+def _rows_by_shard(sharding: Sharding, wanted: Wanted) -> dict[int, Wanted | None]:
+    """Return the wanted rows of each shard, counted from its first rows; None for all rows of all tables."""
+    shards = range(sharding.n_shards)
+    if asks_all(sharding, wanted):
+        return dict.fromkeys(shards)
+    return {shard: cut_wanted(sharding, wanted, shard) for shard in shards}

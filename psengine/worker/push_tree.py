@@ -20,9 +20,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from psengine.config import JobConfig
+from psengine.protocol.answers import ChildSums, SumsStatus
 from psengine.protocol.events import Contribution, TaskStats
 from psengine.protocol.instructions import Dispatch, TreePlace
 from psengine.tables.sharding import Sharding
@@ -30,7 +31,6 @@ from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.push_messages import BlockSum, add_up
 from psengine.worker.routing import SupersededError
 
-Status = Literal["held", "taken", "done", "refused", "failed"]
 #: Generation, clock and tree: sums of other ones are not added up together.
 Key = tuple[int, int, int]
 
@@ -54,7 +54,7 @@ class _Ticket:
     key: Key
     sums: Sequence[BlockSum]
     contributions: tuple[Contribution, ...]
-    status: Status = "held"
+    status: SumsStatus = "held"
 
 
 class PushTree:
@@ -86,7 +86,7 @@ class PushTree:
         key: Sequence[int],
         sums: Sequence[BlockSum],
         contributions: tuple[Contribution, ...],
-    ) -> dict[str, Status]:
+    ) -> ChildSums:
         """Take the sums of a child; return their status. A repeated message, or a late one, changes nothing."""
         tickets = self._tickets.setdefault(sender, {})
         if sequence > max(tickets, default=0):
@@ -100,7 +100,7 @@ class PushTree:
             self._notify()
         return self._status(sender, sequence)
 
-    async def answer(self, sender: str, sequence: int, before: Status, give_up: bool) -> dict[str, Status]:
+    async def answer(self, sender: str, sequence: int, before: SumsStatus, give_up: bool) -> ChildSums:
         """Return the status of a child's sums once it is not `before` any more, or after `ANSWER_WAITS_S`.
 
         `give_up`: sums that are held are refused.
@@ -110,13 +110,13 @@ class PushTree:
             self._set([ticket], "refused")
         loop = asyncio.get_running_loop()
         until_s = loop.time() + ANSWER_WAITS_S
-        while (status := self._status(sender, sequence))["status"] == before and loop.time() < until_s:
+        while (answer := self._status(sender, sequence)).status == before and loop.time() < until_s:
             await self._wait(until_s)
-        return status
+        return answer
 
-    def _status(self, sender: str, sequence: int) -> dict[str, Status]:
+    def _status(self, sender: str, sequence: int) -> ChildSums:
         ticket = self._tickets.get(sender, {}).get(sequence)
-        return {"status": "failed" if ticket is None else ticket.status}
+        return ChildSums("failed" if ticket is None else ticket.status)
 
     # -- batches of this node -----------------------------------------------------------------------------------
 
@@ -204,21 +204,21 @@ class PushTree:
         call = partial(self._client.transfers.call, place.parent)
         n_bytes = sum(delta.nbytes for *_, update in sums for delta in update.values())
         message = {**ask, "key": key, "sums": sums, "contributions": contributions}
-        answer = await call("proteus_add_up", _DEADLINE_S, n_bytes, **message)
+        answer: ChildSums = await call("proteus_add_up", _DEADLINE_S, n_bytes, **message)
         self._client.count_push(place.parent, sums)
-        while (status := answer["status"]) == "held" or (status == "taken" and loop.time() < until_s):
+        while (status := answer.status) == "held" or (status == "taken" and loop.time() < until_s):
             give_up = status == "held" and loop.time() >= held_until_s
             question = {**ask, "before": status, "give_up": give_up}
             answer = await call("proteus_added_up", _DEADLINE_S, 0, again=True, **question)
         if status in ("failed", "taken"):
             raise SupersededError(f"the sums of clock {order.clock} have not reached the servers by {place.parent}")
-        return bool(status == "done")
+        return status == "done"
 
     def settle(self, batch: int, done: bool) -> None:
         """Set the status of the children's sums that a batch has used: it was reported, or has failed."""
         self._set(self._used.pop(batch, ()), "done" if done else "failed")
 
-    def _set(self, tickets: Sequence[_Ticket], status: Status) -> None:
+    def _set(self, tickets: Sequence[_Ticket], status: SumsStatus) -> None:
         for ticket in tickets:
             ticket.status = status
             if status not in ("held", "taken"):

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
+from psengine.protocol.answers import Moved
 from psengine.protocol.instructions import ShardOwner
 from psengine.rpc.cancellation import Interruption
 from psengine.rpc.transport import Unreachable
@@ -169,10 +170,10 @@ class Routes:
         """Return whether by the map some of these shards are served at an address."""
         return any(owner.address == address for owner in self._owners if owner.shard in shards)
 
-    def redirect(self, epochs: dict[int, int], answer: Mapping[str, Any]) -> list[int]:
+    def redirect(self, epochs: Mapping[int, int], answer: Moved) -> list[int]:
         """Note the new owners in a server's `answer`; return the shards to request again: all of `epochs`."""
-        moved = {owner.shard: owner for owner in answer["owners"]}
+        moved = {owner.shard: owner for owner in answer.owners}
         if any(owner.epoch <= epochs[shard] for shard, owner in moved.items()):
-            raise SupersededError(answer["error"])  # it was redirected to an earlier owner
+            raise SupersededError(answer.error)  # it was redirected to an earlier owner
         self._owners = tuple(max(owner, moved.get(owner.shard, owner), key=lambda o: o.epoch) for owner in self._owners)
         return list(epochs)

@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from psengine.protocol.answers import HandedOver, Moved, Pushed, Refusal, Rows, StaleEpoch
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
@@ -35,7 +36,7 @@ class Move:
 
 
 @dataclass
-class Pushed:
+class Sent:
     """A message as it was sent, so that it can come once more."""
 
     shard: int
@@ -48,7 +49,7 @@ class Pushed:
     committed: int
 
 
-async def push(server: ShardServer, message: dict[str, Any]) -> dict[str, Any]:
+async def push(server: ShardServer, message: dict[str, Any]) -> Pushed | Refusal:
     return server.push(**message)
 
 
@@ -65,7 +66,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.owners: dict[int, ShardOwner] = {}
         self.move: Move | None = None
         self.given_up: list[Move] = []
-        self.sent: list[Pushed] = []
+        self.sent: list[Sent] = []
         #: what was read, and what it was then
         self.seen: list[tuple[Any, Any]] = []
         #: what clients know, and of which generation it is
@@ -127,11 +128,11 @@ class ShardMachine(RuleBasedStateMachine):
         """The heir asks; the answer is lost, or comes: then he has them once he takes them."""
         assert self.move is not None
         answer = self.ask(self.move)
-        assert answer["status"] == "ok", answer
+        assert isinstance(answer, HandedOver), answer
         if not lost:
-            self.move.states = answer["states"]
+            self.move.states = dict(answer.states)
 
-    def ask(self, move: Move) -> dict[str, Any]:
+    def ask(self, move: Move) -> HandedOver | StaleEpoch:
         server, epochs = self.servers[move.before.node], {move.shard: move.before.epoch}
         return server.hand_over(epochs, move.to, move.to, move.epoch, self.common())
 
@@ -167,8 +168,8 @@ class ShardMachine(RuleBasedStateMachine):
         move = data.draw(st.sampled_from(self.given_up))
         if asks and move.before.node in self.servers:
             answer = self.ask(move)  # granted to one whom nobody has told otherwise
-            if answer["status"] == "ok":
-                move.states = answer["states"]
+            if isinstance(answer, HandedOver):
+                move.states = dict(answer.states)
         if move.states is not None and move.to in self.servers:
             self.servers[move.to].take(PARTITIONS, move.states, move.epoch)
 
@@ -221,18 +222,18 @@ class ShardMachine(RuleBasedStateMachine):
         if anew or key not in self.attempts:
             self.attempts[key] = self.attempts.get(key, 0) + 1
         attempt = self.attempts[key]
-        answers = []
+        answers: list[Any] = []
         for shard in some:
             self.sequence += 1
             known = self.map[shard]
-            sent = Pushed(shard, known.node, known.epoch, self.sequence, clock, partition, attempt, self.common())
+            sent = Sent(shard, known.node, known.epoch, self.sequence, clock, partition, attempt, self.common())
             self.sent.append(sent)
             answers.append(self.push(sent))
-        if answers == ["ok"] * SHARDS and self.map_of == self.generation:
+        if answers == [Pushed()] * SHARDS and self.map_of == self.generation:
             self.done[partition] += 1
             self.counts[key] = attempt
 
-    def push(self, sent: Pushed) -> str:
+    def push(self, sent: Sent) -> Any:
         """Send a message to whom the map names, and on to where the shard has gone; return the last answer."""
         name, epoch = sent.server, sent.epoch
         for _ in range(20):
@@ -245,14 +246,14 @@ class ShardMachine(RuleBasedStateMachine):
             to = {"clock": sent.clock, "epochs": {sent.shard: epoch}, "blocks": block, "committed": sent.committed}
             named: dict[str, Any] = {"sender": "client", "sequence": sent.sequence, **to}
             answer = asyncio.run(push(server, {**named, "updates": self.updates(sent)}))
-            if answer["status"] != "moved":
-                return str(answer["status"])
-            (after,) = answer["owners"]
+            if not isinstance(answer, Moved):
+                return answer
+            (after,) = answer.owners
             assert after.epoch > epoch, "it is sent in a circle"
             name, epoch = after.node, after.epoch
         raise AssertionError("it is sent on for ever")
 
-    def updates(self, sent: Pushed) -> dict[int, Any]:
+    def updates(self, sent: Sent) -> dict[int, Any]:
         return {sent.shard: [{"w": np.full((1, 1), self.value(sent.clock, sent.partition, sent.attempt))}]}
 
     @precondition(lambda self: self.sent)
@@ -272,13 +273,13 @@ class ShardMachine(RuleBasedStateMachine):
             if server is None or shard in server._arriving:
                 return
             answer = server.pull({shard: owner.epoch}, self.common(), exact=True)
-            if answer["status"] == "ok":
-                assert answer["shards"][shard]["w"].item() == self.total(self.common())
+            if isinstance(answer, Rows):
+                assert answer.shards[shard]["w"].item() == self.total(self.common())
                 return
-            if answer["status"] == "stale-epoch" and owner.epoch < self.owners[shard].epoch:
+            if isinstance(answer, StaleEpoch) and owner.epoch < self.owners[shard].epoch:
                 return  # it was taken back; a newer map says so
-            assert answer["status"] == "moved", answer
-            (owner,) = answer["owners"]
+            assert isinstance(answer, Moved), answer
+            (owner,) = answer.owners
 
     @rule(data=st.data())
     def read_all(self, data: st.DataObject) -> None:
@@ -287,7 +288,8 @@ class ShardMachine(RuleBasedStateMachine):
         going = None if self.move is None else self.move.shard
         epochs = {s: owner.epoch for s, owner in self.owners.items() if owner.node == name and s != going}
         answer = self.servers[name].pull(epochs, self.common(), exact=True)
-        for tables in answer["shards"].values():
+        assert isinstance(answer, Rows)
+        for tables in answer.shards.values():
             assert tables["w"].item() == self.total(self.common())
             self.seen.append((tables["w"], tables["w"].copy()))
 
@@ -337,8 +339,8 @@ class ShardMachine(RuleBasedStateMachine):
         assert self.common() >= last
         for shard, owner in self.owners.items():
             found: Any = self.servers[owner.node].gather({shard: owner.epoch}, self.common())
-            assert found["shards"][shard]["w"].item() == self.total(self.common())
-            assert found["folded"][shard] == self.common() * PARTITIONS
+            assert found.shards[shard]["w"].item() == self.total(self.common())
+            assert found.folded[shard] == self.common() * PARTITIONS
 
 
 TestShardMachine = ShardMachine.TestCase

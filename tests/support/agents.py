@@ -11,6 +11,7 @@ import numpy as np
 
 from psengine.apps.base import Work
 from psengine.config import JobConfig, TableSpec
+from psengine.protocol.answers import PartitionData, StoredStates
 from psengine.protocol.events import NodeReady, ShardsOpened
 from psengine.protocol.instructions import (
     Dispatch,
@@ -78,9 +79,9 @@ class Wires:
             self.arrived.set()
             answer: Any = "ok"
         elif op == "proteus_partition":
-            answer = {"pickled": await self.agents[address].partitions.sent(message["partition"])}
+            answer = PartitionData(await self.agents[address].partitions.sent(message["partition"]))
         elif op == "proteus_states":
-            answer = {"states": self.agents[address].host.sent(message["wanted"])}
+            answer = StoredStates(self.agents[address].host.sent(message["wanted"]))
         else:
             server = self.agents[address].server
             message.pop("turn", None)
@@ -145,7 +146,7 @@ def story(body: Callable[[Wires, NodeAgent, NodeAgent], Coroutine[Any, Any, None
 
 
 def values(agent: NodeAgent, shard: int, clock: int) -> float:
-    return float(agent.server.pull({shard: 1}, clock, exact=True)["shards"][shard]["w"][0, 0])
+    return float(agent.server.pull({shard: 1}, clock, exact=True).shards[shard]["w"][0, 0])
 
 
 class Disk:

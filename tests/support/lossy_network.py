@@ -15,7 +15,7 @@ from typing import Any
 from distributed.core import Status
 
 from psengine.rpc.transport import Unreachable
-from psengine.shell.dask_transport import unpack
+from psengine.shell.dask_transport import received
 
 Handler = Callable[..., Awaitable[Any]]
 
@@ -123,7 +123,7 @@ class Wire:
         self, process: Process, address: str, op: str, message: dict[str, Any], answered: asyncio.Future[Any]
     ) -> None:
         try:
-            outcome = unpack(await _handled(process.handlers[op], message))
+            outcome = received(await _handled(process.handlers[op], message))
         except Exception as error:  # noqa: BLE001 - it is handed to whoever asked
             outcome = error
         self._wires.watch("done", op, self._address, address)

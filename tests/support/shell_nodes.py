@@ -11,6 +11,7 @@ import numpy as np
 
 from psengine.apps.registry import initial_shards, resolve
 from psengine.config import JobConfig
+from psengine.protocol.answers import StaleRead
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import BatchDone, NodeReady, ShardsOpened, TaskStats, TimerFired
 from psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards
@@ -113,7 +114,7 @@ class Nodes:
             self.gathers += 1
             if self.gone_on:
                 self.gone_on -= 1
-                return {"status": "stale", "error": "shard 0 is at clock 11, clock 10 was requested"}
+                return StaleRead("shard 0 is at clock 11, clock 10 was requested")
             return self.server.gather(**message)
         if op == "proteus_marked":
             return self.server.marked(**message)

@@ -128,7 +128,7 @@ class ExecutorHost:
     async def _fetch(self, address: str, refs: Sequence[StateRef]) -> list[ExecutorState]:
         wanted = [(ref.executor, ref.group, ref.attempt) for ref in refs]
         answer = await self._transfers.call(address, "proteus_states", _DEADLINE_S, 0, again=True, wanted=wanted)
-        states: list[ExecutorState] = list(answer["states"])
+        states: list[ExecutorState] = list(answer.states)
         if len(states) < len(refs):
             raise SupersededError(f"{address} does not have all of the states {wanted}")
         n_bytes = sum(arrays_bytes([state.arrays]) for state in states)

@@ -106,7 +106,7 @@ class PartitionHost:
         answer = await self._transfers.call(
             address, "proteus_partition", _DEADLINE_S, 0, again=True, partition=partition
         )
-        pickled: Pickled | None = answer["pickled"]
+        pickled: Pickled | None = answer.pickled
         if pickled is None:
             raise Unreachable(address, "proteus_partition", LookupError("it does not send the partition"))
         n_bytes = len(pickled[0]) + sum(buffer.nbytes for buffer, _ in pickled[1])

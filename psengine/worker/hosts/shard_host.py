@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.config import JobConfig
+from psengine.protocol.answers import HandedOver
 from psengine.protocol.events import (
     BackedUp,
     Event,
@@ -135,7 +136,7 @@ class ShardHost:
             answer = await self._transfers.call(
                 address, "proteus_kept", _COPY_DEADLINE_S, n_bytes, again=True, **wanted_round
             )
-            sent = {int(shard): state for shard, state in answer["states"].items()}
+            sent = dict(answer.states)
             count_moved(self._moved, "restore", address, state_bytes(sent.values()))
             states |= sent
         if lost := [shard for shard in shards if shard not in states]:
@@ -203,13 +204,13 @@ class ShardHost:
         to["committed"] = instruction.committed
         try:
             if instruction.from_address == self._address:  # taken back: another node may have been the next owner
-                answer = self.server.hand_over(epochs, **to)
+                answer: Any = self.server.hand_over(epochs, **to)
             else:
                 n_bytes = _WITH_UPDATES * sharding.all_bytes(instruction.shards)
                 answer = await self._transfers.call(
                     instruction.from_address, "proteus_hand_over", _HAND_OVER_DEADLINE_S, n_bytes, epochs=epochs, **to
                 )
-            error = answer.get("error", "")
+            error = "" if isinstance(answer, HandedOver) else answer.error
         except Unreachable as unreachable:
             error = str(unreachable)
         if error:
@@ -218,7 +219,7 @@ class ShardHost:
                 ShardsNotTaken(self._node, self._address, instruction.shards, instruction.epoch, error, 0.0)
             )
             return
-        states = {int(shard): state for shard, state in answer["states"].items()}
+        states = dict(answer.states)
         if instruction.from_address != self._address:
             count_moved(self._moved, "hand_over", instruction.from_address, state_bytes(states.values()))
         self.server.take(config.n_partitions, states, instruction.epoch)

@@ -10,6 +10,7 @@ import pytest
 
 import psengine.server.shard_server
 from psengine.apps.registry import initial_shards
+from psengine.protocol.answers import Moved, NotYet, Pushed, Rows, StaleEpoch, StaleRead
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.sharding import Sharding
@@ -28,7 +29,7 @@ def push(server: ShardServer, partition: int, attempt: int = 1, clock: int = 1) 
     updates = {s: [{"w": np.full(shape, 0.1 + partition, np.float32)}] for s, shape in shapes.items()}
     number = 100 * clock + 10 * attempt + partition
     blocks = [(partition, [attempt])]
-    assert server.push("n", number, clock, dict.fromkeys(shapes, 1), blocks, updates)["status"] == "ok"
+    assert server.push("n", number, clock, dict.fromkeys(shapes, 1), blocks, updates) == Pushed()
 
 
 async def waiting(server: ShardServer, **message: Any) -> asyncio.Task[Any]:
@@ -48,14 +49,14 @@ def test_who_reads_ahead_gets_what_will_be_committed_when_all_effects_are_there(
             await asyncio.sleep(0)
         assert not asked.done()
         push(server, 1)
-        answer, rows = await asked, (await some)["shards"][0]["w"]
-        assert (answer["status"], answer["attempt"]) == ("ok", 1)
-        assert server.pull({0: 1}, 0, exact=True)["status"] == "ok", "nothing is committed by it"
+        answer, rows = await asked, (await some).shards[0]["w"]
+        assert answer.attempt == 1
+        assert isinstance(server.pull({0: 1}, 0, exact=True), Rows), "nothing is committed by it"
         later = server.pull({0: 1, 1: 1}, 1, exact=True)
         for shard in (0, 1):
-            assert later["shards"][shard]["w"].tobytes() == answer["shards"][shard]["w"].tobytes()
-        assert rows.tobytes() == answer["shards"][0]["w"][1:2].tobytes()
-        assert (await server.pull_ahead({0: 1}, 1))["attempt"] == 1, "also when it is committed"
+            assert later.shards[shard]["w"].tobytes() == answer.shards[shard]["w"].tobytes()
+        assert rows.tobytes() == answer.shards[0]["w"][1:2].tobytes()
+        assert (await server.pull_ahead({0: 1}, 1)).attempt == 1, "also when it is committed"
 
     asyncio.run(run())
 
@@ -68,21 +69,21 @@ def undisturbed() -> Any:
     return server.stores[0].committed["w"]
 
 
-@pytest.mark.parametrize("how", ["moved", "another generation", "not-yet"])
-def test_who_reads_ahead_is_not_kept_waiting_for_nothing(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", [Moved, StaleEpoch, NotYet])
+def test_who_reads_ahead_is_not_kept_waiting_for_nothing(how: type, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where it is let know, that is not because its time has run out.
-    monkeypatch.setattr(psengine.server.shard_server, "AHEAD_WAITS_S", 0.01 if how == "not-yet" else 1000 * PATIENCE)
+    monkeypatch.setattr(psengine.server.shard_server, "AHEAD_WAITS_S", 0.01 if how is NotYet else 1000 * PATIENCE)
 
     async def run() -> None:
         server = serving()
         asked = await waiting(server)
-        if how == "moved":
+        if how is Moved:
             server.hand_over({1: 1}, "t", "tcp://t", 2)
-        elif how == "another generation":
+        elif how is StaleEpoch:  # of another generation
             server.forget([], 2)
         async with asyncio.timeout(5 * PATIENCE):
             answer = await asked
-        assert answer["status"] == {"another generation": "stale-epoch"}.get(how, how)
+        assert isinstance(answer, how)
         assert not len(server._waits)
 
     asyncio.run(run())
@@ -95,9 +96,9 @@ def test_effects_of_several_attempts_are_not_read_ahead() -> None:
         push(server, 0)
         push(server, 1, attempt=2)
         assert not asked.done()
-        assert server.pull({0: 1, 1: 1}, 1, exact=True)["status"] == "ok"
+        assert isinstance(server.pull({0: 1, 1: 1}, 1, exact=True), Rows)
         server._waits.wake()
-        assert (await asked)["status"] == "stale-read"
+        assert isinstance(await asked, StaleRead)
 
     asyncio.run(run())
 

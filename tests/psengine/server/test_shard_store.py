@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from psengine.apps.registry import initial_arrays, initial_shards
 from psengine.config import TableSpec
+from psengine.protocol.answers import Pushed, StaleEpoch, StaleRead
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore, StaleReadError
 from psengine.tables.row_updates import RowDelta
@@ -116,28 +117,28 @@ def server() -> tuple[ShardServer, Sharding]:
 
 def test_a_message_is_applied_whole_or_not_at_all() -> None:
     serving, sharding = server()
-    before = serving.pull({0: 1, 1: 1}, 0, exact=False)["shards"]
+    before = serving.pull({0: 1, 1: 1}, 0, exact=False).shards
     updates = {s: [{"w": np.ones_like(before[s]["w"])}] for s in (0, 1)}
     push = {"sender": "n@1", "sequence": 1, "clock": 1, "blocks": [(0, [1])], "updates": updates}
     refused = serving.push(epochs={0: 1, 1: 2}, **push)
-    assert refused == {"status": "stale-epoch", "error": "shard 1: epoch 2 requested, 1 served"}
-    assert serving.pull({0: 1}, 0, exact=False)["shards"][0]["w"] is not None
-    assert np.array_equal(serving.pull({0: 1}, 0, exact=False)["shards"][0]["w"], before[0]["w"])
+    assert refused == StaleEpoch("shard 1: epoch 2 requested, 1 served")
+    assert serving.pull({0: 1}, 0, exact=False).shards[0]["w"] is not None
+    assert np.array_equal(serving.pull({0: 1}, 0, exact=False).shards[0]["w"], before[0]["w"])
     for _ in range(2):
-        assert serving.push(epochs={0: 1, 1: 1}, **push) == {"status": "ok"}
+        assert serving.push(epochs={0: 1, 1: 1}, **push) == Pushed()
     assert serving.dropped == {"message": 1, "repeated": 0, "superseded": 0}
-    whole = sharding.join([serving.pull({0: 1, 1: 1}, 1, exact=True)["shards"][s] for s in (0, 1)])["w"]
+    whole = sharding.join([serving.pull({0: 1, 1: 1}, 1, exact=True).shards[s] for s in (0, 1)])["w"]
     assert np.allclose(whole, sharding.join([before[s] for s in (0, 1)])["w"] + 1)
-    assert serving.pull({0: 1}, 0, exact=True)["status"] == "stale-read"
-    assert serving.gather({0: 1, 1: 1}, 1)["folded"] == {0: 1, 1: 1}
+    assert isinstance(serving.pull({0: 1}, 0, exact=True), StaleRead)
+    assert serving.gather({0: 1, 1: 1}, 1).folded == {0: 1, 1: 1}
 
 
 def test_initial_values_depend_on_seed_and_shard_alone() -> None:
     a, _ = server()
     b, _ = server()
-    rows = [serving.pull({1: 1}, 0, exact=True)["shards"][1]["w"] for serving in (a, b)]
+    rows = [serving.pull({1: 1}, 0, exact=True).shards[1]["w"] for serving in (a, b)]
     assert rows[0].tobytes() == rows[1].tobytes()
-    assert not np.array_equal(rows[0][:2], a.pull({0: 1}, 0, exact=True)["shards"][0]["w"][:2])
+    assert not np.array_equal(rows[0][:2], a.pull({0: 1}, 0, exact=True).shards[0]["w"][:2])
 
 
 def test_no_table_begins_with_minus_zero() -> None:

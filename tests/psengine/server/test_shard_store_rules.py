@@ -108,15 +108,15 @@ def test_micro_tasks_are_not_sent_the_memory_and_checkpoints_are() -> None:
         ahead = await server.pull_ahead({0: 1}, 1)
         pulled = server.pull({0: 1}, 1, exact=True)
         for answer in (ahead, pulled, server.marked({0: 1}, 1)):
-            assert set(answer["shards"][0]) == {"w", "plain"}
-            assert answer["shards"][0]["w"].tobytes() == expected(1)["w"]
-        gathered = server.gather({0: 1}, 1)["shards"][0]
+            assert set(answer.shards[0]) == {"w", "plain"}
+            assert answer.shards[0]["w"].tobytes() == expected(1)["w"]
+        gathered = server.gather({0: 1}, 1).shards[0]
         assert bits(gathered) == expected(1)
         other = ShardServer()
         other.sharding = SHARDING
         other.restore(0, 2, gathered, 2, 1, 2)
         push(other.stores[0], 2)
-        assert bits(other.gather({0: 2}, 2)["shards"][0]) == expected(2)
+        assert bits(other.gather({0: 2}, 2).shards[0]) == expected(2)
         assert set(other.stores[0].committed) == MEMORY | {"w", "plain"}
 
     asyncio.run(run())

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from psengine.protocol.answers import Pushed, Rows, StaleEpoch, StaleRead
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
 from psengine.rpc.transfers import Transfers
@@ -25,11 +26,11 @@ def server(mark_every: int | None = 2, clock: int = 0) -> ShardServer:
 
 
 def push(there: ShardServer, clock: int) -> None:
-    assert there.push("s", clock, clock, {0: 1}, [(0, [1])], {0: [ONES]})["status"] == "ok"
+    assert there.push("s", clock, clock, {0: 1}, [(0, [1])], {0: [ONES]}) == Pushed()
 
 
-def value(answer: dict[str, Any]) -> float:
-    return float(answer["shards"][0]["w"][0, 0])
+def value(answer: Any) -> float:
+    return float(answer.shards[0]["w"][0, 0])
 
 
 async def _count_nothing(*gathered: Any) -> None:
@@ -50,9 +51,9 @@ def test_only_the_last_two_are_kept_and_no_others_are_marked() -> None:
     for clock in range(1, 8):
         push(there, clock)
     there.pull({0: 1}, 7, exact=True)
-    assert [there.marked({0: 1}, clock)["status"] for clock in (2, 3, 4, 6)] == ["stale-read", "stale-read", "ok", "ok"]
+    assert [type(there.marked({0: 1}, clock)) for clock in (2, 3, 4, 6)] == [StaleRead, StaleRead, Rows, Rows]
     push(unmarked := server(None), 1)
-    assert unmarked.marked({0: 1}, 1)["status"] == "stale-read"
+    assert isinstance(unmarked.marked({0: 1}, 1), StaleRead)
 
 
 def test_a_shard_that_moves_at_a_marked_clock_is_marked_where_it_comes_to() -> None:
@@ -60,7 +61,7 @@ def test_a_shard_that_moves_at_a_marked_clock_is_marked_where_it_comes_to() -> N
     for clock in (1, 2):
         push(old, clock)
     old.pull({0: 1}, 2, exact=True)
-    state = old.hand_over({0: 1}, "new", "tcp://new", 2)["states"]
+    state = old.hand_over({0: 1}, "new", "tcp://new", 2).states
     assert value(old.marked({0: 1}, 2)) == 2.0, "what it had marked it still tells"
     new = server(clock=0)
     new.expect([0], 2)
@@ -74,21 +75,21 @@ def test_who_has_handed_over_never_makes_a_mark_of_what_it_no_longer_hears() -> 
     old = server()
     push(old, 1)
     old.hand_over({0: 1}, "new", "tcp://new", 2)
-    assert old.marked({0: 1}, 2)["status"] == "stale-read"
+    assert isinstance(old.marked({0: 1}, 2), StaleRead)
 
 
 def test_what_is_handed_over_is_folded_as_far_as_it_is_complete() -> None:
     old = server()
     for clock in (1, 2, 3):
         push(old, clock)
-    state = old.hand_over({0: 1}, "new", "tcp://new", 2, committed=2)["states"][0]
+    state = old.hand_over({0: 1}, "new", "tcp://new", 2, committed=2).states[0]
     assert (state.clock, state.folded, [block[0] for block in state.later]) == (2, 2, [3])
-    assert value({"shards": {0: state.arrays}, "status": "ok"}) == 2.0
+    assert value(Rows({0: state.arrays})) == 2.0
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_under_another_epoch_nothing_is_told(epoch: int) -> None:
-    assert server().marked({0: epoch}, 0)["status"] == "stale-epoch"
+    assert isinstance(server().marked({0: epoch}, 0), StaleEpoch)
 
 
 def test_marks_are_the_arrays_themselves() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from psengine.config import TableSpec
+from psengine.protocol.answers import GatheredRows, StaleRead, StoredReplicas
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
 from psengine.rpc.transfers import Transfers
@@ -23,17 +24,17 @@ OWNERS = [ShardOwner(shard, name, f"tcp://{name}", 7) for shard, name in enumera
 class Transport:
     """Answers for everybody, with shards of one row that is their number."""
 
-    def __init__(self, **answer: Any) -> None:
-        self._answer, self.calls = answer, dict[str, tuple[str, float]]()
+    def __init__(self, clock: int = 0, refusal: StaleRead | None = None) -> None:
+        self._clock, self._refusal, self.calls = clock, refusal, dict[str, tuple[str, float]]()
 
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
         self.calls[address] = op, deadline_s
         await asyncio.sleep(0)
         shards = message.get("shards", message.get("epochs"))
-        rows = {str(shard): {"w": np.full((1, 1), shard)} for shard in shards}
+        rows = {shard: {"w": np.full((1, 1), shard)} for shard in shards}
         if op == "proteus_kept":
-            return {"states": {shard: ShardState(arrays, self._answer["clock"], 5) for shard, arrays in rows.items()}}
-        return {"status": "ok", "shards": rows, "folded": dict.fromkeys(rows, 5)} | self._answer
+            return StoredReplicas({shard: ShardState(arrays, self._clock, 5) for shard, arrays in rows.items()})
+        return self._refusal or GatheredRows(rows, dict.fromkeys(rows, 5))
 
 
 def test_servers_have_the_time_that_their_shards_take() -> None:
@@ -49,10 +50,9 @@ def test_servers_have_the_time_that_their_shards_take() -> None:
 
 
 def test_a_server_that_cannot_is_told_in_its_words() -> None:
+    transport = Transport(refusal=StaleRead("shard 1 is at clock 9"))
     with pytest.raises(RuntimeError, match="shard 1 is at clock 9"):
-        asyncio.run(
-            from_servers(Transfers(Transport(status="stale-read", error="shard 1 is at clock 9")), SHARDING, OWNERS, 3)
-        )
+        asyncio.run(from_servers(Transfers(transport), SHARDING, OWNERS, 3))
 
 
 def test_keepers_must_all_have_the_clock() -> None:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from psengine.protocol.answers import JoinedRows, Rows, from_message, to_message
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
-from psengine.tables.contiguous import joined, packed, room, unpacked, whole
+from psengine.tables.contiguous import joined, room, whole
 from psengine.tables.row_updates import RowDelta, added
 
 SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=5)
@@ -76,10 +77,11 @@ def test_shards_of_a_server_come_to_a_clock_side_by_side(ahead: bool) -> None:
                 n=lambda n: RowDelta(np.array([n - 1]), np.ones((1, 1), np.int64)),
             )
         answer = asyncio.run(server.pull_ahead(epochs, clock)) if ahead else server.pull(epochs, clock, exact=True)
-        sent = packed(answer["shards"])
-        assert set(sent) == {"shards", "rows", "tables"}
-        assert [table.shape for table in sent["tables"].values()] == [(9, 2), (9, 1)]
-        there = unpacked({**sent, "shards": [str(shard) for shard in sent["shards"]]})
+        assert isinstance(answer, Rows)
+        sent = from_message(to_message(answer.joined()))
+        assert isinstance(sent, JoinedRows)
+        assert [table.shape for table in sent.arrays()] == [(9, 2), (9, 1)]
+        there = sent.by_shard()
         for shard, of in apart.stores.items():
             wanted = of.read(clock, exact=True)
             assert {name: rows.tobytes() for name, rows in there[shard].items()} == {
@@ -95,12 +97,12 @@ def test_what_was_sent_of_a_clock_is_not_written_to_when_more_comes() -> None:
     server = served(3, 2)
     epochs = dict.fromkeys(server.stores, 1)
     push(server, 1, w=lambda n: np.ones((n, 2)))
-    before = asyncio.run(server.pull_ahead(epochs, 1))["shards"]
+    before = asyncio.run(server.pull_ahead(epochs, 1)).shards
     kept = {shard: tables["w"].copy() for shard, tables in before.items()}
     push(server, 1, attempt=2, w=lambda n: np.full((n, 2), 7.0))
     for of in server.stores.values():
         of.fold(1)  # as a push or a hand-over does, which makes no room
-    after = server.pull(epochs, 1, exact=True)["shards"]
+    after = server.pull(epochs, 1, exact=True).shards
     for shard, rows in kept.items():
         assert np.array_equal(before[shard]["w"], rows)
         assert np.array_equal(after[shard]["w"], rows + 6.0)
@@ -119,9 +121,10 @@ def test_a_table_that_did_not_change_is_left_where_it_is() -> None:
     push(server, 1, w=lambda n: np.ones((n, 2)))
     first = server.stores[0].committed["n"]
     answer = server.pull({0: 1, 1: 1}, 1, exact=True)
-    assert answer["shards"][0]["n"] is first
-    assert packed(answer["shards"]) is answer["shards"], "they are sent as they are"
-    assert unpacked(answer["shards"])[0]["n"] is first
+    assert isinstance(answer, Rows)
+    assert answer.shards[0]["n"] is first
+    assert answer.joined() is answer, "they are sent as they are"
+    assert answer.by_shard()[0]["n"] is first
 
 
 @given(st.integers(1, 6), st.data())

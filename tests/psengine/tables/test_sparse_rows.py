@@ -102,15 +102,15 @@ def test_a_compact_server_answers_with_the_same_bits(overlap: bool, early: bool)
                     server.stores[0].ahead(clock - 1, {"word_topic": None})
                 server.push("x", clock * PARTITIONS + partition, clock, {0: 1, 1: 1}, [(partition, [1])],
                             {0: [update], 1: [{"word_topic": update["word_topic"]}]})  # fmt: skip
-                answers.append(server.pull({0: 1}, clock - 1, exact=False)["shards"][0])
+                answers.append(server.pull({0: 1}, clock - 1, exact=False).shards[0])
             rows: Wanted = {"word_topic": some}
             ahead = server.stores[0].ahead(clock, rows)["word_topic"]
             answers.append({"ahead": ahead[some] if clock % 2 else full(ahead)})
             runs: dict[int, Wanted] = {0: rows, 1: {"word_topic": slice(3, 9)}}
             mixed: dict[int, Wanted] = {0: {"topics": None}, 1: rows}
             for wanted in (None, runs, mixed):
-                answers += server.pull({0: 1, 1: 1}, clock, exact=True, rows=wanted)["shards"].values()
-            answers.append(server.marked({0: 1}, clock)["shards"][0])
+                answers += server.pull({0: 1, 1: 1}, clock, exact=True, rows=wanted).shards.values()
+            answers.append(server.marked({0: 1}, clock).shards[0])
             seen.append([(name, of.dtype, of.tobytes()) for answer in answers for name, of in sorted(answer.items())])
         assert seen[0] == seen[1]
     sparse, dense = servers[True], servers[False]

@@ -197,8 +197,8 @@ class Cluster:
         found = {}
         for owner in self.owners:
             answer = self.agents[owner.node].server.gather({owner.shard: owner.epoch}, CLOCKS)
-            assert answer["folded"] == {owner.shard: CLOCKS * PARTITIONS}
-            found[owner.shard] = answer["shards"][owner.shard]
+            assert answer.folded == {owner.shard: CLOCKS * PARTITIONS}
+            found[owner.shard] = answer.shards[owner.shard]
         states = {}
         for ref in self.book.states.at(CLOCKS):
             agent = next(agent for agent in self.agents.values() if agent.address == ref.address)

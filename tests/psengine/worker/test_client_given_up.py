@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from psengine.config import TableSpec
+from psengine.protocol.answers import Pushed, Rows, StaleEpoch
 from psengine.protocol.instructions import ShardOwner
 from psengine.rpc.transport import Unreachable
 from psengine.server.shard_server import ShardServer
@@ -33,7 +34,7 @@ class OneIsGone:
         if address == GONE:
             raise Unreachable(address, op, OSError("gone"))
         await asyncio.sleep(0.05)  # the other message has found nobody, and waits for a map, when this one is refused
-        return {"status": "stale-epoch", "error": "all have gone back"} if address == STALE else {"status": "ok"}
+        return StaleEpoch("all have gone back") if address == STALE else Pushed()
 
 
 @pytest.mark.parametrize("way", ["push", "pull"])
@@ -78,7 +79,7 @@ class OneHasLeft:
                 self.given_up += 1
                 raise
         shards = {shard: {"w": np.full((2, 1), shard, np.float32)} for shard in message["epochs"]}
-        return {"status": "ok"} if op == "proteus_push" else {"status": "ok", "shards": shards}
+        return Pushed() if op == "proteus_push" else Rows(shards)
 
 
 @pytest.mark.parametrize(("broken", "within_s"), [(True, 0.1), (False, 5.0)])

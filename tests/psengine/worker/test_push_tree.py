@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psengine.config import Sgd, TableSpec
+from psengine.protocol.answers import ChildSums
 from psengine.server.clock_updates import ClockUpdates
 from psengine.tables.node_tree import parents
 from psengine.tables.row_updates import RowDelta
@@ -116,11 +117,11 @@ def test_refused_sums_stay_refused_and_unknown_sums_have_failed() -> None:
     async def story() -> None:
         tree = PushTree("p", "sim://p", None)  # type: ignore[arg-type]
         message: dict[str, Any] = {"sender": "c", "key": (1, 5, 2), "sums": (), "contributions": ()}
-        assert tree.hold(sequence=1, **message) == {"status": "held"}
-        assert await tree.answer("c", 1, "held", give_up=True) == {"status": "refused"}
-        assert tree.hold(sequence=1, **message) == {"status": "refused"}, "a repeated message"
-        assert tree.hold(sequence=3, **message) == {"status": "held"}
-        assert tree.hold(sequence=2, **message) == {"status": "failed"}, "a late message is never used"
-        assert await tree.answer("other", 1, "held", give_up=True) == {"status": "failed"}
+        assert tree.hold(sequence=1, **message) == ChildSums("held")
+        assert await tree.answer("c", 1, "held", give_up=True) == ChildSums("refused")
+        assert tree.hold(sequence=1, **message) == ChildSums("refused"), "a repeated message"
+        assert tree.hold(sequence=3, **message) == ChildSums("held")
+        assert tree.hold(sequence=2, **message) == ChildSums("failed"), "a late message is never used"
+        assert await tree.answer("other", 1, "held", give_up=True) == ChildSums("failed")
 
     asyncio.run(story())

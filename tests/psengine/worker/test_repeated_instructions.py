@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from psengine.config import JobConfig
 from psengine.membership.node_record import NodeRecord
+from psengine.protocol.answers import StaleEpoch
 from psengine.protocol.events import BatchDone, BatchFailed, ShardsNotTaken, ShardsTaken
 from psengine.protocol.instructions import ShardOwner, TakeShards, UpdateShardMap
 from psengine.tiers.shard_map import ShardMap
@@ -23,7 +24,7 @@ def test_an_order_to_take_a_shard_that_comes_once_more_does_not_bring_back_what_
         here.instruct(take(1, 1, 2), 1)
         here.instruct(dispatch(2, 1, [(1, 1)], map_version=2), 4)
         await wires.report(BatchDone)
-        assert here.server.pull({1: 2}, 1, exact=True)["shards"][1]["w"][0, 0] == 1.0 + 2.0
+        assert here.server.pull({1: 2}, 1, exact=True).shards[1]["w"][0, 0] == 1.0 + 2.0
 
     story(body)
 
@@ -40,8 +41,8 @@ def test_a_server_takes_back_what_nobody_got() -> None:
         here.instruct(UpdateShardMap("here", HERE, 2, (OWNERS[0], ShardOwner(1, "there", THERE, 3)), 1))
         here.instruct(dispatch(2, 1, [(0, 2)], map_version=2))
         await wires.report(BatchDone)
-        assert values(here, 0, 1) == there.server.pull({1: 3}, 1, exact=True)["shards"][1]["w"][0, 0] == 1.0
-        assert there.server.hand_over({1: 1}, "here", HERE, 2)["status"] == "stale-epoch", "the lost move comes late"
+        assert values(here, 0, 1) == there.server.pull({1: 3}, 1, exact=True).shards[1]["w"][0, 0] == 1.0
+        assert isinstance(there.server.hand_over({1: 1}, "here", HERE, 2), StaleEpoch), "the lost move comes late"
 
     story(body)
 

@@ -1,5 +1,6 @@
 """Where messages for a shard go, as maps and answers of servers tell it, in whatever order they come."""
 
+from psengine.protocol.answers import Moved
 from psengine.protocol.instructions import ShardOwner
 from psengine.worker.routing import Routes
 
@@ -11,8 +12,8 @@ def owned_by(node: str, epoch: int) -> ShardOwner:
 def test_an_answer_that_was_long_on_its_way_does_not_bring_an_earlier_owner_back() -> None:
     routes = Routes()
     routes.use(1, (owned_by("a", 1),), 1)
-    assert routes.redirect({0: 1}, {"owners": [owned_by("b", 2)], "error": ""}) == [0]
+    assert routes.redirect({0: 1}, Moved((owned_by("b", 2),), "")) == [0]
     assert routes.by_server([0]) == {"tcp://b": {0: 2}}
     routes.use(2, (owned_by("c", 3),), 1)
-    routes.redirect({0: 1}, {"owners": [owned_by("b", 2)], "error": ""})
+    routes.redirect({0: 1}, Moved((owned_by("b", 2),), ""))
     assert routes.by_server([0]) == {"tcp://c": {0: 3}}

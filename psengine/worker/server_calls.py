@@ -1,0 +1,131 @@
+"""Requests to the servers of shards, and what a node does about each answer.
+
+| answer | what follows |
+|---|---|
+| `Moved` | the request is sent to the owners that it names |
+| none (`Unreachable`) | it is sent to the owners by the next map |
+| `NotYet` | it is repeated, as often as the caller wants |
+| `StaleEpoch`, `StaleRead` | the batch is given up: the job, or the clock, has gone on |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any
+
+from psengine.protocol.answers import Moved, NotYet, StaleEpoch, StaleRead
+from psengine.rpc.cancellation import all_or_none
+from psengine.rpc.transfers import Transfers
+from psengine.rpc.transport import Unreachable
+from psengine.server.shard_server import ShardServer
+from psengine.worker.routing import Routes, SupersededError
+
+#: Seconds that a server has to answer, in addition to the transfer time of the parameters.
+_DEADLINE_S = 10.0
+#: Number of times that a request is sent to one server, unless its shards move meanwhile.
+TRIES = 3
+_READS = ("proteus_pull", "proteus_pull_ahead", "proteus_pull_before")
+
+
+def never(tried: int) -> bool:
+    """Return that a request is not repeated (see `ServerCalls.at_owners`)."""
+    del tried
+    return False
+
+
+class ElsewhereError(SupersededError):
+    """Shards have moved, and the request is of no use at their new owners."""
+
+
+class ServerCalls:
+    """Requests of one process.
+
+    Parameters
+    ----------
+    sender, address : str
+        See `ParameterClient`.
+
+    Attributes
+    ----------
+    batch : int
+        Number of the batch under way.
+    """
+
+    def __init__(self, sender: str, address: str, transfers: Transfers, routes: Routes, own: ShardServer) -> None:
+        self._sender, self._address, self._transfers, self._routes = sender, address, transfers, routes
+        self._own = own
+        self.batch = 0
+
+    async def at_owners(
+        self,
+        shards: Iterable[int],
+        ask: Callable[[str, dict[int, int]], Awaitable[Any]],
+        follow: bool = True,
+        again: Callable[[int], bool] = never,
+    ) -> None:
+        """Have `ask` send a request to each server of `shards`, until each has carried it out.
+
+        Parameters
+        ----------
+        ask : callable
+            Sends the request to an address, for shards with their epochs, and returns the answer.
+        follow : bool
+            Whether the request is sent to new owners of shards.
+        again : callable
+            Returns whether a server is asked again that has answered a number of times that it does not have it yet.
+
+        Raises
+        ------
+        SupersededError
+            The batch is to be given up, or, as an `ElsewhereError`, shards have moved and `follow` is false.
+        Unreachable
+        """
+
+        async def at_owner(address: str, epochs: dict[int, int]) -> None:
+            tried = 0
+            while True:
+                try:
+                    answer = await ask(address, epochs)
+                except Unreachable as error:
+                    if not follow:
+                        raise
+                    moved = await self._routes.await_new_owners(epochs, address, error)
+                    return await self.at_owners(moved, ask, follow, again)
+                match answer:
+                    case Moved() if follow:
+                        return await self.at_owners(self._routes.redirect(epochs, answer), ask, follow, again)
+                    case Moved():
+                        raise ElsewhereError(answer.error)
+                    case NotYet() if again(tried := tried + 1):
+                        continue
+                    case NotYet() | StaleEpoch() | StaleRead():
+                        raise SupersededError(answer.error)
+                return None
+
+        await all_or_none(at_owner(*server) for server in self._routes.by_server(shards).items())
+
+    async def ask(
+        self, address: str, op: str, epochs: dict[int, int], n_bytes: int, tries: int = TRIES, **message: Any
+    ) -> Any:
+        """Return the answer of one server; at most `n_bytes` of parameters are transferred.
+
+        Raises
+        ------
+        SupersededError, Unreachable
+        """
+        self._routes.check()
+        message["epochs"] = epochs
+        if address != self._address:
+            if op in _READS:
+                # Servers answer in the order of the batches.
+                message |= {"turn": self.batch, "reader": self._sender}
+            call = partial(self._transfers.call, address, op, _DEADLINE_S, n_bytes, **message)
+            return await self._routes.retry(address, op, epochs, call, tries)
+        if op == "proteus_pull_ahead":
+            return await self._own.pull_ahead(**message)
+        await self._own.arrived(epochs)
+        self._routes.check()
+        if op == "proteus_pull_before":
+            return await self._own.pull_before(**message)
+        return self._own.pull(**message) if op == "proteus_pull" else self._own.push(**message)
