@@ -1,15 +1,17 @@
-"""What is told of a job and decides nothing: bytes moved, changes of its nodes, what it looked like, evaluations.
+"""Records of a job, which decide nothing: its event log, bytes moved, evaluations.
 
-It looks at the controller after each event. So whatever comes or goes, however it comes about, is seen in one place:
-the nodes as they are, beside what they were.
+It looks at the controller after each event, and appends to the log what differs from before. So whatever comes or goes,
+however it comes about, is seen in one place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Protocol
 
-from psengine.config import JobConfig, Stage
+from psengine.config import JobConfig
 from psengine.controller.evaluation_schedule import Evaluating
 from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
@@ -18,35 +20,28 @@ from psengine.protocol.instructions import Instruction
 from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.scheduling.stopping import StoppingRule
 from psengine.telemetry.byte_counts import Traffic
-from psengine.telemetry.timeline import Timeline
+from psengine.telemetry.event_log import (
+    EventLog,
+    Held,
+    LayoutChanged,
+    MemoryUsed,
+    NodeChanged,
+    NodeReleased,
+    StateChanged,
+)
 from psengine.telemetry.training_progress import TrainingProgress
-from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.tier_manager import Tiers
 
-#: Number of changes beyond which half of the older ones that are carried out are dropped.
-MOST_CHANGES = 4000
+#: (name, tier, state, gone, noticed) of a process.
+_Seen = tuple[str, str, str, bool, bool]
 
 
 class Observed(Protocol):
-    """What the history looks at: the state of a controller after an event."""
+    """What the history looks at beside its parts: the state of a controller after an event."""
 
     config: JobConfig | None
     book: MicroTaskTable | None
-    members: Membership
-    tiers: Tiers
-    stopping: StoppingRule
-    progress: TrainingProgress
     result: dict[str, object] | None
-
-    @property
-    def shards(self) -> ShardMap:
-        """Which node serves which shard."""
-        ...
-
-    @property
-    def stage(self) -> Stage:
-        """The stage of AgileML."""
-        ...
 
     @property
     def gathering(self) -> bool:
@@ -60,27 +55,20 @@ class Observed(Protocol):
 
 
 class History:
-    """The history of one job."""
+    """The records of one job."""
 
-    def __init__(self) -> None:
+    def __init__(self, members: Membership, tiers: Tiers, stopping: StoppingRule, progress: TrainingProgress) -> None:
+        self._members, self._tiers, self._stopping, self._progress = members, tiers, stopping, progress
+        self.log = EventLog()
         self.traffic = Traffic()
-        self.timeline = Timeline()
         self.evaluating = Evaluating()
-        #: as `stalls` wants them: event, node, second, until
-        self.changes: list[dict[str, Any]] = []
-        #: [clock, bytes of tables, of states, of input, number of nodes] of common clocks
-        self.memory: list[list[int]] = []
-        #: (begin, end) of the times in which the job was held
-        self.held: list[tuple[float, float]] = []
-        #: Of each node that was asked to go and is drained: node, event, second of the event, seconds until drained.
-        self.releases: list[dict[str, Any]] = []
-        #: {address: (notice or drain, second) of a node that was asked to go}.
-        self._asked: dict[str, tuple[str, float]] = {}
-        self._open: list[tuple[dict[str, Any], str, int]] = []  # change, address, clock that is to be common
-        #: {address: (name, state, gone, noticed)} when it last looked.
-        self._seen: dict[str, tuple[str, str, bool, bool]] = {}
-        #: What the shards' servers and replicas were seen in.
-        self._seen_shards: tuple[object, object] = (None, None)
+        #: Changes that are not carried out yet: each with the node's address, and the group that is to be common.
+        self._open: list[tuple[NodeChanged, str, int]] = []
+        #: Nodes by address, the stage, and the shards' servers and backup owners, when it last looked.
+        self._seen: dict[str, _Seen] = {}
+        self._stage = 0
+        self._maps: tuple[object, object] = (None, None)
+        self._shards: dict[int, list[str | None]] = {}
         #: The last committed group, and the number of complete clocks, when it last looked.
         self.common = self.clock = 0
         self._idle_since: float | None = None
@@ -90,25 +78,22 @@ class History:
         if isinstance(event, BytesMoved):
             self.traffic.note(event.address, event.moved)
             return []
-        book, config = controller.book, controller.config
+        book, config, progress = controller.book, controller.config, self._progress
+        layouts, self._tiers.changes = self._tiers.changes, []
+        for lines in layouts:
+            self.log.append(LayoutChanged(tuple(lines)))
         if isinstance(event, Evaluated):
-            clock = controller.progress.clock_at(event.clock)
-            self.evaluating.take(event.clock, event.generation, event.metrics, clock)
+            self.evaluating.take(event.clock, event.generation, event.metrics, progress.clock_at(event.clock))
             return []
         if book is None or config is None or controller.result is not None:
             return []
-        if isinstance(event, BatchDone) and book.common == self.common and not controller.members.index.has_changed:
+        if isinstance(event, BatchDone) and book.common == self.common and not self._members.index.has_changed:
             return []  # most events are this, and the end of the clock tells what they have come to
-        second = controller.progress.seconds(event.now_s)
-        changed = controller.members.index.take_changed()
-        self._note_changes(controller, second, changed)
+        second = progress.seconds(event.now_s)
+        nodes = self._note_nodes(controller, second)
         self._note_hold(controller, second)
-        nodes = {
-            node.name: (node.tier, "gone" if node.gone else node.state) for node in changed.values() if node is not None
-        }
-        progress = controller.progress
         self.clock = progress.clock_at(book.common)
-        self.timeline.look(second, self.clock, controller.stage, nodes, self._shards(controller))
+        self._note_state(second, nodes)
         before, self.common = self.common, book.common
         if book.common < before:
             self.evaluating.roll_back(book.common, self.clock)
@@ -116,53 +101,49 @@ class History:
             *self.evaluating.instructions(
                 config,
                 {group: progress.completed_by(group) for group in range(before + 1, book.common + 1)},
-                controller.stopping.last_clock,
-                controller.shards.owners,
-                controller.shards.generation,
+                self._stopping.last_clock,
+                self._tiers.shards.owners,
+                self._tiers.shards.generation,
                 book.states.at,
             )
         ]
 
     def note_memory(self, clock: int, memory: Mapping[str, int], n_nodes: int) -> None:
         """Note the memory of all nodes, by kind, at the end of `clock`, or after it."""
-        while self.memory and self.memory[-1][0] >= clock:
-            self.memory.pop()  # the job has rolled back since
-        self.memory.append([clock, memory["tables"], memory["states"], memory["input"], n_nodes])
-        if len(self.memory) > MOST_CHANGES:
-            half = len(self.memory) // 2
-            self.memory = self.memory[:half:2] + self.memory[half:]
+        self.log.append(MemoryUsed(clock, memory["tables"], memory["states"], memory["input"], n_nodes))
 
     def go_on(self, summary: Mapping[str, Any], group: int) -> None:
         """Take over the history of a job that goes on from a checkpoint of `group` (see `figures`)."""
         self.traffic.go_on(summary)
-        self.timeline.go_on(summary.get("timeline", []))
         self.evaluating.go_on(summary.get("metrics_by_clock", []))
         until = float(summary["seconds"])  # whoever came or went then, all began anew
-        self.changes = [
-            {**change, "until": until if change["until"] is None else change["until"]}
-            for change in summary.get("changes", [])
-        ]
-        self.memory = [list(entry) for entry in summary.get("memory_by_clock", [])]
-        self.held = [(float(begin), float(end)) for begin, end in summary.get("held", [])]
-        self.releases = [dict(release) for release in summary.get("releases", [])]
+        changes = summary.get("changes", ())
+        self.log.read({**summary, "changes": [{**change, "until": change["until"] or until} for change in changes]})
         self.common, self.clock = group, int(summary.get("clocks", group))
+
+    @property
+    def changes(self) -> list[dict[str, Any]]:
+        """Changes of nodes, as `stalls` has them, in order of time."""
+        changes = [*self.log.of(NodeChanged), *(change for change, *_ in self._open)]
+        return [change.record() for change in sorted(changes, key=attrgetter("second"))]
 
     def figures(self, clock: int, seconds: float) -> dict[str, Any]:
         """Return what there was at `clock`, `seconds` after the training began; JSON-able. Bytes are those of now."""
+        memory = {event.clock: event.record() for event in self.log.of(MemoryUsed)}  # the last one of a repeated clock
         return {
             **self.traffic.figures(),
             "bytes_by_link": self.traffic.links(),
             "metrics_by_clock": self.evaluating.series(clock),
-            "changes": [dict(change) for change in self.changes if change["second"] <= seconds],
-            "memory_by_clock": [list(entry) for entry in self.memory if entry[0] <= clock],
-            "held": [list(span) for span in self.held if span[0] <= seconds],
-            "releases": [dict(release) for release in self.releases if release["second"] <= seconds],
-            "timeline": [dict(entry) for entry in self.timeline.entries if entry["second"] <= seconds],
+            "changes": [change for change in self.changes if change["second"] <= seconds],
+            "memory_by_clock": [memory[at] for at in sorted(memory) if at <= clock],
+            "held": [event.record() for event in self.log.of(Held) if event.second <= seconds],
+            "releases": [event.record() for event in self.log.of(NodeReleased) if event.second <= seconds],
+            "timeline": [event.record() for event in self.log.of(StateChanged) if event.second <= seconds],
         }
 
     def _note_hold(self, controller: Observed, second: float) -> None:
         """Note whether the job is held: all is done that may be, and it is not the end."""
-        limits, book = controller.stopping, controller.book
+        limits, book = self._stopping, controller.book
         assert book is not None
         held = (
             controller.training
@@ -175,93 +156,84 @@ class History:
         if held and self._idle_since is None:
             self._idle_since = second
         elif not held and self._idle_since is not None:
-            self.held.append((self._idle_since, second))
+            self.log.append(Held(self._idle_since, second))
             self._idle_since = None
 
-    def _note_changes(self, controller: Observed, second: float, changed: Mapping[str, NodeRecord | None]) -> None:
-        for address, node in changed.items():
+    def _note_state(self, second: float, nodes: Mapping[str, list[str]]) -> None:
+        """Note what the job looks like, where that differs from before."""
+        owners, replicas = maps = self._tiers.shards.owners, self._tiers.backups.replicas
+        moved: dict[str, list[str | None]] = {}
+        if maps[0] is not self._maps[0] or maps[1] is not self._maps[1]:
+            pairs = [(owner, replicas.get(owner.shard)) for owner in owners]
+            shards = {owner.shard: [owner.node, None if copy is None else copy.node] for owner, copy in pairs}
+            moved = {str(shard): pair for shard, pair in shards.items() if self._shards.get(shard) != pair}
+            self._maps, self._shards = maps, shards
+        stage = self._tiers.stage if self._tiers.stage != self._stage else 0
+        self._stage = self._tiers.stage
+        if stage or nodes or moved:
+            self.log.append(StateChanged(round(second, 4), self.clock, stage, nodes, moved))
+
+    def _note_nodes(self, controller: Observed, second: float) -> dict[str, list[str]]:
+        """Note changes of nodes; return [tier, state] of those that look different."""
+        looks: dict[str, list[str]] = {}
+        for address, node in self._members.index.take_changed().items():
             was = self._seen.pop(address, None)
-            now = None if node is None else (node.name, node.state, node.gone, node.noticed)
+            now = None if node is None else (node.name, node.tier, node.state, node.gone, node.noticed)
             if now is None:
                 self.traffic.forget(address)
             else:
                 self._seen[address] = now
                 if was is None:
                     self.traffic.joined(address, now[0])
-            if controller.progress.started_s is None:
-                continue  # nodes that are present at the beginning do not join
-            self._note_release(address, was, now, second)
-            for event in _events(was, now):
-                self._begin(event, (now or was or ("",))[0], address, controller, second)
-        if controller.progress.started_s is not None:
+                if was is None or _look(was) != _look(now):
+                    looks[now[0]] = _look(now)
+            if self._progress.started_s is not None:  # nodes that are present at the beginning do not join
+                for event in _events(was, now):
+                    self._begin(event, (now or was or ("",))[0], address, controller, second)
+                self._note_release(address, was, now, second)
+        if self._progress.started_s is not None:
             self._settle(controller, second)
+        return looks
 
-    def _note_release(
-        self,
-        address: str,
-        was: tuple[str, str, bool, bool] | None,
-        now: tuple[str, str, bool, bool] | None,
-        second: float,
-    ) -> None:
-        """Note when a node was asked to go, and how long after that it was drained."""
-        if now is not None and address not in self._asked:
-            asked = [event for event in _events(was, now) if event in ("notice", "drain")]
-            self._asked.update((address, (event, second)) for event in asked[:1])
-        if now is None or (now[1] == "drained" and (was is None or was[1] != "drained")) or now[2]:
-            event, since = self._asked.pop(address, ("", 0.0))
-            if event and now is not None and now[1] == "drained":
-                self.releases.append({"node": now[0], "event": event, "second": since, "seconds": second - since})
-                del self.releases[:-MOST_CHANGES]
-
-    def _shards(self, controller: Observed) -> tuple[tuple[str | None, str | None], ...] | None:
-        """Return the server and the backup owner of each shard; None if neither map has changed."""
-        seen = controller.shards.owners, controller.tiers.backups.replicas
-        if seen[0] is self._seen_shards[0] and seen[1] is self._seen_shards[1]:
-            return None
-        self._seen_shards = seen
-        owners, replicas = seen
-        return tuple(
-            (owner.node, None if (backup := replicas.get(owner.shard)) is None else backup.node) for owner in owners
-        )
+    def _note_release(self, address: str, was: _Seen | None, now: _Seen | None, second: float) -> None:
+        """Note when a node is drained, and how long that is after it was asked to leave."""
+        if now is None or now[2] != "drained" or (was is not None and was[2] == "drained"):
+            return
+        asked = [one for one, at, _ in self._open if at == address and one.event in ("notice", "drain")]
+        for change in asked[:1]:
+            self.log.append(NodeReleased(now[0], change.event, change.second, second - change.second))
 
     def _begin(self, event: str, name: str, address: str, controller: Observed, second: float) -> None:
         assert controller.book is not None
-        change = {"event": event, "node": name, "second": second, "until": None}
-        self.changes.append(change)
-        if len(self.changes) > MOST_CHANGES:
-            self.changes = _thinned(self.changes)
-        lost = event in ("loss", "eviction")
-        self._open.append((change, address, controller.book.last_dispatched if lost else 0))
+        common = controller.book.last_dispatched if event in ("loss", "eviction") else 0
+        self._open.append((NodeChanged(event, name, second, None), address, common))
 
     def _settle(self, controller: Observed, second: float) -> None:
         """Note which changes are carried out by now."""
-        if not self._open or not controller.training or not controller.tiers.settled:
+        if not self._open or not controller.training or not self._tiers.settled:
             return
         assert controller.book is not None
         left = []
         for change, address, clock in self._open:
-            node = controller.members.index.record(address)
-            if _carried_out(change["event"], node) and controller.book.common >= clock:
-                change["until"] = second
+            node = self._members.index.record(address)
+            if _carried_out(change.event, node) and controller.book.common >= clock:
+                self.log.append(replace(change, until=second))
             else:
                 left.append((change, address, clock))
         self._open = left
 
 
-def _thinned(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the changes without every second one of the older half, of those that are carried out."""
-    half = len(changes) // 2
-    over = [change for change in changes[:half] if change["until"] is not None]
-    dropped = {id(change) for change in over[::2]}
-    return [change for change in changes if id(change) not in dropped]
+def _look(seen: _Seen) -> list[str]:
+    _, tier, state, gone, _ = seen
+    return [tier, "gone" if gone else state]
 
 
-def _events(was: tuple[str, str, bool, bool] | None, node: tuple[str, str, bool, bool] | None) -> list[str]:
-    """Return what has happened to a process, by (name, state, gone, noticed) before and after."""
+def _events(was: _Seen | None, node: _Seen | None) -> list[str]:
+    """Return what has happened to a process, from what it was and is."""
     if node is None:  # another process has taken its place
-        return [] if was is None or was[2] else ["eviction" if was[3] else "loss"]
-    _, state, gone, noticed = node
-    before_state, was_gone, was_noticed = ("", False, False) if was is None else was[1:]
+        return [] if was is None or was[3] else ["eviction" if was[4] else "loss"]
+    *_, state, gone, noticed = node
+    before_state, was_gone, was_noticed = ("", False, False) if was is None else was[2:]
     found = [] if was is not None else ["join"]
     if noticed and not was_noticed:
         found.append("notice")

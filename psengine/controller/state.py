@@ -65,7 +65,7 @@ class ControllerState:
         self.asked_s: float | None = None
         self.progress = TrainingProgress()
         #: Records of the job; they decide nothing.
-        self.history = History()
+        self.history = History(self.members, self.tiers, self.stopping, self.progress)
         #: Nodes that are offered for release.
         self.scale_in = ScaleIn()
         self.lost_micro_tasks: int | None = None

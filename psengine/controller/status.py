@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from psengine.controller.state import ControllerState
+from psengine.telemetry.event_log import MemoryUsed, NodeReleased
 
 _RECENT_CLOCKS = 20
 #: Number of recent clocks whose seconds a status lists.
@@ -71,7 +72,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         "stage": controller.stage,
         "push_tree": controller.push_choice.on,
         "machines": controller.scale_in.machines,
-        "memory": controller.history.memory[-1:],
+        "memory": [event.record() for event in controller.history.log.of(MemoryUsed)[-1:]],
         "shards": [
             {"shard": owner.shard, "node": owner.node, "keeper": None if backup is None else backup.node}
             for owner in controller.shards.owners
@@ -83,7 +84,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         "repeated_micro_tasks": book.repeated if book else 0,
         "lost_micro_tasks": controller.lost_micro_tasks,
         "notices": list(controller.members.notices),
-        "releases": [dict(release) for release in controller.history.releases],
+        "releases": [event.record() for event in controller.history.log.of(NodeReleased)],
         "micro_tasks_done": dict(progress.done_by_tier),
         "seconds_per_clock": sum(seconds) / len(seconds) if seconds else None,
         "recent_seconds": list(progress.clock_seconds[-RECENT_SHOWN:]),

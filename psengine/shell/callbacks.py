@@ -14,14 +14,13 @@ from psengine.config import JobConfig
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.shell.event_log_writer import KeepPage
 from psengine.tables.sharding import Arrays
-from psengine.telemetry.event_log import Entry
 
 
 def _installed(config: JobConfig) -> None:
     """Load no code: the application's module is installed on this machine."""
 
 
-def _store_no_page(number: int, entries: Sequence[Entry]) -> None:
+def _store_no_page(number: int, entries: Sequence[Mapping[str, Any]]) -> None:
     """Store no event log."""
 
 

@@ -50,10 +50,12 @@ from psengine.shell.control_port import Handler
 from psengine.shell.dask_plugins import MembershipPlugin
 from psengine.shell.dask_transport import DaskTransport, unpack
 from psengine.shell.evaluator import sharding_of
-from psengine.shell.event_log_writer import Storybook
+from psengine.shell.event_log_writer import EventLogWriter
 from psengine.shell.instruction_queues import InstructionQueues
 from psengine.shell.node_watch import NodeWatch
 from psengine.shell.state_saving import StateSaver
+from psengine.telemetry.descriptions import Describer
+from psengine.telemetry.event_log import LayoutChanged, NodeReleased
 from psengine.telemetry.formatting import format_error, format_ranges
 from psengine.telemetry.training_progress import losses_of
 
@@ -91,14 +93,15 @@ class ControllerShell:
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
         self._saver = StateSaver(Transfers(self._transport), callbacks, self.controller.history, self._feed)
-        self._event_log = Storybook(callbacks.keep_page, callbacks.wall_s)
+        self._describer = Describer(self.controller.history.log, callbacks.wall_s)
+        self._writer = EventLogWriter(callbacks.keep_page, self.controller.history.log)
 
     def open(self) -> None:
         """Register handlers and plugin; the scheduler must be running."""
         self._scheduler.add_plugin(MembershipPlugin(self._on_joined, self._watch.lose))
         self._scheduler.handlers.update(proteus_notice=self.notice, proteus_event=self.event)
         self._spawn(self._tick())
-        self._spawn(self._event_log.run())
+        self._spawn(self._writer.run())
 
     @property
     def control(self) -> dict[str, Handler]:
@@ -117,7 +120,8 @@ class ControllerShell:
 
     async def close(self) -> None:
         """End background work, and the event log."""
-        await self._event_log.write(last=True)
+        self._describer.flush()
+        await self._writer.write()
         self._queues.clear()
         await cancel_all(self._tasks)
 
@@ -317,24 +321,25 @@ class ControllerShell:
 
     def _process(self, event: Event) -> None:
         before = self.controller.state, self.controller.reason
-        changes, releases = len(self.controller.tiers.changes), len(self.controller.history.releases)
+        log = self.controller.history.log
+        n_before = log.n_events
         instructions = self.controller.handle(event)
         # Log before anything is carried out.
-        lines = [f"layout: {'; '.join(change)}" for change in self.controller.tiers.changes[changes:]]
+        lines = [f"layout: {'; '.join(layout.lines)}" for _, layout in log.since(n_before, LayoutChanged)]
         if loads := [instruction for instruction in instructions if isinstance(instruction, LoadPartitions)]:
             lines.append(
                 f"partitions: {'; '.join(f'{load.node} loads {format_ranges(load.partitions)}' for load in loads)}"
             )
         lines += [
-            f"{release['node']} is drained, {release['seconds']:.3g} s after {release['event']}"
-            for release in self.controller.history.releases[releases:]
+            f"{release.node} is drained, {release.seconds:.3g} s after {release.event}"
+            for _, release in log.since(n_before, NodeReleased)
         ]
         after = self.controller.state, self.controller.reason
         if after != before:
             lines.append(f"job is {after[0]}{after[1] and f': {after[1]}'}")
         for line in lines:
             logger.info("%s", line)
-        self._event_log.tell(event, instructions, self.controller.history.clock, lines)
+        self._describer.describe(event, instructions, self.controller.history.clock, lines)
         for instruction in instructions:
             self._carry_out(instruction)
 

@@ -1,10 +1,11 @@
 """Records of a training: progress, traffic, stalls, the event log.
 
 byte_counts        counters of the bytes that a job has moved, by kind and process
-event_log          entries of the event log: each event and instruction that concerns a node or a shard, as text
+descriptions       events and instructions that concern a node or a shard, as text
+event_log          the event log: frozen events, from which timeline, stalls and pages of a job are derived
 formatting         formatting of number ranges and byte sizes
 memory_use         memory of a node by what it is used for
-stalls             delays of the training by joins and losses of nodes, from clock times and a log of changes
+stalls             delays of the training by joins and losses of nodes, from clock times and changes of nodes
 timeline           changes of stage, nodes, servers and backup owners over time
 training_progress  losses, durations and work by tier, clock by clock
 """

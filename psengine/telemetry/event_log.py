@@ -1,218 +1,211 @@
-"""The story of a job: each event and instruction that touched a node or a shard, as entries for people.
+"""The event log of a job: one sequence of frozen events, from which everything shown of a job over time is derived.
 
-Micro-tasks and copies of shards are too many to be told one by one: those of a node are told as counts, whenever
-something else is told of it, and at the end of a page. Entries are JSON-able dicts:
+| event | says | key in summaries |
+|---|---|---|
+| StateChanged | stage, nodes, servers and backup owners, where they differ: see `timeline` | `timeline` |
+| NodeChanged | a node joined, was asked to leave or was lost, and when that was carried out: see `stalls` | `changes` |
+| NodeReleased | a node that was asked to leave is drained | `releases` |
+| Held | the job was held | `held` |
+| MemoryUsed | memory of all nodes at a clock | `memory_by_clock` |
+| LayoutChanged | servers and backup owners are to be others | |
+| Described | an event or instruction as text: see `descriptions` | |
 
-    at      seconds on the teller's clock
-    clock   the common clock
-    nodes   names of those whom it touched; `EVERYBODY` where it touched all nodes and shards
-    shards  numbers of those that it touched
-    text    what happened, in words
+Events are numbered as they are appended. Of each kind the log holds at most `MOST`: beyond it, the events of the older
+half are joined two by two. So it never falls silent; what is older is coarser. A checkpoint has its events as records,
+which are JSON-able, and a job that continues from it appends them first.
+
+Two figures are no events. Bytes are counters of each process since it began (`byte_counts`): each report would be an
+event, of which only the last one of a process counts. Losses and work are sums by group that a rollback takes back
+(`training_progress`), and are updated with each report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, ClassVar, Self, TypeVar
 
-from psengine.protocol import events, instructions
-from psengine.telemetry.formatting import format_ranges
-
-Entry = dict[str, Any]
-#: In place of a node's name: all nodes and all shards.
+#: Maximum number of events of each kind.
+MOST = 4000
+#: In place of a node's name in a `Described`: all nodes and all shards.
 EVERYBODY = "*"
-#: micro-tasks given, done, and their first and last clock
-_Work = tuple[int, int, int, int]
-_Told = tuple[list[str], list[int], str]
 
 
-@dataclass
-class _Copied:
-    """Rounds of copies of the same shards, to the same keepers."""
+@dataclass(frozen=True)
+class LogEvent:
+    """Base class of the events. `KEY` is that of their records in a summary; events without one are not in it."""
 
-    shards: tuple[int, ...]
-    keepers: tuple[str, ...]
-    rounds: int
-    low: int
-    high: int
+    KEY: ClassVar[str] = ""
+
+    def record(self) -> Any:
+        """Return it JSON-able."""
+        return dict(vars(self))
+
+    @classmethod
+    def read(cls, record: Any) -> Self:
+        """Return the event of a record."""
+        return cls(**record) if isinstance(record, Mapping) else cls(*record)
+
+    def joined(self, later: Self) -> Self:
+        """Return the event that stands for this and the next one of its kind."""
+        return later
 
 
-class Teller:
-    """Turns events and instructions into entries.
+@dataclass(frozen=True)
+class StateChanged(LogEvent):
+    """From `second` on (of training; 0 before), at `clock`, some of the job differs from what the event before left.
 
-    Parameters
+    Attributes
     ----------
-    name_of : callable
-        Returns the name of the node whose process is, or was, at an address; the address where there is none.
+    stage : int
+        0: the same as before.
+    nodes : {name: [tier, state]}, the state `gone` if the process is gone.
+    shards : {number: [server, backup owner]} by name; None where there is none.
     """
 
-    def __init__(self, name_of: Callable[[str], str]) -> None:
-        self._name_of = name_of
-        #: by node, what is yet to be told
-        self._work: dict[str, _Work] = {}
-        self._copied: dict[str, _Copied] = {}
-        #: {keeper: the servers in `_copied` that copy to it}
-        self._copies_at: dict[str, dict[str, None]] = {}
-        #: who serves each shard, as far as it was told: what befalls him touches it
-        self._server: dict[int, str] = {}
+    KEY: ClassVar[str] = "timeline"
+    second: float
+    clock: int
+    stage: int = 0
+    nodes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    shards: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
 
-    def hear(self, event: events.Event, at: float, clock: int) -> list[Entry]:
-        """Return the entries of an event; most have none."""
-        match event:
-            case events.BatchDone():
-                self._count(event.node, 0, len(event.results), event.clock)
-            case events.BackedUp():
-                pass  # the order was told
-            case events.NodesLost(reasons=reasons):
-                gone = [(self._name_of(address), reason) for address, reason in reasons.items()]
-                return [
-                    entry
-                    for name, reason in gone
-                    for entry in self._entries(([name], self._served(name), f"{name} is gone: {reason}"), at, clock)
-                ]
-            case _:
-                told = self._event(event)
-                if isinstance(event, events.ShardsOpened | events.ShardsTaken):
-                    self._server |= dict.fromkeys(event.shards, event.node)
-                return [] if told is None else self._entries(told, at, clock)
-        return []
+    def record(self) -> dict[str, Any]:
+        """Return it JSON-able, without what is the same as before."""
+        return {key: value for key, value in vars(self).items() if value or key in ("second", "clock")}
 
-    def order(self, order: instructions.Instruction, at: float, clock: int) -> list[Entry]:
-        """Return the entries of an instruction."""
-        if isinstance(order, instructions.Dispatch):
-            self._count(order.node, len(order.tasks), 0, order.clock)
-            return []
-        if isinstance(order, instructions.BackUp):
-            return self._copy(order, at, clock)
-        if isinstance(order, instructions.Evaluate):
-            return []  # it touches nobody: the servers answer from what they have marked
-        return self._entries(self._order(order), at, clock)
-
-    def say(self, text: str, at: float, clock: int) -> list[Entry]:
-        """Return the entries of something that touches everybody."""
-        return [*self.flush(at, clock), _entry(([EVERYBODY], [], text), at, clock)]
-
-    def flush(self, at: float, clock: int, nodes: Iterable[str] | None = None) -> list[Entry]:
-        """Return what is yet to be told of `nodes`, or of all."""
-        out: list[Entry] = []
-        touched = None if nodes is None else dict.fromkeys(nodes)
-        for node in list(self._work) if touched is None else [node for node in touched if node in self._work]:
-            given, done, low, high = self._work.pop(node)
-            text = f"{node} was given {given} micro-task(s) and did {done}, of {_clocks(low, high)}"
-            out.append(_entry(([node], [], text), at, clock))
-        for server in list(self._copied) if touched is None else self._copies_of(touched):
-            copied = self._copied.pop(server)
-            for keeper in copied.keepers:
-                self._copies_at.get(keeper, {}).pop(server, None)
-            where = ", ".join(copied.keepers)
-            shards, clocks = format_ranges(copied.shards), _clocks(copied.low, copied.high)
-            text = f"{server} copied shards {shards} to {where}: {copied.rounds} round(s), of {clocks}"
-            out.append(_entry((list(dict.fromkeys([server, *copied.keepers])), list(copied.shards), text), at, clock))
-        return out
-
-    def _copies_of(self, nodes: Iterable[str]) -> list[str]:
-        """Return the servers with unreported copies that one of `nodes` has sent or received."""
-        found: dict[str, None] = {}
-        for node in nodes:
-            if node in self._copied:
-                found[node] = None
-            found |= self._copies_at.get(node, {})
-        return list(found)
-
-    def _count(self, node: str, given: int, done: int, clock: int) -> None:
-        before = self._work.get(node, (0, 0, clock, clock))
-        self._work[node] = before[0] + given, before[1] + done, min(before[2], clock), max(before[3], clock)
-
-    def _copy(self, order: instructions.BackUp, at: float, clock: int) -> list[Entry]:
-        keepers = tuple(dict.fromkeys(self._name_of(keeper) for keeper in order.backup_owners if keeper))
-        last, out = self._copied.get(order.node), list[Entry]()
-        if last is not None and (last.shards, last.keepers) != (order.shards, keepers):
-            out, last = self.flush(at, clock, [order.node]), None
-        if last is None:
-            last = self._copied[order.node] = _Copied(order.shards, keepers, 0, order.clock, order.clock)
-            for keeper in keepers:
-                self._copies_at.setdefault(keeper, {})[order.node] = None
-        last.rounds, last.high = last.rounds + 1, order.clock
-        return out
-
-    def _served(self, *nodes: str) -> list[int]:
-        """Return the shards that these serve."""
-        return sorted(shard for shard, node in self._server.items() if node in nodes)
-
-    def _entries(self, told: _Told, at: float, clock: int) -> list[Entry]:
-        return [*self.flush(at, clock, told[0]), _entry(told, at, clock)]
-
-    def _event(self, event: events.Event) -> _Told | None:
-        match event:
-            case events.NodeJoined(node=node, tier=tier, threads=threads):
-                return [node], [], f"{node} ({tier}, {threads} thread(s)) joined"
-            case events.NodeReady(node=node, partitions=held):
-                return [node], [], f"{node} is ready: it has loaded partitions {format_ranges(held)}"
-            case events.NodeUnfit(node=node, error=error) | events.NodeFailed(node=node, error=error):
-                return [node], self._served(node), f"{node} cannot go on: {error}"
-            case events.NoticeReceived(node=node, seconds_left=left):
-                return [node], self._served(node), f"{node} has its notice: it is taken in {left:.3g} s"
-            case events.DrainRequested(nodes=nodes, deadline_s=left):
-                return list(nodes), self._served(*nodes), f"{', '.join(nodes)} to be let go, within {left:.3g} s"
-            case events.ShardsOpened(node=node, shards=shards, epoch=epoch):
-                return [node], list(shards), f"{node} serves shards {format_ranges(shards)}, epoch {epoch}"
-            case events.ShardsNotOpened(node=node, shards=shards, error=error):
-                return [node], list(shards), f"{node} could not open shards {format_ranges(shards)}: {error}"
-            case events.ShardsTaken(node=node, shards=shards, epoch=epoch):
-                return [node], list(shards), f"{node} has taken over shards {format_ranges(shards)}, epoch {epoch}"
-            case events.ShardsNotTaken(node=node, shards=shards, error=error):
-                return [node], list(shards), f"{node} could not take over shards {format_ranges(shards)}: {error}"
-            case events.NotBackedUp(node=node, number=number, error=error):
-                return [node], self._served(node), f"{node} could not have its shards copied, round {number}: {error}"
-            case events.BatchFailed(node=node, clock=clock, tasks=tasks, error=error):
-                which = format_ranges(partition for partition, _ in tasks)
-                return [node], [], f"{node} could not do clock {clock} of partitions {which}: {error}"
-            case _:
-                return None
-
-    def _order(self, order: instructions.Instruction) -> _Told:
-        match order:
-            case instructions.OpenShards(node=node, shards=shards, epoch=epoch, checkpoint=checkpoint, replicas=kept):
-                state = "as they begin"
-                if kept is not None:
-                    state = f"as they were kept at clock {kept.clock}, round {kept.number}"
-                elif checkpoint is not None:
-                    state = f"as the checkpoint of clock {checkpoint.clock} has them"
-                return [node], list(shards), f"{node} is to serve shards {format_ranges(shards)} {state}, epoch {epoch}"
-            case instructions.TakeShards(node=node, from_address=address, shards=shards, epoch=epoch):
-                giver = self._name_of(address)
-                text = f"{node} is to take shards {format_ranges(shards)} over from {giver}, epoch {epoch}"
-                return list(dict.fromkeys([node, giver])), list(shards), text
-            case instructions.UpdateShardMap(node=node, version=version):
-                return [node], [], f"{node} is told map {version}"
-            case instructions.LoadPartitions(node=node, partitions=partitions):
-                return [node], [], f"{node} is to load partitions {format_ranges(partitions)}"
-            case instructions.GatherModel(committed=clock, owners=owners):
-                return _of(owners, f"the model of clock {clock} is to be gathered")
-            case instructions.SaveCheckpoint(committed=clock, owners=owners, from_replicas=kept_ones):
-                whose = "those who keep its copies" if kept_ones else "its servers"
-                return _of(owners, f"clock {clock} is to be checkpointed, from {whose}")
-            case instructions.Dispatch() | instructions.BackUp() | instructions.Evaluate():
-                raise AssertionError("these are told otherwise")
+    def joined(self, later: StateChanged) -> StateChanged:
+        """Return what the later one of them has left."""
+        nodes, shards = {**self.nodes, **later.nodes}, {**self.shards, **later.shards}
+        return StateChanged(later.second, later.clock, later.stage or self.stage, nodes, shards)
 
 
-def _entry(told: _Told, at: float, clock: int) -> Entry:
-    nodes, shards, text = told
-    return {"at": round(at, 3), "clock": clock, "nodes": nodes, "shards": shards, "text": text}
+@dataclass(frozen=True)
+class NodeChanged(LogEvent):
+    """A change of a node.
+
+    Attributes
+    ----------
+    event : join, notice, drain, eviction (a node that had its notice is gone) or loss (one that had none).
+    second, until : of training, when it happened and when it was carried out; None: it is not yet.
+    """
+
+    KEY: ClassVar[str] = "changes"
+    event: str
+    node: str
+    second: float
+    until: float | None
 
 
-def _clocks(low: int, high: int) -> str:
-    return f"clock {low}" if low == high else f"clocks {low}-{high}"
+@dataclass(frozen=True)
+class NodeReleased(LogEvent):
+    """A node is drained, `seconds` after the notice or the drain request (`event`) of `second`."""
+
+    KEY: ClassVar[str] = "releases"
+    node: str
+    event: str
+    second: float
+    seconds: float
 
 
-def _of(owners: Iterable[instructions.ShardOwner], text: str) -> _Told:
-    there = list(owners)
-    return list(dict.fromkeys(owner.node for owner in there)), [owner.shard for owner in there], text
+@dataclass(frozen=True)
+class Held(LogEvent):
+    """The job was held from `second` until `until`, in seconds of training."""
+
+    KEY: ClassVar[str] = "held"
+    second: float
+    until: float
+
+    def record(self) -> list[float]:
+        """Return it JSON-able."""
+        return [self.second, self.until]
+
+
+@dataclass(frozen=True)
+class MemoryUsed(LogEvent):
+    """Bytes of memory of all nodes by kind (see `memory_use`), and the number of nodes, at the end of `clock`."""
+
+    KEY: ClassVar[str] = "memory_by_clock"
+    clock: int
+    tables: int
+    states: int
+    input: int
+    nodes: int
+
+    def record(self) -> list[int]:
+        """Return it JSON-able."""
+        return list(vars(self).values())
+
+
+@dataclass(frozen=True)
+class LayoutChanged(LogEvent):
+    """Changes of the wanted servers and backup owners, as lines of text."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Described(LogEvent):
+    """Something that concerned `nodes` and `shards`, as `text`.
+
+    `at`: seconds since the Unix epoch. `clock`: the last common clock.
+    """
+
+    at: float
+    clock: int
+    nodes: Sequence[str]
+    shards: Sequence[int]
+    text: str
+
+
+Kind = TypeVar("Kind", bound=LogEvent)
+#: Kinds of events that are in a summary.
+STORED = (NodeChanged, MemoryUsed, Held, NodeReleased, StateChanged)
+
+
+class EventLog:
+    """The events of one job, those that are remembered.
+
+    Attributes
+    ----------
+    n_events : int
+        How many were appended; the number of the last one.
+    """
+
+    def __init__(self) -> None:
+        self.n_events = 0
+        self._by_kind: dict[type[LogEvent], list[tuple[int, Any]]] = defaultdict(list)
+
+    def append(self, event: LogEvent) -> None:
+        """Append an event."""
+        self.n_events += 1
+        entries = self._by_kind[type(event)]
+        entries.append((self.n_events, event))
+        if len(entries) > MOST:
+            pairs = zip(entries[: MOST // 2 : 2], entries[1 : MOST // 2 : 2], strict=True)
+            entries[: MOST // 2] = [(number, older.joined(newer)) for (_, older), (number, newer) in pairs]
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """Return the events of a kind."""
+        return [event for _, event in self._by_kind[kind]]
+
+    def since(self, number: int, kind: type[Kind]) -> list[tuple[int, Kind]]:
+        """Return the events of a kind that were appended after the one with `number`, each with its number."""
+        entries = self._by_kind[kind]
+        return entries[bisect_right(entries, number, key=itemgetter(0)) :]
+
+    def read(self, summary: Mapping[str, Any]) -> None:
+        """Append the events in a summary."""
+        for kind in STORED:
+            for record in summary.get(kind.KEY, ()):
+                self.append(kind.read(record))
 
 
 def touching(entries: Iterable[Mapping[str, Any]], node: str | None, shard: int | None) -> list[Mapping[str, Any]]:
-    """Return the entries that touched a node, or a shard; in the order given."""
+    """Return the records of `Described` that concern a node, or a shard; in the order given."""
     return [
         entry
         for entry in entries

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, pairwise
-from statistics import median
+from itertools import groupby
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 #: undisturbed clocks looked at on either side
 NEAR = 10
@@ -74,29 +76,30 @@ def stalls(
         Number of clocks before the first one of `seconds_by_clock`, and their seconds.
     """
     n_before, begin_s = left_out
-    ends = list(accumulate(seconds_by_clock, initial=begin_s))
-    spans = list(pairwise(ends))
+    ends = np.cumsum([begin_s, *seconds_by_clock])
+    own = np.diff(ends)  # without the time in which the job was held
+    for begin, end in held:
+        own -= np.maximum(0.0, np.minimum(ends[1:], end) - np.maximum(ends[:-1], begin))
     changes = [change for change in changes if change["until"] is None or change["until"] >= begin_s]
-    own = [
-        end - begin - sum(max(0.0, min(end, float(h[1])) - max(begin, float(h[0]))) for h in held)
-        for begin, end in spans
-    ]
-    touched = [_touched(spans, change) for change in changes]
-    disturbed = {clock for clocks in touched if clocks for clock in range(clocks[0], clocks[1] + 1)}
+    touched = [_touched(ends, change) for change in changes]
+    is_disturbed = np.zeros(len(own), bool)
+    for disturbed in filter(None, touched):
+        is_disturbed[slice(*disturbed)] = True
+    undisturbed = np.flatnonzero(~is_disturbed)
     found = []
-    in_order = sorted(zip(changes, touched, strict=True), key=lambda pair: (_first(pair[1]), pair[0]["event"]))
-    for _, group in groupby(in_order, key=lambda pair: (_first(pair[1]), pair[0]["event"])):
+    in_order = sorted(zip(changes, touched, strict=True), key=_first_and_event)
+    for (_, event), group in groupby(in_order, key=_first_and_event):
         together = list(group)
         among = [clocks for _, clocks in together if clocks]
-        of = (among[0][0], max(last for _, last in among)) if among else None
-        usual = None if of is None else _usual(own, disturbed, of)
-        stall = 0.0 if of is None else None
-        if of is not None and usual is not None:
-            stall = max(0.0, sum(own[of[0] - 1 : of[1]]) - usual * (of[1] - of[0] + 1))
         nodes = tuple(dict.fromkeys(str(change["node"]) for change, _ in together))
         second = min(float(change["second"]) for change, _ in together)
-        clocks = None if of is None else (of[0] + n_before, of[1] + n_before)
-        found.append(Stall(str(together[0][0]["event"]), nodes, second, clocks, usual, stall))
+        if not among:
+            found.append(Stall(event, nodes, second, None, None, 0.0))
+            continue
+        first, end = among[0][0], max(end for _, end in among)
+        usual = _usual(own, undisturbed, first, end)
+        stall = None if usual is None else max(0.0, float(own[first:end].sum()) - usual * (end - first))
+        found.append(Stall(event, nodes, second, (first + 1 + n_before, end + n_before), usual, stall))
     return sorted(found, key=lambda stall: stall.second)
 
 
@@ -112,19 +115,19 @@ def left_out_of(result: Mapping[str, Any]) -> tuple[int, float]:
     return int(result.get("clocks_left_out") or 0), float(result.get("seconds_left_out") or 0.0)
 
 
-def _first(clocks: tuple[int, int] | None) -> float:
-    return float("inf") if clocks is None else clocks[0]
+def _first_and_event(pair: tuple[Mapping[str, Any], tuple[int, int] | None]) -> tuple[float, str]:
+    change, clocks = pair
+    return float("inf") if clocks is None else clocks[0], str(change["event"])
 
 
-def _touched(spans: Sequence[tuple[float, float]], change: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the first and the last clock in which a change was carried out; None where all of them were over."""
+def _touched(ends: NDArray[np.float64], change: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the range of indices of the clocks in which a change was carried out; None where all of them were over."""
     begin, until = float(change["second"]), change["until"]
-    end = float("inf") if until is None else float(until)
-    there = [clock for clock, (low, high) in enumerate(spans, 1) if high > begin and low < max(end, begin + 1e-9)]
-    return (there[0], there[-1]) if there else None
+    end = float("inf") if until is None else max(float(until), begin + 1e-9)
+    first, last = np.searchsorted(ends[1:], begin, side="right"), np.searchsorted(ends[:-1], end)
+    return (int(first), int(last)) if first < last else None
 
 
-def _usual(own: Sequence[float], disturbed: set[int], of: tuple[int, int]) -> float | None:
-    before = [clock for clock in range(of[0] - 1, 0, -1) if clock not in disturbed][:NEAR]
-    after = [clock for clock in range(of[1] + 1, len(own) + 1) if clock not in disturbed][:NEAR]
-    return max((median(own[clock - 1] for clock in near) for near in (before, after) if near), default=None)
+def _usual(own: NDArray[np.float64], undisturbed: NDArray[np.intp], first: int, end: int) -> float | None:
+    before, after = undisturbed[undisturbed < first][-NEAR:], undisturbed[undisturbed >= end][:NEAR]
+    return max((float(np.median(own[near])) for near in (before, after) if len(near)), default=None)

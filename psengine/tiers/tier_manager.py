@@ -51,7 +51,7 @@ class Tiers:
         self._serving_on: Collection[str] = ()
         #: Maximum number of ActivePSs; None: half of the transient nodes.
         self.most_servers: int | None = None
-        #: Changes of the layout as lines of text, newest last.
+        #: Changes of the layout that are not in the event log yet, as lines of text.
         self.changes: list[list[str]] = []
 
     def holds(self, node: str) -> bool:

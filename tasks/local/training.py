@@ -257,7 +257,7 @@ def figures_of(
 
     `seconds_by_clock` and `stage_by_clock` begin with clock 1, or after `clocks_left_out`; `stalls` are described in
     `psengine.telemetry.stalls`, `bytes_moved` in `psengine.telemetry.byte_counts`, `timeline` in
-    `psengine.telemetry.timeline`. `memory_by_clock`: [clock, bytes of tables, of states of executors, of input, number
+    `psengine.telemetry.event_log`. `memory_by_clock`: [clock, bytes of tables, of states of executors, of input, number
     of nodes] of common clocks. `releases`: of each drained node the seconds from the notice or the request.
     """
     totals = ("clocks", "passes", "seconds", "kernel_seconds", "losses", "metrics", "metrics_by_clock")

@@ -22,6 +22,7 @@ from psengine.protocol.events import (
     TimerFired,
 )
 from psengine.protocol.instructions import Dispatch, Instruction, LoadPartitions, OpenShards, TakeShards
+from psengine.telemetry.event_log import LayoutChanged
 from tests.support.controller import done, started
 
 
@@ -178,7 +179,7 @@ def test_notices_that_come_one_after_the_other_are_one_plan(seconds_left: float)
     for dispatch in dispatches:
         orders += controller.handle(done(dispatch, 110.0))
     assert takes(orders) == [("r", 0 if seconds_left < FLOOR_S else 1)] * 3
-    assert len(controller.tiers.changes) == 2, "how it was, and one plan for all"
+    assert len(controller.history.log.of(LayoutChanged)) == 2, "how it was, and one plan for all"
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["r"]
     controller.validate()
 

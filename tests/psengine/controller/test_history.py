@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from psengine.config import JobConfig
 from psengine.controller.controller import Controller
 from psengine.controller.evaluation_schedule import MOST_UNDER_WAY, Evaluating
-from psengine.controller.history import MOST_CHANGES
 from psengine.controller.status import describe, summary
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
@@ -27,7 +26,8 @@ from psengine.protocol.events import (
 )
 from psengine.protocol.instructions import Dispatch, Evaluate, GatherModel, LoadPartitions
 from psengine.telemetry.byte_counts import CONTROLLER, KINDS, Traffic, link
-from psengine.telemetry.timeline import MOST, Timeline, View, replay
+from psengine.telemetry.event_log import MOST, EventLog, Held, NodeChanged, NodeReleased, StateChanged
+from psengine.telemetry.timeline import View, replay
 from tests.support.controller import done, started
 
 CONFIG = JobConfig("job", n_partitions=2, n_shards=2, clocks=20, stage=1)
@@ -67,7 +67,7 @@ def test_a_node_joins_gets_its_notice_and_is_taken() -> None:
     assert told(controller)[1:] == [("notice", "t", 2.25, None)], "it runs something yet"
     orders = run_clock(controller, orders, 3.0)
     assert told(controller)[1:] == [("notice", "t", 2.25, 3.0)]
-    assert controller.history.releases == [{"node": "t", "event": "notice", "second": 2.25, "seconds": 0.75}]
+    assert controller.history.log.of(NodeReleased) == [NodeReleased("t", "notice", 2.25, 0.75)]
     feed(controller, NodesLost({"tcp://t": "taken"}, 3.25))
     orders = run_clock(controller, orders, 4.0)
     assert told(controller)[2:] == [("eviction", "t", 3.25, 4.0)]
@@ -81,8 +81,9 @@ def test_a_node_that_drains_between_two_clocks_is_released_then() -> None:
     feed(controller, DrainRequested(("t",), 60.0, 2.25))
     for name, now_s in (("t", 2.5), ("r", 4.0)):
         feed(controller, *(done(order, now_s) for order in orders if order.node == name))
-    assert controller.history.releases == [{"node": "t", "event": "drain", "second": 2.25, "seconds": 0.25}]
-    assert summary(controller, 5.0)["releases"] == controller.history.releases
+    assert controller.history.log.of(NodeReleased) == [NodeReleased("t", "drain", 2.25, 0.25)]
+    released = [{"node": "t", "event": "drain", "second": 2.25, "seconds": 0.25}]
+    assert summary(controller, 5.0)["releases"] == describe(controller, 0, 5.0)["releases"] == released
 
 
 def test_a_node_that_joins_is_told_who_has_its_partitions_unless_these_are_to_leave() -> None:
@@ -116,9 +117,9 @@ def test_the_time_in_which_a_job_is_held_is_told() -> None:
     controller, dispatch = started(CONFIG)
     feed(controller, HoldRequested(0, 0.5))  # the clock under way is let end: until then it is no hold
     assert run_clock(controller, [dispatch], 1.0) == []
-    assert controller.history.held == []
+    assert controller.history.log.of(Held) == []
     orders = [o for o in feed(controller, HoldRequested(None, 3.0)) if isinstance(o, Dispatch)]
-    assert controller.history.held == [(1.0, 3.0)]
+    assert controller.history.log.of(Held) == [Held(1.0, 3.0)]
     run_clock(controller, orders, 4.0)
     assert summary(controller, 4.0)["held"] == [[1.0, 3.0]]
 
@@ -127,7 +128,7 @@ def test_the_last_clock_is_no_hold() -> None:
     controller, dispatch = started(JobConfig("job", n_partitions=2, n_shards=2, clocks=1))
     assert any(isinstance(o, GatherModel) for o in controller.handle(done(dispatch, 1.0)))
     feed(controller, HoldRequested(5, 2.0))
-    assert controller.history.held == []
+    assert controller.history.log.of(Held) == []
 
 
 def test_what_the_job_looked_like_is_told_where_it_changed() -> None:
@@ -156,45 +157,66 @@ views = st.builds(
 )
 
 
-def look(timeline: Timeline, number: int, view: View) -> None:
-    timeline.look(float(number), number, view.stage, view.nodes, view.shards)
-
-
 @given(st.lists(views, min_size=1, max_size=12))
 def test_a_replay_shows_what_was_seen(seen: list[View]) -> None:
-    timeline = Timeline()
-    known: dict[str, tuple[str, str]] = {}
+    log, known, shards = EventLog(), dict[str, tuple[str, str]](), dict[str, list[str | None]]()
     for number, view in enumerate(seen):
         known |= view.nodes  # a node that is there stays in the books
-        look(timeline, number, view)
-    assert list(replay(timeline.entries))[-1][1] == View(seen[-1].stage, known, seen[-1].shards)
-    assert len(timeline.entries) <= len(seen)
+        shards = {str(shard): list(pair) for shard, pair in enumerate(view.shards)}
+        log.append(StateChanged(float(number), number, view.stage, {n: list(v) for n, v in view.nodes.items()}, shards))
+    records = [event.record() for event in log.of(StateChanged)]
+    assert list(replay(records))[-1][1] == View(seen[-1].stage, known, seen[-1].shards)
+    after = EventLog()
+    after.read({"timeline": records})
+    assert after.of(StateChanged) == log.of(StateChanged)
 
 
 def test_a_long_timeline_is_thinned_and_never_falls_silent() -> None:
-    timeline = Timeline()
+    log = EventLog()
     for number in range(3 * MOST):
-        look(timeline, number, View(1 + number % 3, {f"n{number}": ("transient", "ready")}, (("r", None),)))
-    assert MOST // 2 <= len(timeline.entries) <= MOST
-    (second, last) = list(replay(timeline.entries))[-1]
-    assert (second, last.stage, len(last.nodes), last.shards) == (3 * MOST - 1, 3, 3 * MOST, (("r", None),))
-    seconds = [entry["second"] for entry in timeline.entries]
+        stage = 1 + number % 3 if number % 2 else 0
+        log.append(
+            StateChanged(float(number), number, stage, {f"n{number}": ["transient", "ready"]}, {"0": ["r", None]})
+        )
+    records = [event.record() for event in log.of(StateChanged)]
+    assert MOST // 2 <= len(records) <= MOST
+    (second, last) = list(replay(records))[-1]
+    assert (second, len(last.nodes), last.shards) == (3 * MOST - 1, 3 * MOST, (("r", None),))
+    assert last.stage == 1 + (3 * MOST - 1) % 3
+    seconds = [record["second"] for record in records]
     assert seconds == sorted(seconds)
     assert seconds[0] < MOST < seconds[len(seconds) // 2], "what is older is coarser"
+
+
+def test_new_events_are_found_however_many_there_were() -> None:
+    log = EventLog()
+    for number in range(3 * MOST):
+        before = log.n_events
+        log.append(NodeReleased(f"n{number}", "drain", float(number), 1.0))
+        assert [event.node for _, event in log.since(before, NodeReleased)] == [f"n{number}"]
 
 
 def test_changes_are_recorded_however_many_there_were() -> None:
     controller, dispatch = started(CONFIG)
     run_clock(controller, [dispatch], 1.0)
-    controller.history.changes = [
-        {"event": "join", "node": f"n{n}", "second": 0.5, "until": None if n == 0 else 0.75}
-        for n in range(MOST_CHANGES)
-    ]
+    for n in range(MOST):
+        controller.history.log.append(NodeChanged("join", f"n{n}", 0.5, 0.75))
     join(controller, "t", 1.25)
+    feed(controller, NodeJoined("slow", "tcp://slow", "transient", 1, 2.0))
     changes = controller.history.changes
-    assert MOST_CHANGES // 2 < len(changes) < MOST_CHANGES
-    assert changes[-1] == {"event": "join", "node": "t", "second": 1.25, "until": 1.75}
-    assert changes[0]["node"] == "n0", "it is not carried out yet"
+    assert MOST // 2 < len(changes) < MOST
+    assert changes[-2:] == [
+        {"event": "join", "node": "t", "second": 1.25, "until": 1.75},
+        {"event": "join", "node": "slow", "second": 2.0, "until": None},
+    ]
+
+
+def test_the_memory_of_a_repeated_clock_is_that_of_its_last_time() -> None:
+    controller, _ = started(CONFIG)
+    for clock, tables in ((1, 10), (2, 20), (3, 30), (2, 25)):
+        controller.history.note_memory(clock, {"tables": tables, "states": 1, "input": 2}, 4)
+    assert controller.history.figures(2, 9.0)["memory_by_clock"] == [[1, 10, 1, 2, 4], [2, 25, 1, 2, 4]]
+    assert describe(controller, 0, 9.0)["memory"] == [[2, 25, 1, 2, 4]]
 
 
 # -- bytes ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from psengine.membership.join_batching import JoinBatching
 from psengine.protocol.events import NodeJoined, NodeReady, NoticeReceived, ShardsNotTaken, ShardsTaken, TimerFired
 from psengine.protocol.instructions import BackUp, Instruction, LoadPartitions, TakeShards
 from psengine.tables.tree_sum import largest_subtrees
+from psengine.telemetry.event_log import LayoutChanged
 from tests.support.controller import done, started
 
 
@@ -52,12 +53,12 @@ def test_many_who_join_one_after_the_other_are_one_plan(many: int) -> None:
     loads = {o.node: o for o in controller.handle(TimerFired(2.3)) if isinstance(o, LoadPartitions)}
     assert set(loads) == set(names)
     assert [len(largest_subtrees(load.partitions, n)) for load in loads.values()] == [1] * len(names)
-    changes = len(controller.tiers.changes)
+    changes = len(controller.history.log.of(LayoutChanged))
     for load in loads.values():
         orders += controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 2.5))
     orders += controller.handle(done(dispatch, 3.0))
     assert not [o for o in orders if isinstance(o, LoadPartitions)]
-    assert len(controller.tiers.changes) == changes + 1, "one change of the layout, and none on the way"
+    assert len(controller.history.log.of(LayoutChanged)) == changes + 1, "one change of the layout, and none on the way"
     assert [o.node for o in orders if isinstance(o, BackUp)] == ["r"]
     controller.validate()
 
@@ -69,13 +70,13 @@ def test_those_who_load_for_long_serve_together_as_far_as_they_come_together(apa
     for name in names:
         controller.handle(NodeJoined(name, f"tcp://{name}", "transient", 1, 1.0))
     loads = [o for o in controller.handle(TimerFired(2.2)) if isinstance(o, LoadPartitions)]
-    changes, now_s = len(controller.tiers.changes), 30.0
+    changes, now_s = len(controller.history.log.of(LayoutChanged)), 30.0
     for load in loads:
         controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, now_s))
         for _ in range(round(apart_s / 0.25)):
             now_s += 0.25
             controller.handle(TimerFired(now_s))
-    assert 1 <= len(controller.tiers.changes) - changes <= most
+    assert 1 <= len(controller.history.log.of(LayoutChanged)) - changes <= most
     assert {owner for owner in controller.tiers.layout.owners} <= set(names) if controller.tiers.layout else False
     controller.validate()
 

@@ -1,7 +1,7 @@
-"""The story of a job: who is touched by what, what is counted instead, and how it is written down."""
+"""Descriptions in the event log of a job: what concerns which node, what is counted, and how pages are written."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from psengine.controller.controller import Controller
 from psengine.protocol.events import (
     BatchDone,
     DrainRequested,
+    Event,
     JobStarted,
     NodeJoined,
     NodeReady,
@@ -22,19 +23,53 @@ from psengine.protocol.events import (
     TaskStats,
     TimerFired,
 )
-from psengine.protocol.instructions import BackUp, Dispatch, ShardOwner, TakeShards, TaskKey, UpdateShardMap
-from psengine.shell import event_log_writer as storybook
-from psengine.shell.event_log_writer import Storybook
-from psengine.telemetry.event_log import EVERYBODY, Entry, Teller, touching
+from psengine.protocol.instructions import (
+    BackUp,
+    Dispatch,
+    Instruction,
+    ShardOwner,
+    TakeShards,
+    TaskKey,
+    UpdateShardMap,
+)
+from psengine.shell import event_log_writer
+from psengine.shell.event_log_writer import EventLogWriter
+from psengine.telemetry import descriptions
+from psengine.telemetry.descriptions import Describer
+from psengine.telemetry.event_log import EVERYBODY, MOST, Described, EventLog, touching
 from psengine.telemetry.formatting import format_bytes, format_ranges
 from tests.support.controller import done
 
 NAMES = {"tcp://a": "a", "tcp://b": "b", "tcp://k": "k"}
 CONFIG = JobConfig("job", n_partitions=2, n_shards=2, clocks=3)
+Entry = dict[str, Any]
 
 
-def teller() -> Teller:
-    return Teller(lambda address: NAMES.get(address, address))
+class Told:
+    """Has things described, and returns the records of what each call has added to the log."""
+
+    def __init__(self) -> None:
+        self.log, self.at = EventLog(), 0.0
+        self._describer = Describer(self.log, lambda: self.at)
+        for address, name in NAMES.items():
+            self.hear(NodeJoined(name, address, "transient", 1, 0.0), 0.0, 0)
+
+    def hear(self, event: Event, at: float, clock: int) -> list[Entry]:
+        return self._of(at, lambda: self._describer.describe(event, [], clock))
+
+    def order(self, order: Instruction, at: float, clock: int) -> list[Entry]:
+        return self._of(at, lambda: self._describer.describe(TimerFired(0.0), [order], clock))
+
+    def say(self, text: str, at: float, clock: int) -> list[Entry]:
+        return self._of(at, lambda: self._describer.describe(TimerFired(0.0), [], clock, [text]))
+
+    def flush(self) -> list[Entry]:
+        return self._of(self.at, self._describer.flush)
+
+    def _of(self, at: float, call: Callable[[], None]) -> list[Entry]:
+        self.at, before = at, self.log.n_events
+        call()
+        return [event.record() for _, event in self.log.since(before, Described)]
 
 
 def given(clock: int, node: str = "a") -> Dispatch:
@@ -56,7 +91,7 @@ def texts(entries: Sequence[Any]) -> list[str]:
 
 def test_a_move_touches_both_nodes_and_the_shards() -> None:
     order = TakeShards("b", "tcp://b", CONFIG, "tcp://a", (1,), (4,), 5)
-    (entry,) = teller().order(order, 12.3456, 7)
+    (entry,) = Told().order(order, 12.3456, 7)
     assert entry == {
         "at": 12.346,
         "clock": 7,
@@ -69,7 +104,7 @@ def test_a_move_touches_both_nodes_and_the_shards() -> None:
 
 
 def test_what_befalls_the_server_of_a_shard_is_told_of_the_shard() -> None:
-    told = teller()
+    told = Told()
     entries = told.hear(ShardsOpened("a", "tcp://a", (0, 1), 1, 0.0), 0.0, 0)
     entries += told.hear(ShardsTaken("b", "tcp://b", (1,), 2, 0.0), 1.0, 1)
     entries += told.hear(NoticeReceived("b", 5.0, 0.0), 2.0, 2)
@@ -87,7 +122,7 @@ def test_what_befalls_the_server_of_a_shard_is_told_of_the_shard() -> None:
 
 
 def test_micro_tasks_are_counted_until_something_else_is_told_of_the_node() -> None:
-    told = teller()
+    told = Told()
     for clock in (3, 4, 5):
         assert told.order(given(clock), 0.0, clock) == []
         assert told.order(given(clock, "b"), 0.0, clock) == []
@@ -97,12 +132,12 @@ def test_micro_tasks_are_counted_until_something_else_is_told_of_the_node() -> N
         "a was given 6 micro-task(s) and did 4, of clocks 3-5",
         "a is gone: killed",
     ]
-    assert texts(told.flush(2.0, 5)) == ["b was given 6 micro-task(s) and did 0, of clocks 3-5"]
-    assert told.flush(2.0, 5) == []
+    assert texts(told.flush()) == ["b was given 6 micro-task(s) and did 0, of clocks 3-5"]
+    assert told.flush() == []
 
 
 def test_rounds_of_copies_are_counted_as_long_as_they_are_the_same() -> None:
-    told = teller()
+    told = Told()
     assert [told.order(copied(number), 0.0, number) for number in (1, 2, 3)] == [[], [], []]
     (entry,) = told.order(copied(4, "tcp://b"), 0.0, 4)
     assert (entry["nodes"], entry["shards"]) == (["a", "k"], [0, 1])
@@ -114,7 +149,7 @@ def test_rounds_of_copies_are_counted_as_long_as_they_are_the_same() -> None:
 
 
 def test_what_touches_everybody_is_part_of_every_story() -> None:
-    told = teller()
+    told = Told()
     told.order(given(1), 0.0, 0)
     entries = told.say("all go back to clock 3", 1.0, 5)
     assert texts(entries) == ["a was given 2 micro-task(s) and did 0, of clock 1", "all go back to clock 3"]
@@ -123,11 +158,11 @@ def test_what_touches_everybody_is_part_of_every_story() -> None:
 
 
 def test_a_tick_is_no_story() -> None:
-    assert teller().hear(TimerFired(0.0), 0.0, 0) == []
+    assert Told().hear(TimerFired(0.0), 0.0, 0) == []
 
 
 def test_every_event_and_order_of_a_job_can_be_told() -> None:
-    told, controller, entries = teller(), Controller(), list[Entry]()
+    told, controller, entries = Told(), Controller(), list[Entry]()
     events: list[Any] = [
         NodeJoined("r", "tcp://r", "reliable", 1, 0.0),
         JobStarted(CONFIG, 0.0),
@@ -164,54 +199,69 @@ class Shelf:
         self.failures = failures
         self.pages: dict[int, list[Entry]] = {}
 
-    def keep(self, number: int, entries: Sequence[Entry]) -> None:
+    def keep(self, number: int, entries: Sequence[Mapping[str, Any]]) -> None:
         if self.failures:
             self.failures -= 1
             raise OSError("away")
-        self.pages[number] = list(entries)
+        self.pages[number] = [dict(entry) for entry in entries]
 
 
-def maps(book: Storybook, versions: range) -> None:
+def maps(told: Describer, versions: range) -> None:
     for version in versions:
-        book.tell(TimerFired(0.0), [UpdateShardMap("a", "tcp://a", version, (ShardOwner(0, "a", "tcp://a", 1),), 1)], 0)
+        orders = [UpdateShardMap("a", "tcp://a", version, (ShardOwner(0, "a", "tcp://a", 1),), 1)]
+        told.describe(TimerFired(0.0), orders, 0)
+
+
+def writer(shelf: Shelf) -> tuple[Describer, EventLogWriter]:
+    log = EventLog()
+    return Describer(log, lambda: 1.5), EventLogWriter(shelf.keep, log)
 
 
 def test_pages_are_written_when_there_is_something_new_and_a_full_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storybook, "PAGE", 3)
+    monkeypatch.setattr(event_log_writer, "PAGE", 3)
+    monkeypatch.setattr(descriptions, "PAGE", 5)
     shelf = Shelf()
-    book = Storybook(shelf.keep, lambda: 1.5)
+    told, book = writer(shelf)
 
     async def run() -> None:
-        maps(book, range(1, 3))
+        maps(told, range(1, 3))
         await book.write()
         assert texts(shelf.pages[0]) == ["a is told map 1", "a is told map 2"]
         shelf.pages.clear()
         await book.write()
         assert shelf.pages == {}, "nothing new"
-        maps(book, range(3, 6))
-        book.tell(TimerFired(0.0), [given(1)], 0)
-        await book.write(last=True)
+        told.describe(TimerFired(0.0), [given(1, "b")], 0)
+        maps(told, range(3, 6))
+        await book.write()
 
     asyncio.run(run())
     assert [texts(page) for page in shelf.pages.values()] == [
         ["a is told map 1", "a is told map 2", "a is told map 3"],
-        ["a is told map 4", "a is told map 5", "a was given 2 micro-task(s) and did 0, of clock 1"],
+        ["a is told map 4", "a is told map 5", "b was given 2 micro-task(s) and did 0, of clock 1"],
     ]
 
 
 def test_a_store_that_is_away_is_written_to_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storybook, "PAGE", 2)
+    monkeypatch.setattr(event_log_writer, "PAGE", 2)
     shelf = Shelf(failures=2)
-    book = Storybook(shelf.keep, lambda: 1.5)
+    told, book = writer(shelf)
 
     async def run() -> None:
-        maps(book, range(1, 4))
+        maps(told, range(1, 4))
         await book.write()
         assert shelf.pages == {}
         await book.write()
+        await book.write()
+        assert {number: len(page) for number, page in shelf.pages.items()} == {0: 2, 1: 1}
+        shelf.failures = 1
+        maps(told, range(4, 2 * MOST))
+        await book.write()
+        await book.write()
 
     asyncio.run(run())
-    assert {number: len(page) for number, page in shelf.pages.items()} == {0: 2, 1: 1}
+    assert texts(shelf.pages[0]) == ["a is told map 1", "a is told map 2"]
+    assert texts(shelf.pages[max(shelf.pages)])[-1] == f"a is told map {2 * MOST - 1}", "the newest are there"
+    assert sum(map(len, shelf.pages.values())) <= MOST + 3, "and what waits for the store is bounded"
 
 
 @pytest.mark.parametrize(("numbers", "told"), [((), "none"), ((3,), "3"), ((2, 0, 1, 7, 1), "0-2, 7")])

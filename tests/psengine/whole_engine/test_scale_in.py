@@ -14,6 +14,7 @@ from psengine.controller.state import ENDED
 from psengine.single_process import initial, train_alone
 from psengine.tables.row_sets import RowSet
 from psengine.tables.sparse_rows import SparseRows
+from psengine.telemetry.event_log import MemoryUsed
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import finished
@@ -93,7 +94,7 @@ def train(config: JobConfig, release: bool) -> tuple[dict[str, bytes], dict[str,
                 for name in offered:
                     await cluster.kill(name)
                 seen["released"] += offered
-        seen["memory"] = controller.history.memory
+        seen["memory"] = [event.record() for event in controller.history.log.of(MemoryUsed)]
         assert not controller.rollbacks
         await cluster.close()
 
