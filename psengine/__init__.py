@@ -20,6 +20,7 @@ carries out the instructions on Dask, and is the only package of psengine that i
     application_check  check of an application: each micro-task twice, with all bits compared
     config             configuration of jobs, tables and tiers
     digests            digests of values that hold arrays, by which two calls of a user's code are compared
+    read_order_check   check that tasks come after those whose rows they read
     single_process     an application in a bare loop: one process, no network, no servers
     snapshot_check     check of the snapshots of executors and drivers
 """

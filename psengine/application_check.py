@@ -19,6 +19,7 @@ from psengine.apps.executors import check_updates, wants
 from psengine.apps.registry import initial_arrays
 from psengine.config import TableSpec
 from psengine.digests import digest
+from psengine.read_order_check import ReadOrder
 from psengine.single_process import advance, drive_alone, train_alone
 from psengine.snapshot_check import NOT_PICKLED, SnapshotCheck
 from psengine.tables.row_sets import RowBlock, RowSet, first_shared, read_only
@@ -198,8 +199,18 @@ class _Check:
         if not self.faults:  # else they may follow from another fault
             for call, text in snapshots.faults.items():
                 self._fault(call, text)
+            self._check_order(snapshots.order, data, state)
         trained: Arrays = tables
         return trained
+
+    def _check_order(self, order: ReadOrder, data: Sequence[Any], state: Arrays) -> None:
+        """Note a task that reads rows which one that its `after` does not name has changed."""
+        if order.has_after:  # a driver may send many groups before the first one is committed
+            checked = SnapshotCheck(self._app)
+            drive_alone(checked.application(), data, state, max(CLOCKS, len(data) + 1), self._seed)
+            order = checked.order
+        if (found := order.fault()) is not None:
+            self._fault(*found)
 
     # -- micro-tasks ------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from psengine.apps.base import HasState, Parameters
 from psengine.digests import digest
 from psengine.drivers.interface import Dispatcher, Done, Task
+from psengine.read_order_check import ReadOrder
 from psengine.scheduling.driver_host import Resumes
 from psengine.tables.row_sets import RowSet
 
@@ -27,15 +28,22 @@ _WRITTEN = "later calls write to what it returned; return copies"
 
 
 class SnapshotCheck:
-    """The faults of one application's snapshots: {call: text}, the first of each call."""
+    """The faults of one application's snapshots: {call: text}, the first of each call.
+
+    Attributes
+    ----------
+    order : ReadOrder
+        What the tasks have read and written.
+    """
 
     def __init__(self, app: Any) -> None:
         self._app = app
         self.faults: dict[str, str] = {}
+        self.order = ReadOrder()
 
     def application(self) -> Any:
         """Return the application with executors, and a driver if it has one, that check themselves while they run."""
-        return _Application(self._app, self._fault)
+        return _Application(self._app, self._fault, self.order)
 
     def _fault(self, call: str, text: str) -> None:
         self.faults.setdefault(call, text)
@@ -47,8 +55,8 @@ _Fault = Callable[[str, str], None]
 class _Application:
     """The application; what is not here is the checked one's."""
 
-    def __init__(self, app: Any, fault: _Fault) -> None:
-        self._app, self._fault = app, fault
+    def __init__(self, app: Any, fault: _Fault, order: ReadOrder) -> None:
+        self._app, self._fault, self._order = app, fault, order
         if hasattr(app, "driver"):
             self.driver = self._driver
 
@@ -58,11 +66,11 @@ class _Application:
     def executor(self, data: Any, partition: int, n_partitions: int) -> Any:
         make = partial(self._app.executor, data, partition, n_partitions)
         kind = _ExecutorWithState if isinstance(make(), HasState) else _Executor
-        return kind(make, f"partition {partition}", self._fault)
+        return kind(make, partition, self._fault, self._order)
 
     def _driver(self) -> Any:
         driver = self._app.driver()
-        return driver if isinstance(driver, Resumes) else _Driver(self._app.driver, driver, self._fault)
+        return driver if isinstance(driver, Resumes) else _Driver(self._app.driver, driver, self._fault, self._order)
 
 
 # -- executors ------------------------------------------------------------------------------------------------------
@@ -71,8 +79,9 @@ class _Application:
 class _Executor:
     """An executor without state: a new one comes to the same bits."""
 
-    def __init__(self, make: Callable[[], Any], where: str, fault: _Fault) -> None:
-        self._make, self._where, self._fault = make, where, fault
+    def __init__(self, make: Callable[[], Any], partition: int, fault: _Fault, order: ReadOrder) -> None:
+        self._make, self._partition, self._fault, self._order = make, partition, fault, order
+        self._where = f"partition {partition}"
         self._executor = make()
         if hasattr(self._executor, "reads"):
             self.reads = self._executor.reads
@@ -90,7 +99,7 @@ class _Executor:
         self, twin: Any, args: Any, params: Parameters, rng: np.random.Generator
     ) -> tuple[tuple[Any, float, int], str, str]:
         """Run a task, and in `twin`, whose updates do not count; return the result and both digests."""
-        again, ours, theirs = copy.deepcopy(rng), _Recorded(params, True), _Recorded(params, False)
+        again, ours, theirs = copy.deepcopy(rng), _Recorded(params, self._partition, self._order), _Recorded(params)
         result = self._executor.run(args, ours, rng)
         return result, digest([result, ours.added]), digest([twin.run(args, theirs, again), theirs.added])
 
@@ -134,19 +143,23 @@ class _ExecutorWithState(_Executor):
 
 
 class _Recorded:
-    """The tables as a task has them; `added` is what it adds, which counts if `counts`."""
+    """The tables as a task has them; `added` is what it adds, which counts if it is given the `order`."""
 
-    def __init__(self, params: Parameters, counts: bool) -> None:
-        self._params, self._counts = params, counts
+    def __init__(self, params: Parameters, executor: int = 0, order: ReadOrder | None = None) -> None:
+        self._params, self._executor, self._order = params, executor, order
         self.group = params.group
         self.added: list[str] = []
 
     def get(self, table: str, rows: RowSet | None = None) -> NDArray[np.generic]:
-        return self._params.get(table, rows)
+        found = self._params.get(table, rows)
+        if self._order is not None:
+            self._order.read(self.group, self._executor, table, rows)
+        return found
 
     def add(self, table: str, delta: NDArray[np.generic], rows: RowSet | None = None) -> None:
-        if self._counts:
+        if self._order is not None:
             self._params.add(table, delta, rows)
+            self._order.added(self.group, self._executor, table, delta, rows)
         self.added.append(digest([table, delta, rows]))
 
 
@@ -156,19 +169,20 @@ class _Recorded:
 class _Driver:
     """A driver: one that its snapshot is restored in does the same."""
 
-    def __init__(self, make: Callable[[], Any], driver: Any, fault: _Fault) -> None:
-        self._make, self._driver, self._fault = make, driver, fault
+    def __init__(self, make: Callable[[], Any], driver: Any, fault: _Fault, order: ReadOrder) -> None:
+        self._make, self._driver, self._fault, self._order = make, driver, fault, order
         self.next_task = driver.next_task
         #: Snapshots that were returned, and what they were then.
         self._returned: list[tuple[Any, str]] = []
 
     def start(self, to: Dispatcher, executors: int, seed: int) -> None:
-        self._driver.start(to, executors, seed)
+        self._driver.start(_Decisions(to, self._order), executors, seed)
 
     def completed(self, to: Dispatcher, done: Done) -> None:
         self._call("completed", to, done)
 
     def committed(self, to: Dispatcher, group: int) -> None:
+        self._order.committed = group
         self._call("committed", to, group)
 
     def snapshot(self) -> Any:
@@ -186,11 +200,11 @@ class _Driver:
         self._driver.restore(state)
 
     def _call(self, method: str, to: Dispatcher, argument: Any) -> None:
-        state = self.snapshot()
+        state, ours, theirs = self.snapshot(), _Decisions(to, self._order), _Decisions()
         if state is None:
-            getattr(self._driver, method)(to, argument)
+            getattr(self._driver, method)(ours, argument)
             return
-        twin, ours, theirs = self._make(), _Decisions(to), _Decisions(None)
+        twin = self._make()
         twin.restore(state)
         getattr(self._driver, method)(ours, argument)
         getattr(twin, method)(theirs, copy.deepcopy(argument))
@@ -206,12 +220,14 @@ class _Driver:
 class _Decisions:
     """What a driver does in one call, which counts if it has a dispatcher."""
 
-    def __init__(self, to: Dispatcher | None) -> None:
-        self._to = to
+    def __init__(self, to: Dispatcher | None = None, order: ReadOrder | None = None) -> None:
+        self._to, self._order = to, order
         self.made: list[str] = []
 
     def dispatch(self, task: Task) -> None:
         self._make("dispatch", task)
+        if self._order is not None:
+            self._order.dispatched(task)
 
     def seal(self, group: int, members: Collection[int] | None = None) -> None:
         self._make("seal", group, members)

@@ -38,7 +38,8 @@ def check(
 
     A line for each fault: other bits the second time or in another process, `data` or `params` that were written to,
     an update of another shape or type than its table's rows or of an unknown table, numbers that are not finite, rows
-    of a table with own=True that two partitions share, and what a method raises. Exit code 1 if there is one.
+    of a table with own=True that two partitions share, rows that a task reads without naming their writer in `after`,
+    and what a method raises. Exit code 1 if there is one.
 
     \b
     Examples:
