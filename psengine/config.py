@@ -9,10 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Stage = Literal[1, 2, 3]
-
-
 Tier = Literal["reliable", "transient"]
-TIERS: tuple[Tier, ...] = ("reliable", "transient")
 
 #: Pattern of a job's id. A job that buys machines may be restricted to fewer characters, never to others.
 JOB_ID_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"

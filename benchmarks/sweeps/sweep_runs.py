@@ -46,7 +46,10 @@ class SweepFigures:
 
     @property
     def rates(self) -> np.ndarray:
-        """Performance-cost rate with C = 1, shape (applications, starts)."""
+        """Performance-cost rate with C = 1, shape (applications, starts).
+
+        Source: SpotTune, section IV-B1: C / (JCT x cost).
+        """
         return 1 / (self.usd * self.hours)
 
 

@@ -4,7 +4,7 @@ The models differ only in the fit of their curves. A model is an immutable value
 JSON-able values and named arrays, and `from_record` back, to the last bit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bidding.evictions.curves import Curves, Float64s, delta_index, survival
-from bidding.evictions.states import Bins, of_markets, states_at
+from bidding.evictions.states import Bins, states_at
 from bidding.market.model import Market
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, Trace
@@ -139,16 +139,6 @@ class CurveModel:
         """Return the mean over the states, shape (deltas, horizons)."""
         mean: Float64s = np.einsum("sd,sdh->dh", self.weights(row), self.curves.survival[row])
         return np.asarray(np.minimum(mean, 1.0))  # a sum of weights may be more by a bit
-
-    def packed(self, markets: Sequence[Market]) -> tuple[Curves, Bins]:
-        """Return the arrays of `markets`, in their order, for a compiled loop; `known` marks the model's markets."""
-        rows = [-1 if (row := self.row(market)) is None else row for market in markets]
-        known = np.array([row >= 0 and self.curves.known[row] for row in rows], dtype=np.int64)
-        lived = np.ones((len(rows), *self.curves.survival.shape[1:]))
-        for index, row in enumerate(rows):
-            if row >= 0:
-                lived[index] = self.curves.survival[row]
-        return self.curves._replace(survival=lived, known=known), of_markets(self.bins, rows)
 
     # Saved and loaded
 

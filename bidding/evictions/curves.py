@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from bidding.evictions.table import DELTAS_MICROS
@@ -84,26 +83,6 @@ def survival(curves: Curves, market: int, state: ArrayLike, delta_micros: ArrayL
     lived = low + (high - low) * share
     lived = np.power(lived, np.maximum(ahead / horizons[-1], 1.0))
     return np.where(deltas < 0, 0.0, lived)
-
-
-@njit(nogil=True)
-def survival_at(curves: Curves, market: int, state: int, delta_micros: int, ahead_s: float) -> float:
-    """Return the same as `survival`, of one bid, in a compiled loop, without checks.
-
-    The function is not cached: the loop that calls it is, and depends on this file's version (`bidding.jit`).
-    """
-    if curves.known[market] == 0:
-        return 1.0
-    if delta_micros < 0:
-        return 0.0
-    index = max(int(np.searchsorted(curves.deltas_micros, delta_micros, side="right")) - 1, 0)
-    horizons = curves.horizons_s
-    last = len(horizons) - 1
-    right = min(max(int(np.searchsorted(horizons, ahead_s, side="right")), 1), last)
-    curve = curves.survival[market, state, index]
-    share = (min(ahead_s, horizons[last]) - horizons[right - 1]) / (horizons[right] - horizons[right - 1])
-    lived = curve[right - 1] + (curve[right] - curve[right - 1]) * share
-    return float(lived ** max(ahead_s / horizons[last], 1.0))
 
 
 def falling(shares: Float64s) -> Float64s:

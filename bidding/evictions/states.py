@@ -5,7 +5,6 @@ changed, and the time of the last day that it spent above the bid. The last depe
 moment and a delta.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,14 +48,6 @@ class Bins(NamedTuple):
 def one_state(markets: int) -> Bins:
     """Return the bins of a model without conditions, which has one state."""
     return Bins(np.empty((markets, 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
-
-
-def of_markets(bins: Bins, rows: Sequence[int]) -> Bins:
-    """Return the bins of some markets, in their order; -1 stands for an unknown market."""
-    levels = np.zeros((len(rows), bins.level_micros.shape[1]), dtype=np.int64)
-    known = np.array(rows, dtype=np.int64) >= 0
-    levels[known] = bins.level_micros[np.array(rows, dtype=np.int64)[known]]
-    return bins._replace(level_micros=levels)
 
 
 def changes(trace: Trace) -> Trace:

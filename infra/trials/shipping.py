@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.applications.code_files import CodeFile
-from infra.applications.code_shipping import ship_code, write_code
+from infra.applications.code_shipping import write_code
 from infra.errors import InputError
 from infra.files import Source, read_chunks
 from infra.storage.blobs import BlobMissing, Blobs
@@ -77,11 +77,6 @@ def ship_data(blobs: Blobs, sweep_id: str, name: str, source: Source) -> None:
         digest.update(chunk)
     if name not in manifest.files or manifest.files[name].sha256 != digest.hexdigest():
         raise InputError(f"data of {sweep_id}: the sweep began with another file; give that, or another sweep_id")
-
-
-def ship_trial_code(blobs: Blobs, sweep_id: str, trial: str, code: str) -> str:
-    """Write the code of a sweep unless it is written (see `ship_code`); return its digest, empty without code."""
-    return ship_code(blobs, sweep_id, trial, code)
 
 
 def fetch_inputs(blobs: Blobs, sweep_id: str, trial: str, directory: Path) -> TrialInputs:

@@ -120,7 +120,7 @@ class Chromium:
     def visit(self, url: str, until: str, look: str = "null") -> Any:
         """Load a page of a server, wait until the JavaScript expression `until` holds, return the value of `look`.
 
-        Both are evaluated at once: the page may draw itself anew at any moment.
+        Both are evaluated at once: the page may draw itself again at any moment.
         """
         self.call("Page.navigate", url=url)
         deadline_s = monotonic() + _DEADLINE_S
@@ -154,11 +154,6 @@ class Chromium:
             self.mouse("mouseMoved", x + (to_x - x) * part, y, button="left", buttons=1)
         self.mouse("mouseReleased", to_x, y, **button)
         self.settle()
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """Write what is seen (or the whole page) as PNG."""
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     def pdf(self, path: Path) -> None:
         """Print the page to a PDF."""

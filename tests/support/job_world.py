@@ -99,7 +99,7 @@ class Training:
         self.scales = False
 
     def serving(self) -> str | None:
-        """The machine on which a controller answers; it starts anew on another one."""
+        """The machine on which a controller answers; it starts again on another one."""
         for fact in self.world.living():
             order = fact.tags.get("proteus:order", "")
             if order.startswith(f"{self.world.job_id}-reliable-0") and self.world.is_up(fact):
@@ -284,7 +284,6 @@ class JobWorld:
         self.others: set[str] = set()
         #: What happens to machines, at market seconds, in order.
         self.events: list[tuple[float, Callable[[JobWorld], None]]] = []
-        self.reruns: list[float] = []
         self._bookings: dict[str, tuple[float, HourEnd]] = {}
         self._notices: list[tuple[float, EvictionNotice]] = []
         self._noticed: set[str] = set()

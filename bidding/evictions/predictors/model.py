@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.curves import Curves, Float64s, falling, never_falling_with_delta
+from bidding.evictions.curves import Float64s, falling, never_falling_with_delta
 from bidding.evictions.fit_survival import Report, fit_survival, quiet
 from bidding.evictions.lifetimes import grants_s
 from bidding.evictions.predictors.base import CannotFit, EvictionPredictor, NetworkPredictor
 from bidding.evictions.predictors.features import prices_at
 from bidding.evictions.predictors.names import predictor_class
-from bidding.evictions.states import Bins
 from bidding.market.model import HOUR_S, Market
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, Trace, TraceSet
@@ -182,10 +181,6 @@ class PredictorModel:
         lived = np.where(ahead <= HOUR_S, 1 - chance * np.minimum(share, 1), (1 - chance) ** (ahead / HOUR_S))
         lived = np.where(np.asarray(delta_micros) < 0, 0.0, lived)
         return np.where(states == 0, mean, lived)
-
-    def packed(self, markets: Sequence[Market]) -> tuple[Curves, Bins]:
-        """Return the arrays of the mean for a compiled loop, as `CurveModel.packed`."""
-        return self.mean.packed(markets)
 
     # Saved and loaded
 

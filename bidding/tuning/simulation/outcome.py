@@ -110,12 +110,3 @@ class SweepOutcome:
         """Share of the kept steps that ended in a refunded hour; 0 where there are none."""
         kept = sum(trial.kept_steps for trial in self.trials)
         return sum(trial.free_steps for trial in self.trials) / kept if kept else 0.0
-
-
-def performance_cost_rate(completion_s: float, micros: float) -> float:
-    """Return 1 / (hours x dollars), the performance-cost rate with C = 1; infinite where nothing was paid.
-
-    Source: SpotTune, section IV-B1: C / (JCT x cost).
-    """
-    paid = completion_s / 3600 * micros / 1e6
-    return 1 / paid if paid > 0 else float("inf")

@@ -6,18 +6,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from bidding.evictions.base import EvictionModel, as_table, beta, median_s
 from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.curves import HORIZONS_S, Curves, survival, survival_at
+from bidding.evictions.curves import HORIZONS_S, Curves
 from bidding.evictions.fit_survival import fit_survival, fit_table, of_table
 from bidding.evictions.states import one_state
 from bidding.evictions.table import DELTAS_MICROS, EvictionTable, fit
 from bidding.market.model import HOUR_S, Market
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import TraceSet
-from tests.bidding.evictions.naive import MARKET, OTHER, trace, traces
+from tests.bidding.evictions.naive import MARKET, OTHER, trace
 from tests.support.markets import PROPERTY, tables
 
 CURVES = Curves(
@@ -51,25 +50,6 @@ def test_a_time_that_is_none_is_refused(ahead: float) -> None:
 def test_a_state_that_is_none_is_refused(state: int) -> None:
     with pytest.raises(IndexError, match="none of the model's 1"):
         MODEL.survival(MARKET, 0, 60, state)
-
-
-@PROPERTY
-@given(found=traces(30_000), delta=st.integers(-5, 500_000), ahead=st.floats(0, 200_000))
-def test_the_compiled_look_up_is_the_other_one(found, delta: int, ahead: float) -> None:  # type: ignore[no-untyped-def]
-    model = fit_survival(TraceSet({MARKET: found}), TimeWindow(0, 40_000))
-    curves, _ = model.packed([OTHER, MARKET])
-    for row, market in enumerate((OTHER, MARKET)):
-        assert survival_at(curves, row, 0, delta, ahead) == pytest.approx(
-            float(model.survival(market, delta, ahead)), abs=1e-12
-        )
-
-
-def test_packed_rows_are_in_the_order_asked_for() -> None:
-    curves, bins = MODEL.packed([OTHER, MARKET])
-    assert curves.known.tolist() == [0, 1]
-    assert survival(curves, 1, 0, 0, 60) == 0.5
-    assert survival(curves, 0, 0, 0, 60) == 1.0
-    assert bins.level_micros.shape == (2, 0)
 
 
 def test_beta_and_the_median_follow_from_the_curve() -> None:

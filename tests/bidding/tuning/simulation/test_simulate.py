@@ -15,7 +15,7 @@ from bidding.tuning.record import SweepRecord
 from bidding.tuning.simulation.evictions import EvictionsByCapacity
 from bidding.tuning.simulation.generated_curves import generate_trials
 from bidding.tuning.simulation.offers import NoEvictions, TableProbabilities
-from bidding.tuning.simulation.outcome import SweepOutcome, performance_cost_rate
+from bidding.tuning.simulation.outcome import SweepOutcome
 from bidding.tuning.simulation.simulate import SweepSimulator
 from bidding.tuning.simulation.simulated_machine import MachineTimes
 from bidding.tuning.simulation.sweep_prices import SweepPrices, sweep_prices
@@ -182,11 +182,6 @@ def test_a_sampler_sees_what_has_ended_and_a_setting_may_come_again() -> None:
     walked = simulator(prices, record, plan=plan, source=Sampler(), every_tick=True).run(0)
     assert walked.trials == outcome.trials
     assert outcome.ticks < walked.ticks
-
-
-def test_the_rate_is_one_over_hours_and_dollars() -> None:
-    assert performance_cost_rate(7200, 500_000) == 1.0
-    assert performance_cost_rate(7200, 0) == float("inf")
 
 
 # -- any sweep ------------------------------------------------------------------------------------------------------
