@@ -34,7 +34,7 @@ $(STAMP): requirements.lock pyproject.toml tools/uv.py
 # The main index alone is asked: one beside it may have a part of a release's files, and the lock needs the hash of each.
 lock: COMPILE = UV_INDEX= UV_FIND_LINKS= $(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock' $(LOCK)
-lock: $(STAMP) ## make the locks anew for pyproject.toml; LOCK=--upgrade takes the newest versions
+lock: $(STAMP) ## make the locks again for pyproject.toml; LOCK=--upgrade takes the newest versions
 	$(COMPILE) --extra dev pyproject.toml --output-file requirements.lock
 	$(COMPILE) --group node --constraints requirements.lock --output-file requirements-node.lock
 
@@ -47,7 +47,7 @@ lint: $(STAMP) ## style, types and the import rule
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Pytest compiles tests anew, with its assertions, unless a cache has them: once, beside mypy, not in each of its processes.
+# Pytest compiles tests again, with its assertions, unless a cache has them: once, beside mypy, not in each of its processes.
 compiled: $(STAMP)
 	-@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -q --collect-only >$(VENV)/collected.txt 2>&1
 

@@ -6,7 +6,7 @@ server, as in ``slack-webhook/ops``. Without one, what happened shows in the eve
 automation that fired.
 
 A worker reports a killed flow process. When the machine dies, the worker dies with it, and the run would stay "Running"
-for ever; a live run sends heartbeats (prefect.yaml sets how often), so silence identifies a dead one. Nothing in
+forever; a live run sends heartbeats (prefect.yaml sets how often), so silence identifies a dead one. Nothing in
 Proteus waits for a dead run: that automation is for the UI, and for Retry, which accepts only ended runs.
 """
 

@@ -91,7 +91,7 @@ def open_runtime() -> Runtime:
 
 
 def forget_runtime() -> None:
-    """Close the runtime of this process; the next `open_runtime` reads the settings anew."""
+    """Close the runtime of this process; the next `open_runtime` reads the settings again."""
     if open_runtime.cache_info().currsize:
         open_runtime().store.close()
     open_runtime.cache_clear()

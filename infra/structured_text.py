@@ -93,7 +93,7 @@ def read_yaml(source: Source) -> Any:
     Raises
     ------
     InputError
-        If it cannot be read or is not YAML, or a key is there twice; with the line.
+        If it cannot be read or is not YAML, or a key occurs twice; with the line.
     """
     text = read_text(source)
     try:
@@ -129,7 +129,7 @@ def read_json(source: Source) -> Any:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON from its pairs; `ValueError` where a key is there twice."""
+    """Return an object of JSON from its pairs; `ValueError` if a key occurs twice."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:

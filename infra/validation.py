@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a record, in words for the user who wrote it."""
+"""What pydantic finds wrong with a record, in words for its author."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

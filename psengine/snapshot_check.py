@@ -1,7 +1,7 @@
 """Check of the snapshots of executors and drivers, while an application is trained in one process.
 
 Before each task, and before each call of the driver, the snapshot is restored in a new object, which then does the
-same: it must come to the same bits. The engine relies on that when a partition moves, and when a job rolls back.
+same: it must give the same bits. The engine relies on that when a partition moves, and when a job rolls back.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Application:
 
 
 class _Executor:
-    """An executor without state: a new one comes to the same bits."""
+    """An executor without state: a new one gives the same bits."""
 
     def __init__(self, make: Callable[[], Any], partition: int, fault: _Fault, order: ReadOrder) -> None:
         self._make, self._partition, self._fault, self._order = make, partition, fault, order
@@ -105,7 +105,7 @@ class _Executor:
 
 
 class _ExecutorWithState(_Executor):
-    """An executor with state: one that its snapshot is restored in comes to the same bits and state."""
+    """An executor with state: one that its snapshot is restored in gives the same bits and state."""
 
     def run(self, args: Any, params: Parameters, rng: np.random.Generator) -> tuple[Any, float, int]:
         state, where = self._executor.snapshot(), self._where

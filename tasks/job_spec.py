@@ -56,7 +56,7 @@ class Training(FormModel):
     shards: int = Field(4, ge=1, le=1024, title="Shards", description="Half of the most machines ever held.")
     staleness: int = Field(0, ge=0, le=100, title="Staleness", description="0 is bulk synchronous.")
     stage: Literal[1, 2, 3] | None = Field(
-        None, title="Stage", description="Who serves the model (docs/engine.md). Empty: by the ratio of the tiers."
+        None, title="Stage", description="Which nodes serve (docs/engine.md). Empty: by the ratio of the tiers."
     )
     stage_2_above: float = Field(1.0, ge=0, title="Transient / reliable nodes above which stage 2 holds")
     stage_3_above: float = Field(15.0, ge=0, title="Transient / reliable nodes above which stage 3 holds")

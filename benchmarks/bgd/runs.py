@@ -66,11 +66,11 @@ class DescentCurve:
         return len(self.objective)
 
     def at(self, round_number: int) -> float:
-        """Return the objective after so many rounds; a descent that ended stays where it is."""
+        """Return the objective after a number of rounds, or at the end of the descent."""
         return self.objective[min(round_number, len(self.objective) - 1)]
 
     def precision_at(self, round_number: int) -> float:
-        """Return the area under the precision-recall curve after so many rounds, or where the descent ended."""
+        """Return the area under the precision-recall curve after a number of rounds, or at the end of the descent."""
         return self.auprc[min(round_number, max(self.auprc))]
 
 

@@ -33,7 +33,7 @@ def run(
     passes: int = 15,
     rounds: int = _ROUNDS,
 ) -> Iterator[Figure]:
-    """Measure; engine and bare loop alternate. Raises RuntimeError if they come to different counts."""
+    """Measure; engine and bare loop alternate. Raises RuntimeError if their counts differ."""
     threads = len(NODES)
     job = lda_job(n_documents, topics, threads, "model")
     app = resolve("lda", job.params)
@@ -59,7 +59,7 @@ def run(
         [seconds[-1] for seconds in ours],
         [seconds[-1] for seconds in bare],
         f"a bare rotation loop, {threads} threads",
-        f"aim: {_AIM:g}; both come to the same counts",
+        f"aim: {_AIM:g}; both have the same counts",
     )
     if picture is not None:
         canvas, (axis,) = panels((6.0, 3.0), 1)

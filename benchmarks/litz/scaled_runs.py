@@ -77,7 +77,7 @@ def static(cluster: Places, job: StandIn, n: int) -> ScaledRun:
 
 
 def scale_out(cluster: Places, job: StandIn, few: int, many: int, after: int | None) -> ScaledRun:
-    """Run a job on `few` nodes; with the end of clock `after`, `many` nodes are there."""
+    """Run a job on `few` nodes; from the end of clock `after`, it has `many` nodes."""
     with cluster.job() as running:
         more = running.start(few, many - few, join=False)
         running.until(all_there(few))

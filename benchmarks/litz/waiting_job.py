@@ -32,7 +32,7 @@ _COLUMNS = 64
 _ROW_BYTES = 4 * _COLUMNS
 #: Type of a token's topic, the state of `lda`.
 _TOPIC = "int16"
-#: Executors of each node when all are there.
+#: Executors of each node when all have joined.
 EXECUTORS = 2
 
 

@@ -154,7 +154,7 @@ def _cells(outcomes: Outcomes, beside: float | None) -> list[str]:
     "--generated",
     metavar="SEEDS",
     type=click.IntRange(1),
-    help="Compare the files with generated markets of so many seeds instead.",
+    help="Compare the files with generated markets of N seeds instead.",
 )
 def main(starts: int, threads: int, generated: int | None) -> None:
     """Print the table, and the number of jobs per second that one thread simulates."""

@@ -24,7 +24,7 @@ LIMIT_S = 0.1
 
 
 def job(types: int = TYPES, held: int = HELD) -> tuple[BidEngine, dict[Market, Micros]]:
-    """Return the engine of a job that holds so many allocations, all of one hour, and the prices of all markets."""
+    """Return the engine of a job that holds allocations, all of one hour, and the prices of all markets."""
     rng = np.random.default_rng(0)
     kinds = {
         name: InstanceType(name, int(2 ** rng.integers(1, 6)), 8.0, int(rng.integers(50_000, 2_000_000)))

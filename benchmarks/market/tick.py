@@ -219,7 +219,7 @@ def _world(database: Path, blobs: Path, market: SimSpotMarket, clock: StillClock
 
 
 def _status(market: SimSpotMarket) -> dict[str, Any]:
-    """Return the status of the job's controller, which is there, and answers at once."""
+    """Return the status of the job's controller, which answers at once."""
     nodes = [{"name": fact.instance_id, "state": "ready"} for fact in market.describe() if fact.alive]
     return {
         "job_id": _JOB,
@@ -287,7 +287,7 @@ def _tick_that_buys(runtime: Runtime, tick: Callable[[], str]) -> None:
 
 
 def _least(runtime: Runtime, late: LateJob) -> None:
-    """Do what no tick can do without: read and replay the journal, decide, and write the decision."""
+    """Do the necessary work of a tick: read and replay the journal, decide, and write the decision."""
     store, now_s = runtime.store, int(late.now_s)
     journal = store.journal(_JOB)
     engine = replay(entry.record for entry in journal)

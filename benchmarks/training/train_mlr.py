@@ -113,7 +113,7 @@ def _clocks(step: float, parts: list[Arrays], held: Arrays, mark: float) -> int:
 
 
 def _fit(solver: str, most: int, train: Arrays, held: Arrays) -> tuple[float, float]:
-    """Return the seconds of a fit, and the held-out loss (mean cross-entropy) that it comes to."""
+    """Return the seconds of a fit, and the held-out loss (mean cross-entropy) at its end."""
     from threadpoolctl import threadpool_limits
 
     made = _SOLVERS[solver](most, len(train["y"]))

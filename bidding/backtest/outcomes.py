@@ -12,7 +12,7 @@ class Outcome(IntEnum):
 
     COST_MICROS = 0  # the last hours by the seconds used
     RUNTIME_S = 1
-    ON_DEMAND_VCPU_S = 2  # machine time by who paid: on-demand machines,
+    ON_DEMAND_VCPU_S = 2  # machine time by payment: on-demand machines,
     PAID_VCPU_S = 3  # spot machines in hours that were paid,
     FREE_VCPU_S = 4  # and in hours that were refunded
     EVICTIONS = 5

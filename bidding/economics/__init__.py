@@ -2,7 +2,7 @@
 
 The modules:
 
-    budget         the most that a job's ledger can come to, and what a purchase may add
+    budget         the maximum of a job's ledger, and what a purchase may add
     deadline       the job's slack, and when machines on demand must finish it
     elasticity     elasticity models: time lost at an eviction and at a change of the footprint
     equations      equations (1)-(4): expected cost of a footprint, in total and per unit of work

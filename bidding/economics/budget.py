@@ -1,11 +1,11 @@
-"""The budget of a job: the most that its ledger can come to, and what a purchase may add to that.
+"""The budget of a job: the maximum of its ledger, and what a purchase may add to that.
 
 A rule without state. The caller supplies the worst case of what is spent, due, requested, running and committed; the
 rule decides what still fits, and when the job must end. A refund counts once it is booked, never before.
 
 Notes
 -----
-Two quantities bound a job. *Committed* is what its ledger can come to if the job is ended at its next decision point:
+Two quantities bound a job. *Committed* is the maximum of its ledger if the job is ended at its next decision point:
 every machine runs until it can be ended, at the highest price that its bid allows. A purchase is bounded by the whole
 first hour where hours are paid, else by the seconds until it can be ended.
 """
@@ -27,9 +27,9 @@ class Spending:
     Attributes
     ----------
     budget_micros : Micros
-        What the ledger may come to.
+        The limit of the ledger.
     committed_micros : Micros
-        What the ledger comes to at most if nothing more is bought and the job is ended at its next decision point.
+        The maximum of the ledger if nothing more is bought and the job is ended at its next decision point.
     ends_by_s : int
         Time by which machines that run then, or are bought now, can be ended.
     """
@@ -87,7 +87,7 @@ def lasts_until_s(most_micros: Callable[[int], Micros], budget_micros: Micros, f
 
     Parameters
     ----------
-    most_micros : what the ledger comes to at most if they are ended at a time; it never falls with the time.
+    most_micros : the maximum of the ledger if they are ended at a time; it never falls with the time.
 
     Returns
     -------

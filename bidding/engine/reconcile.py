@@ -31,7 +31,7 @@ NOTICE_GRACE_S = 4 * MINUTE_S
 _YOUNG_S = 5 * MINUTE_S
 #: A market lists ended machines for so long.
 LISTED_S = HOUR_S
-#: An answer that lists no machine of ours is believed when it has been the same for so long.
+#: Seconds for which an answer must be the same before a list without machines of Proteus is believed.
 BELIEVED_AFTER_S = HOUR_S
 
 #: (second, cause) of the end of a machine.

@@ -5,9 +5,9 @@ Pure: codes and times in, a class and a step out. The codes are those of EC2 and
 | class | means | then |
 |---|---|---|
 | capacity | the market does not sell this now | the order is refused, its market cools down, others are tried |
-| quota | the account may not have so much | the order is refused, fewer machines are tried |
+| quota | a quota of the account is exceeded | the order is refused, fewer machines are tried |
 | auth | the credentials are missing, expired or not allowed this | an alarm; the order stays as it is |
-| configuration | the request is wrong: no such image, subnet or profile | an alarm; the request is made anew |
+| configuration | the request is wrong: no such image, subnet or profile | an alarm; the request is made again |
 | unknown | no answer, a server error, throttling, a token that is in use | the same request is repeated |
 
 *Source*: EC2 API reference, "Error codes for the Amazon EC2 API" and "Ensuring idempotency in Amazon EC2 API requests"
@@ -97,7 +97,7 @@ class Step(StrEnum):
 
     REFUSE = "refuse"  # nothing was bought: the order is answered
     REPEAT = "repeat"  # the same request again, later
-    REMAKE = "remake"  # nothing was bought: the request is made anew from the settings, later
+    REMAKE = "remake"  # nothing was bought: the request is made again from the settings, later
     ABANDON = "abandon"  # nothing of it lives: another order follows
 
 

@@ -103,7 +103,7 @@ class LaunchRequest:
 class InstanceState(StrEnum):
     """State of an instance, as EC2's, as far as the states are distinguished here.
 
-    A stopped instance does not run, and its hours are not charged. But it is not gone: its disk is paid, and somebody
+    A stopped instance does not run, and its hours are not charged. But it is not gone: its disk is paid, and a user
     may start it again.
     """
 
@@ -121,7 +121,7 @@ class InstanceFact:
     `ended_at_s` and `end_cause` are None while it lives; `end_reason` is the market's code of the reason. `notice_at_s`
     is the time at which a marked instance will be taken, None where none was given. An instance that is not `complete`
     is a young spot machine whose bid and notice the market does not report yet: `bid_micros` and `notice_at_s` are None
-    then. It is certain that it lives or has ended, and who bought it by which order, but not what it costs.
+    then. It is certain that it lives or has ended, and which order bought it, but not what it costs.
     """
 
     instance_id: str

@@ -27,7 +27,7 @@ _TO_USD_PER_VCPU_H = HOUR_S / MICROS_PER_DOLLAR
 
 
 class BestPolicy:
-    """All of the cap in the one market whose next hour of work is expected to cost least, decided anew every hour.
+    """All of the cap in the one market whose next hour of work is expected to cost least, decided again every hour.
 
     A refunded hour is free, so the criterion is the price times the probability that the hour must be paid, divided by
     the expected work. Without a foresight, or without the signal of a market, the policy buys nothing.

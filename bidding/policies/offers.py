@@ -37,7 +37,7 @@ def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dic
     rows, cooling, ceiling, types = view.evictions.rows, view.cooling, view.job.ceiling_on_demand, view.types
     ordered, none = sorted(view.prices), int(Refusal.NONE)
     prices = view.prices if ordered == list(view.prices) else {market: view.prices[market] for market in ordered}
-    for market, price in prices.items():  # of many thousands: each look-up of a market hashes it anew
+    for market, price in prices.items():  # of many thousands: each look-up of a market hashes it again
         kind = types.get(market.instance_type)
         if kind is None:
             counts[market], refusals[market] = 0, _why(Refusal.UNKNOWN, view.job, 0)

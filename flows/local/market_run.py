@@ -172,7 +172,7 @@ def _begun(again: str, begun: JobStatus) -> Iterator[None]:
     try:
         yield
     except Interrupted as error:
-        end = "to begin anew" if begun is JobStatus.NEW else "to go on"
+        end = "to begin again" if begun is JobStatus.NEW else "to go on"
         error.outcome = error.outcome or f"nothing was bought; {end}: {again}"
         raise
 

@@ -1,6 +1,6 @@
 """The data that a user names: a built-in set, or a file by path or fsspec URL.
 
-The form is said by the name's ending, and by the content where the name has no known one; whether the content is
+The ending of the name gives the form, or the content if the ending is unknown; whether the content is
 compressed, by the content.
 """
 

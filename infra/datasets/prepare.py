@@ -59,7 +59,7 @@ def prepare(
     n_partitions : how many parts, of about equal size.
     seed : deals the rows to the parts.
     app : what will be trained; it says the kind of data, and those that it cannot learn from are refused.
-    check_sizes : asked whether the set will do, before anything is written.
+    check_sizes : checks the sizes of the set before anything is written.
     standardize : whether mean and standard deviation of the inputs are taken, for labelled examples.
 
     Raises

@@ -1,6 +1,6 @@
 """The machines of this project in an account, by the owner in their tags, with the plainest calls of EC2.
 
-For who has to end machines when nothing else works: it needs credentials and a region, no database and no settings of
+To end machines when nothing else works: it needs credentials and a region, no database and no settings of
 a job, and it touches nothing that does not carry the tag of the owner it was given.
 """
 

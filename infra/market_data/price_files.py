@@ -41,7 +41,7 @@ def read_prices(source: Source, *, product: str | None = None, catalog: Catalog 
     Parameters
     ----------
     source : str or Path
-        A path, or an fsspec URL. One of these forms, told apart by content, each also gzipped: CSV with the columns
+        A path, or an fsspec URL. One of these forms, recognized by content, each also gzipped: CSV with the columns
         ``timestamp,instance_type,az,product,price`` (or as the aws command calls them: ``Timestamp,InstanceType,
         AvailabilityZone,ProductDescription,SpotPrice``); Parquet of the same columns; what
         ``aws ec2 describe-spot-price-history`` prints, as JSON (documents, the bare list of their entries, or one entry

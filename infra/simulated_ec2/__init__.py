@@ -1,7 +1,7 @@
 """A simulated spot market behind an EC2-compatible endpoint.
 
 account_market    the market as one account sees it
-account_services  STS, Service Quotas and IAM: who the account is and what it may hold
+account_services  STS, Service Quotas and IAM: the account's identity and quotas
 actions           the EC2 actions over a simulated market: parameters in, answer out
 faults            scripted faults of the simulated market: kills, refused calls, late or lost answers
 held_instances    the record of one machine: purchase, boots, eviction, end
@@ -13,5 +13,5 @@ process_reaper    finds and kills the processes of machines, also when the endpo
 rules/            rules that need no trace: what a read shows, quotas, the bill
 server            the server process: EC2 API, metadata service and machines
 snapshot          the state of the market in a file, from which a later run continues
-wire_protocol     EC2's wire protocol: who signed, form to parameters, dict to XML
+wire_protocol     EC2's wire protocol: the signer's key id, form to parameters, dict to XML
 """

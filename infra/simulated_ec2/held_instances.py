@@ -19,7 +19,7 @@ class LaunchOptions:
     Parameters
     ----------
     account : the account that buys.
-    at_least : so many machines are accepted too (EC2's MinCount); None: all or none.
+    at_least : smaller number of machines that is also accepted (EC2's MinCount); None: all or none.
     zonal : whether the request names its zone; the client token of one that does is valid in that zone only.
     other : digest of all further parameters; the same token with another digest is a mismatch.
     """

@@ -70,7 +70,7 @@ class SimSpotMarket:
     notice : whether it is announced at all.
     boot_s : an instance is pending so long.
     max_life_s : a spot instance is taken (announced) at this age; None: at no age.
-    behaviour : what reads show and what is forgotten (`log` forgets nothing), and quotas.
+    behaviour : what reads show and for how long (`log` keeps everything), and quotas.
     seed : makes the instance ids of one market differ from another's.
     """
 

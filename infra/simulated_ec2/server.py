@@ -5,7 +5,7 @@ decides what happens; this module connects it to HTTP and to the processes. Due 
 time, also when that jumps (the changes in between happen in order, each at its own second). However the server ends, no
 machine survives it.
 
-Who may call it: a request must be signed with a key id of this server (`boto3` does so if it finds that key among its
+Access: a request must be signed with a key id of this server (`boto3` does so if it finds that key among its
 credentials), name this server as its Host, and come from no web page (no foreign Origin): the user-data of a purchase
 runs on this machine, and neither a page in the user's browser nor another user of the machine may have it run. The key
 is made at the start, stands in the announcement (a file for its owner alone), and is enough: the signature is not

@@ -1,7 +1,7 @@
 """The state of a simulated market in a file, from which a later run continues; no time passes in between.
 
 The file is replaced whenever an instance has changed, before the buyer gets the answer. Instances that were alive are
-alive again when it is read: their machines boot anew, and every due change happens at its own second.
+alive again when it is read: their machines boot again, and every due change happens at its own second.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class SimulatedInstance:
     """The stored state of one instance; `ended_at_s` is None while it lives.
 
     `boots` holds (start, runs, stopped) of each boot, `fate` (evicted, marked, announced eviction); a market makes them
-    anew from its traces where they are missing.
+    again from its traces where they are missing.
     """
 
     instance_id: str

@@ -1,4 +1,4 @@
-"""EC2's wire protocol: who signed, forms to parameters, dicts to XML; no action is interpreted.
+"""EC2's wire protocol: the signer's key id, forms to parameters, dicts to XML; no action is interpreted.
 
 moto's parser and serializer use botocore's own model of the service, so every shape is the one boto3 reads. Only these
 parts of moto are loaded: its EC2 backend would cost half a second at start, and would answer from a state of its own

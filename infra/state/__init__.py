@@ -2,7 +2,7 @@
 
 base             base class of the tables: engine, shared transaction, row helpers
 charge_shares    the share of each machine in an hour's charge
-commitments      the most that a job's ledger can come to
+commitments      the maximum of a job's ledger
 database         opens SQLite or PostgreSQL; transactions
 identity         the owner, account and region of the machines of a database
 job_tables       methods on jobs and their observations

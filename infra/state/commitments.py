@@ -1,4 +1,4 @@
-"""The most that a job's ledger can come to: what is booked, what is due, and what may still run. No I/O."""
+"""The maximum of a job's ledger: what is booked, what is due, and what may still run. No I/O."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -22,7 +22,7 @@ def most_owed(
     until_s: Callable[[AllocationRecord], int],
     spot_billing: BillingModel,
 ) -> Micros:
-    """Return what the ledger comes to at most if each machine runs until `until_s`, and nothing more is bought.
+    """Return the maximum of the ledger if each machine runs until `until_s`, and nothing more is bought.
 
     Parameters
     ----------

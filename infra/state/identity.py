@@ -4,7 +4,7 @@ The owner's id is made with the schema and never changes. Two databases have dif
 process takes the machines of another database for its own. Account and region are recorded when the market is first
 used; afterwards others are refused, because from there all machines would look as if they had vanished.
 
-The owner is also in a file, for who has to find the machines when the database is gone: in the folder ``owners`` beside
+The owner is also in a file, so that its machines can be found without the database: in the folder ``owners`` beside
 a SQLite database, otherwise in that folder of the user's data directory.
 """
 

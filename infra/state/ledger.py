@@ -1,6 +1,6 @@
 """The ledger of a job: compute the lines that are due and add those that are missing.
 
-The billing model computes the due lines anew each time from the allocations and the prices. So a booking may be
+The billing model computes the due lines again each time from the allocations and the prices. So a booking may be
 repeated, late or skipped without harm, and no line is ever edited: a refund is a separate line, and so is a correction.
 
 Every instance is billed separately; the lines of an hour are the sums over the instances of an allocation. An hour has

@@ -111,7 +111,7 @@ class PurchaseTables(Tables):
     ) -> None:
         """Record the market's error for an open order, and since when its outcome is unknown (None: it is known).
 
-        Without `keep_request` the next request is made anew, because this one can never succeed.
+        Without `keep_request` the next request is made again, because this one can never succeed.
         """
         new: dict[str, Any] = {"answer": as_stored(answer), "doubtful_since_s": doubtful_since_s}
         if not keep_request:

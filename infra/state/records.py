@@ -24,7 +24,7 @@ class StoreError(ProteusError):
 
 
 class JournalConflict(StoreError):
-    """Another process has appended to the journal since it was read; read it again and decide anew."""
+    """Another process has appended to the journal since it was read; read it again and decide again."""
 
 
 class IntentConflict(StoreError):
@@ -45,8 +45,8 @@ class ObservationKind(StrEnum):
     PROGRESS = "progress"  # clock, loss, stage and machines, at every look at the controller
     NODES = "nodes"  # the state of each node, when one changes
     SHARDS = "shards"  # the server and the backup owner of each shard, when one changes
-    OFFER = "offer"  # the machines that the job can do without, and the number it has a use for, when they change
-    TRAINING_BEGUN = "training begun"  # a controller took the job: the first, or one that has started anew
+    OFFER = "offer"  # the machines that the job offers for release, and the number that it can use, when they change
+    TRAINING_BEGUN = "training begun"  # a controller took the job: the first, or one that has started again
     CLOCK = "clock"  # clock and state of the controller at a tick, when one changes
     FOLLOWER = "follower"  # a flow run of `train` that follows the job
     PICTURE = "picture"  # the job's picture was last made

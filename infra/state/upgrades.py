@@ -43,7 +43,7 @@ def create_or_upgrade(connection: Connection, shown: str) -> None:
     Parameters
     ----------
     connection : in a write transaction that no other process can have at once. On SQLite, foreign keys must be off:
-        a table whose constraints change is made anew.
+        a table whose constraints change is made again.
     shown : name of the database in errors.
 
     Raises

@@ -1,7 +1,7 @@
 """Leases: the market time until which a machine may live, one blob per machine.
 
 A machine's first lease is `FIRST_S` from its launch; the machine assumes it without a blob. Each tick that finds the
-machine in the book writes ``jobs/<id>/leases/<instance>.json`` anew (`tasks.job_leases`), and the machine obeys
+machine in the book writes ``jobs/<id>/leases/<instance>.json`` again (`tasks.job_leases`), and the machine obeys
 (`infra.nodes.lease_guard`).
 """
 

@@ -7,7 +7,7 @@ engine_application  an application of the engine as a trial, in one process
 errors              what is wrong with a trial, in one line
 messages            the messages between a trial's process and its supervisor
 process             the process that runs a training function
-progress            what a supervisor knows of its deployment
+progress            the state of a supervisor's deployment
 records             recorded trials as .npz files
 shipping            code, requirements and data on their way to the machines
 state_store         the uploaded states of a trial

@@ -107,7 +107,7 @@ class TrialChild:
             os.close(descriptor)
 
     def death(self) -> str:
-        """Return how the process ended without a word, with its last lines of output."""
+        """Return how the process ended without a report, with its last lines of output."""
         assert self._process is not None
         code = self._process.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

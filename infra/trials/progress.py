@@ -1,4 +1,4 @@
-"""What a supervisor knows of its deployment, and what follows: when to upload, and when the process hangs."""
+"""The state of a supervisor's deployment, and what follows from it: when to upload, and when the process hangs."""
 
 from dataclasses import dataclass, field, replace
 
@@ -52,7 +52,7 @@ class DeploymentProgress:
     save_s: float = 0.0
     times: StepDurations = field(default_factory=StepDurations)
     step: int = 0
-    #: Real time of the last message that said more than before.
+    #: Real time of the last message with something new.
     moved_s: float = 0.0
     #: The last word of the process.
     last: Message | None = None

@@ -1,6 +1,6 @@
 """Multinomial logistic regression, on the inputs as they are or on random Fourier features of them.
 
-The features are computed anew every clock from the raw inputs: a partition then costs a node the memory of its inputs
+The features are computed again every clock from the raw inputs: a partition then costs a node the memory of its inputs
 and no more, and the projection, seeded alike on all nodes, never travels. Inputs that are mostly zeros come as
 compressed rows and stay so.
 

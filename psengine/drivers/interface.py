@@ -41,7 +41,7 @@ class Task:
     after : tuple of int, optional
         Of a task that reads "rows": the executors that wrote the rows that this task reads, in groups before its own,
         last. The task is sent at once, and its reads wait until what those executors have to do in these groups has
-        been written. Whoever wrote the rows earlier need not be named if the last writers had named it likewise.
+        been written. Earlier writers of the rows need not be named if the last writers named them.
         Tables with an update rule cannot be read so: a rule is applied to whole groups.
     """
 
@@ -182,7 +182,7 @@ class CountsClocks(Protocol):
 
 @runtime_checkable
 class OrdersReturns(Protocol):
-    """A driver that says which of the executors that it does without get a node; of another one, all do."""
+    """A driver that selects the absent executors that get a node; by default all do."""
 
     def restarts(self, absent: frozenset[int], free: int) -> Collection[int]:
         """Return which of the `absent` executors get a node, at most `free`; the others stay without one.

@@ -47,7 +47,7 @@ class NodeEvent(Event):
 
 @dataclass(frozen=True)
 class JobStarted(Event):
-    """Somebody asks for a job; the same one again changes nothing. It goes on from `checkpoint`, if there is one."""
+    """A client starts a job; a repeated request changes nothing. The job continues from `checkpoint`, if any."""
 
     config: JobConfig
     now_s: float
@@ -126,7 +126,7 @@ class NotBackedUp(NodeEvent):
 
 @dataclass(frozen=True)
 class ShardsTaken(NodeEvent):
-    """The node has taken `shards` over, and serves them under `epoch`; whoever had them sends what is late to it."""
+    """The node has taken `shards` over, and serves them under `epoch`; the previous server forwards late messages."""
 
     shards: tuple[int, ...]
     epoch: int
@@ -185,7 +185,7 @@ class BatchDone(NodeEvent):
 
 @dataclass(frozen=True)
 class BytesMoved(Event):
-    """The process at `address` has moved so many bytes since it began, by kind (see `traffic`)."""
+    """The process at `address` reports the bytes moved since it began, by kind (see `traffic`)."""
 
     address: str
     moved: Mapping[str, int]
@@ -194,7 +194,7 @@ class BytesMoved(Event):
 
 @dataclass(frozen=True)
 class MemoryMeasured(Event):
-    """The process at `address` holds so many bytes, by kind (see `memory_use`)."""
+    """The process at `address` reports the bytes that it holds, by kind (see `memory_use`)."""
 
     address: str
     memory: Mapping[str, int]
@@ -324,7 +324,7 @@ class SaveFailed(Event):
 
 @dataclass(frozen=True)
 class CheckpointRequested(Event):
-    """Somebody wants what is committed to be kept now."""
+    """A client requests a checkpoint of the committed clock."""
 
     now_s: float
 

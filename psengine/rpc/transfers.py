@@ -7,7 +7,7 @@
 | its last transfers took too long | four times that, for each of them |
 
 A client that gives up too soon repeats its request while the previous answer still fills the link. One that gives up
-too late waits for a link that swallows all without a word; a lost process is detected by its connection, or its
+too late waits for a link that drops all messages silently; a lost process is detected by its connection, or its
 heartbeats, not by this.
 """
 

@@ -1,6 +1,6 @@
 """Writing of the descriptions in a job's event log, page by page, beside the training.
 
-Now and then the pages that have changed are stored, on a thread. A store that is away delays them, and nothing else.
+At intervals a thread stores the pages that have changed. A store that is away delays them, and nothing else.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class EventLogWriter:
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:
-        """Write for ever, now and then."""
+        """Write pages at intervals, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             await self.write()

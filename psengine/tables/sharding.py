@@ -1,6 +1,6 @@
 """The cut of tables into shards: contiguous row ranges, fixed for the life of the job.
 
-When nodes join or leave, shards are reassigned, never cut anew. Source: Proteus (EuroSys 2017), 3.3.
+When nodes join or leave, shards are reassigned, never cut again. Source: Proteus (EuroSys 2017), 3.3.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def active_servers(transient: Sequence[str], serving: Owners, n_shards: int, mos
     serving : tuple of str or None
         Names of the present servers; they are chosen first.
     most : int, optional
-        Maximum number of ActivePSs: the model fits on so many.
+        Maximum number of ActivePSs: enough to hold the model.
     """
     half = (len(transient) + 1) // 2
     wanted = min(n_shards, half if most is None else min(half, most))

@@ -8,7 +8,7 @@ the other stage, until that was measured, too, with the same nodes.
 The change costs moves and loads. So the other stage must be better by `HYSTERESIS`, and clocks must last `LEAST_S`.
 
 Source: Proteus (EuroSys 2017), 3.2, Fig. 14.
-Differs: the paper goes by the ratio alone. With half of the machines reliable, and kernels of less than twice the time
+Differs: the paper uses the ratio alone. With half of the machines reliable, and kernels of less than twice the time
 of a table over a link, stage 3 is the faster one, although half of the machines do not compute in it.
 """
 

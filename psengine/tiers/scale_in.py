@@ -1,10 +1,10 @@
-"""Autonomous scale-in: the nodes, and the servers, that a job can do without, as its memory falls.
+"""Autonomous scale-in: the nodes and servers that a job no longer needs, as its memory falls.
 
 What one node can hold is what the job has held at most, divided by the largest number of nodes that it has had: they
 were chosen for that. When all that the job holds fits on fewer nodes, with a reserve, for some clocks in a row, the
 transient nodes that are left over are *offered* for release. An offered node works on until it is let go. Each further
 fall of the memory offers more of them; an offer is withdrawn when the memory has risen above what the other nodes can
-hold. More nodes than ever before begin it all anew. Servers are merged by the same rule, by the memory of the tables.
+hold. More nodes than ever before start the rule over. Servers are merged by the same rule, by the memory of the tables.
 
 Never offered: reliable nodes, and so many transient ones that the job would leave its stage.
 

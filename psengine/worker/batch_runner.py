@@ -33,7 +33,7 @@ from psengine.worker.routing import SupersededError
 from psengine.worker.speculative_batch import NOTHING_DONE, Ahead, Begun, Kernels, MicroTaskResult, Sums
 from psengine.worker.task_parameters import TaskParameters, checked_reads, union_of
 
-#: What a node knows of the job; the sharding is of the tables on the servers.
+#: A node's data about the job; the sharding is of the tables on the servers.
 Job = tuple[JobConfig, Application, Sharding]
 #: Reads rows of tables from the servers.
 Read = Callable[[Wanted], Coroutine[Any, Any, Mapping[str, RowBlock]]]

@@ -177,7 +177,7 @@ class Permits:
 
     @contextlib.contextmanager
     def given_away(self, number: int) -> Iterator[None]:
-        """Do without the permit during the block."""
+        """Release the permit during the block."""
         self._give()
         try:
             yield

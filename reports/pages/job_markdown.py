@@ -67,7 +67,7 @@ def machines_text(facts: JobFacts) -> tuple[str, str]:
 
 
 def eta_text(facts: JobFacts) -> str:
-    """Return when the training is expected to end, or did; empty if neither can be said.
+    """Return when the training is expected to end, or did; empty if neither is known.
 
     The pace is that of the second half of the progress so far: the footprint of the beginning says little.
     """

@@ -148,7 +148,7 @@ def _pictures(
     pictures.append(
         Picture(
             "10",
-            "Who paid for the machines",
+            "Machine time by tier and refund",
             f"Machine-hours of a job of {min(spec.hours)} h, machines of {spec.machine_vcpus} vCPUs: on demand, spot "
             "and paid, spot and free because the hour was refunded on eviction.",
             svg(who_paid(shortest)),

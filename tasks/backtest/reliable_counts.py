@@ -139,5 +139,5 @@ def rows(records: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
                 f"{cost['se']:.4f}",
                 f"{number['cost_with_failures']:.4f}",
                 f"{runtime['mean']:.3f}",
-                number["why_not"] or ("the cheapest that will do" if number["count"] == each["cheapest"] else ""),
+                number["why_not"] or ("the cheapest that suffices" if number["count"] == each["cheapest"] else ""),
             )

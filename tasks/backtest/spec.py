@@ -56,7 +56,7 @@ class BacktestSpec(BaseModel):
     region: str | None = Field(None, title="Region", description="Only the markets of this region.")
     markets: list[_Name] = Field(default_factory=list, title="Markets", description="TYPE/ZONE each. Empty: all.")
     left_out: list[_Name] = Field(
-        default_factory=lambda: list(TOO_SMALL), title="Types left out", description="That nobody would build on."
+        default_factory=lambda: list(TOO_SMALL), title="Types left out", description="Too small for a job by default."
     )
     fit_from: str | None = Field(None, title="Fit from", description=f"{_TIME} Empty: the file's beginning.")
     fit_to: str | None = Field(None, title="Fit to", description=f"{_TIME} A day is included. Empty: two thirds.")
@@ -99,7 +99,7 @@ class BacktestSpec(BaseModel):
         None, coerce_numbers_to_str=True, title="Flat price", description="Of flat: dollars per instance-hour."
     )
     max_life: str | None = Field(
-        None, coerce_numbers_to_str=True, title="Longest life", description="Of flat: hours. Empty: for ever."
+        None, coerce_numbers_to_str=True, title="Longest life", description="Of flat: hours. Empty: forever."
     )
     elasticity: list[dict[str, Any]] = Field(
         default_factory=list,

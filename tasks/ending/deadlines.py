@@ -16,7 +16,7 @@ from tasks.market.opening import is_opened
 from tasks.market.purchases.reliable_tier import CONTROLLER_ORDER, purchase
 from tasks.runtime import current_runtime
 
-#: A clock may take so many times as long as the last ones did, whatever the deadline says.
+#: Maximum duration of a clock, as a multiple of the last ones, whatever the deadline is.
 _TIMES_AS_LONG = 10
 #: What a tick finds of a controller that does not answer.
 _SILENT: Mapping[str, Any] = MappingProxyType({"clock": None, "state": "silent"})
@@ -122,7 +122,7 @@ def stop_without_progress(job_id: str, status: dict[str, Any]) -> None:
     """Have a job stopped whose clock has not progressed for too long, while it has nodes that work.
 
     A job without a node to work on waits, and goes on by itself when one joins: it is not stopped, since it costs the
-    reliable tier alone. One that is running and stands still would pay for its spot machines for ever.
+    reliable tier alone. One that is running and stands still would pay for its spot machines forever.
     """
     runtime = current_runtime()
     standing_s = unchanged_s(job_id, {"clock": status["clock"], "state": status["state"]})

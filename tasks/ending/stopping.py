@@ -42,7 +42,7 @@ def carry_out_stop(job_engine: JobEngine) -> None:
 def ask_controller(job: Job) -> dict[str, Any] | None:
     """Ask the controller to stop at the end of its clock; return its status, None if none answers.
 
-    A controller that has started anew, and runs no job, continues from the last checkpoint, so that its model is saved.
+    A restarted controller without a job continues from the last checkpoint, so that its model is saved.
     """
     found = find_controller(job.job_id)
     if found is None:

@@ -145,7 +145,7 @@ def _send_queued_records() -> None:
 
 @contextmanager
 def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set `variables` in this process for the context, and have the runtime opened anew from them."""
+    """Set `variables` in this process for the context, and have the runtime opened again from them."""
     before = _put(variables)
     try:
         yield
@@ -175,7 +175,7 @@ def local_environment(variables: Mapping[str, str], **options: Any) -> Iterator[
 
 
 def _put(variables: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Set variables (None: unset) and have the runtime opened anew; return their previous values."""
+    """Set variables (None: unset) and have the runtime opened again; return their previous values."""
     before = {name: os.environ.get(name) for name in variables}
     for name, value in variables.items():
         if value is None:

@@ -37,7 +37,7 @@ def pause(job_id: str, command: str, market_stays: bool) -> str:
     runtime = current_runtime()
     job = runtime.store.find_job(job_id)
     if job is None:
-        return f"nothing was bought; to begin anew: {command}"
+        return f"nothing was bought; to begin again: {command}"
     sweeps = job.kind is JobKind.SWEEP
     clock = 0 if job.state.terminal or sweeps else _keep(job_id)
     if not market_stays or job.state is JobState.FAILED:

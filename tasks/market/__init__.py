@@ -7,7 +7,7 @@ eviction_notices  eviction notices that the reliable tier reports
 features          market features for policies that weigh the recent past
 ingest            price history from the market into the price store
 instances         machines: tags, look-up and termination
-ledger            cost of each hour of each allocation, and what it can come to
+ledger            cost of each hour of each allocation, and its maximum
 opening           opening and closing the bidding of a job
 prices            current prices, and whether they are recent enough to decide on
 purchases         purchases of machines: requests, their sending, the reliable tier

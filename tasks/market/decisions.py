@@ -74,7 +74,7 @@ def decide(
 
 
 def offered(engine: BidEngine, job_id: str, now_s: int) -> tuple[BidEvent, ...]:
-    """Return the event of the machines that the training offers for release, unless the engine knows of them."""
+    """Return the event of the machines that the training offers for release, unless the engine has it."""
     seen = current_runtime().store.last_observation(job_id, ObservationKind.OFFER)
     if seen is None:
         return ()

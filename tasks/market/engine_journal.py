@@ -1,7 +1,7 @@
 """The engine of a job or a sweep: its journal is replayed once; events and orders are appended in one transaction.
 
 The orders of the engine are in the database (journal and intents) before they are carried out, and their outcome is
-written in the same transaction that updates the tables. A writer that loses a race for the journal replays it anew and
+written in the same transaction that updates the tables. A writer that loses a race for the journal replays it again and
 decides again.
 """
 
@@ -175,7 +175,7 @@ class EngineJournal(ABC, Generic[E]):
 
     def _commit_once(self, plan: DecideEvents[E], instances: Mapping[str, Sequence[InstanceFact]]) -> list[Any]:
         engine = self.current()
-        self._engine = None  # until it is committed it is ahead of the journal: one that fails is loaded anew
+        self._engine = None  # until it is committed it is ahead of the journal: one that fails is loaded again
         runtime = current_runtime()
         now_s = runtime.clock.now_s()
         entries: list[Entry] = []
@@ -270,7 +270,7 @@ def journal_of(job_id: str) -> EngineJournal[Any]:
 
 @cache
 def program_digest() -> str:
-    """Return the digest of the sources that decide: another program might have come to another state."""
+    """Return the digest of the sources that decide: another program might reach another state."""
     digest = sha256()
     sources = Path(bidding.__path__[0])
     for path in sorted(sources.rglob("*.py")):

@@ -130,7 +130,7 @@ def _ends_s(job_id: str) -> int:
 def _worst_case(
     spec: JobTerms, engine: JournalledEngine | None = None
 ) -> Callable[[Callable[[AllocationRecord], int]], Micros]:
-    """Return a function from the time until which machines run to what the ledger comes to at most.
+    """Return a function from the time until which machines run to the maximum of the ledger.
 
     Purchases without an answer count as made, and machines of the reliable tier that the job lacks as bought now. With
     the engine of a job, single machines of an allocation whose end is ordered end before their next hour.

@@ -14,7 +14,7 @@ from tasks.form_fields import JOB_ID_PATTERN
 from tasks.runtime import current_runtime, runtime_task
 
 _DEPLOYMENT = "renew-hour/default"
-#: A decision is booked by the ticks of so many periods before it. One would do; the second makes up for a lost tick.
+#: Number of periods before a decision whose ticks book it. One suffices; the second makes up for a lost tick.
 _BOOKING_TICKS = 2
 
 

@@ -43,7 +43,7 @@ def is_overtaken() -> bool:
     """Whether this run was scheduled for a decision point that a later one has overtaken.
 
     After an outage all missed runs start at once, and one of them has something to decide: the first that gets to it,
-    because a decision is about now, whatever the schedule said. The claim on being that one lasts half a period, so
+    because a decision is about now, whatever the schedule is. The claim on being that one lasts half a period, so
     that where every run starts late, by however much, each still makes its decision. An unscheduled run is never
     overtaken.
     """

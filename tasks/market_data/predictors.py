@@ -106,7 +106,7 @@ def kept_predictors(name: str) -> PredictorModel | None:
     except BlobMissing:
         return None
     if not isinstance(model, PredictorModel) or model.name != name:
-        raise InputError(f"{source}: holds a model of kind {model.name}, not {name}; fit it anew, or remove it")
+        raise InputError(f"{source}: holds a model of kind {model.name}, not {name}; fit it again, or remove it")
     return model
 
 

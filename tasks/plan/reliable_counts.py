@@ -37,7 +37,7 @@ class ReliableAdvice:
         weighed = [each.weighed for each in self.tried]
         best = cheapest_number(weighed)
         if best is None:
-            return f"No number of reliable machines up to {weighed[-1].count} will do: {weighed[-1].why_not}."
+            return f"No number of reliable machines up to {weighed[-1].count} suffices: {weighed[-1].why_not}."
         held = next(each for each in weighed if each.count == self.own)
         if held.why_not:
             return f"{_machines(self.own)} will not do: {held.why_not}. {_machines(best.count)} would."

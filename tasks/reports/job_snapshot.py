@@ -19,7 +19,7 @@ class Snapshot:
     """A job at a moment. `market_s` is seconds since the job was recorded, money is micro-dollars.
 
     `spent_is_known` is false until the first charge is booked; `buys_nothing` says why no market has a price to decide
-    on, if none has. `nodes_offered` is the number of nodes that the training can do without.
+    on, if none has. `nodes_offered` is the number of nodes that the training offers for release.
     """
 
     job_id: str

@@ -37,8 +37,8 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
         "time",
         "The training over time",
         "Seconds of training on one axis. Time per clock and a red line where nodes came or went; the loss and, "
-        "dotted, what was held out; nodes that work by tier, and the stage; the memory of all nodes; who served each "
-        "shard, with the keeper of its copy where there is one.",
+        "dotted, what was held out; nodes that work by tier, and the stage; the memory of all nodes; the server of "
+        "each shard, and its backup if there is one.",
         training_svg(figures),
     )
     return BacktestPage(
@@ -82,7 +82,7 @@ def stall_table(figures: Mapping[str, Any]) -> Table:
         for stall in figures.get("stalls") or []
     )
     columns = ("change", "nodes", "second", "clocks", "usual clock, ms", "stall, ms")
-    return Table("stalls", "Stalls of those who stayed", columns, rows, frozenset({2, 3, 4, 5}))
+    return Table("stalls", "Stalls of the remaining nodes", columns, rows, frozenset({2, 3, 4, 5}))
 
 
 def _bytes(figures: Mapping[str, Any]) -> Table:

@@ -25,7 +25,7 @@ _ENDS = {"finished": "FINISHED", "stopped_early": "KILLED", "failed": "FAILED"}
 
 
 def mlflow_client() -> Any:
-    """Return MLflow's client where a tracking URL is set and MLflow is installed; else None, said in the log."""
+    """Return MLflow's client where a tracking URL is set and MLflow is installed; else None, with a line in the log."""
     url = os.environ.get(TRACKING_URI, "").strip()
     if not url:
         return None

@@ -20,7 +20,7 @@ from psengine.apps.registry import BUILT_IN, counts_passes, resolve
 from psengine.config import JobError
 from tasks.job_spec import Training
 
-#: Number of random Fourier features; they are computed anew every clock, so that a clock takes real work.
+#: Number of random Fourier features; they are computed again every clock, so that a clock takes real work.
 FEATURES = 8192
 
 

@@ -87,7 +87,7 @@ def start_training(spec: JobSpec, address: str, data: DataSummary, begun_at_s: f
 def find_controller(job_id: str) -> tuple[str, dict[str, Any]] | None:
     """Return the address of the job's controller and its status; None if none answers.
 
-    The address in the state database is tried first; a controller that has started anew is found by the blob store.
+    The address in the state database is tried first; a controller that has started again is found by the blob store.
     """
     runtime = current_runtime()
     address = runtime.store.job(job_id).controller_address
@@ -109,7 +109,7 @@ def find_controller(job_id: str) -> tuple[str, dict[str, Any]] | None:
 def keep_training(spec: JobSpec, begun_at_s: float) -> dict[str, Any] | None:
     """Start the training on a controller that runs no job; return the controller's status, None if none answers.
 
-    A controller that has started anew (its machine restarts it under the same job) continues from its checkpoint. That
+    A controller that has started again (its machine restarts it under the same job) continues from its checkpoint. That
     a training runs is recorded if the process that started it could not.
 
     Parameters

@@ -18,7 +18,7 @@ _LOOK_S = 0.5
 def follow(spec: JobSpec, show: Callable[[Mapping[str, Any] | None], None], begun_at_s: float = 0.0) -> dict[str, Any]:
     """Follow the training to its end; return its result.
 
-    A controller that does not answer is waited for: its machine starts it anew, under the same job, and it resumes from
+    A controller that does not answer is waited for: its machine restarts it, under the same job, and it resumes from
     its checkpoint. Ticks buy machines of the reliable tier again, carry out stops, and close a job that cannot go on.
 
     Parameters

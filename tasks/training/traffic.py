@@ -19,7 +19,7 @@ _CALL_S = 5.0
 def crossing_usd_per_vcpu_h(spec: JobSpec) -> float:
     """Return what the bytes cost that a vCPU-hour of work exchanges with machines in another zone; note the bytes.
 
-    It is 0 without asking anybody where all markets are in the zone of the reliable tier, or bytes cost nothing. Before
+    It is 0, without a request, if all markets are in the zone of the reliable tier, or bytes cost nothing. Before
     a clock is measured each clock, one a second, is taken to read the model and to send as much back.
     """
     runtime = current_runtime()

@@ -2,7 +2,7 @@
 
 A new rule is a file with `acquire` and `renews`, and a line in each switch. The modules:
 
-    best             rule `best`: the hour of work that the forecast expects to be cheapest, anew each hour
+    best             rule `best`: the hour of work that the forecast expects to be cheapest, chosen every hour
     cheapest_market  the cheapest market on sale, shared by `standard` and `just_above`
     just_above       rule `just-above`: the cheapest market, a fixed bid delta
     oracle           rule with knowledge of the coming hour's prices, for comparison

@@ -38,5 +38,5 @@ def acquire(view: SchemeView) -> tuple[int, int, int]:
 
 @inline_jit
 def renews(view: SchemeView, slot: int) -> bool:
-    """Return False: a second hour may be bought afresh, under a new bid."""
+    """Return False: a second hour may be bought again, under a new bid."""
     return False

@@ -87,7 +87,7 @@ def schemes(agileml: AgileML, checkpointing: Checkpointing) -> Mapping[str, Sche
 
 
 def _asked(settings: Mapping[str, int]) -> dict[str, int]:
-    """Return what is not the default, so that who compares may still set the rest."""
+    """Return what is not the default, so that the caller may still set the rest."""
     defaults = {each.name: each.default for each in fields(JobParameters)}
     return {name: value for name, value in settings.items() if value != defaults[name]}
 

@@ -11,7 +11,7 @@ from bidding.market.traces import Int64s, Trace
 
 
 class NoPredictor:
-    """The probability is 0, so that a sweep goes by price and speed alone."""
+    """The probability is 0, so that a sweep decides by price and speed alone."""
 
     def fit(self, trace: Trace, window: TimeWindow, seed: int) -> Self:
         """Return the predictor: there is nothing to fit."""

@@ -13,7 +13,7 @@ STEADY_CHANGE = 0.01
 STEADY_STEPS = 5
 #: A plateau: over its window the loss moves by no more than this share of itself.
 PLATEAU_CHANGE = 1e-4
-#: The window of a plateau: this share of all steps, and at least so many reports.
+#: The window of a plateau: a share of all steps, and a minimum number of reports.
 PLATEAU_SHARE = 0.1
 PLATEAU_POINTS = 10
 

@@ -25,7 +25,7 @@ from bidding.tuning.simulation.simulated_machine import MachineTimes
 from bidding.tuning.simulation.sweep_prices import SweepPrices, sweep_prices
 from bidding.tuning.step_cost import StepTimes
 
-#: A simulation may take so many times as long as the real sweep; its last offers hold until then.
+#: Maximum duration of a simulation, as a multiple of that of the real sweep; its last offers hold until then.
 _LONGER = 4
 
 

@@ -3,7 +3,7 @@
 The trials are recorded ones, so that nothing is trained. The simulation goes from one tick at which something can
 change to the next: a trial ends, a notice is given, a machine ends, an hour is over, or a trial waits for a machine. At
 these ticks the engine receives what a live flow would read at them. Ticks in between change nothing; `every_tick`
-visits them all the same, for rules that stop trials in the middle of a run.
+visits them nevertheless, for rules that stop trials in the middle of a run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ class SweepSimulator:
     rule : the stopping rule; None: the plan's, by its name.
     watched : steps at which the rule may act while a trial runs.
     every_tick : whether ticks are visited at which nothing can change.
-    refused_share : share of the requests that the market refuses for want of capacity, drawn from the sweep's seed.
+    refused_share : share of the requests that the market refuses for lack of capacity, drawn from the sweep's seed.
     budget_micros : what a sweep may spend; None: no limit. Every tick is visited where there is one.
     deadline_s : seconds after its start by which a sweep should end; None: no deadline. As for the budget.
     source : the sampler; None: the trials of the record, in their order.

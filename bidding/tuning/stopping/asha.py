@@ -15,15 +15,15 @@ from bidding.tuning.stopping.base import (
     share_of_steps,
 )
 
-#: A rung promotes one trial of so many.
+#: A rung promotes one trial in this number.
 ETA = 3
 
 
 class AshaRule:
-    """Promotes a trial to the next rung as soon as it is in the best third of those that have come to its rung.
+    """Promotes a trial to the next rung as soon as it is in the best third of those that have reached its rung.
 
     Rungs end at ``max_trial_steps / 3^s``, with as many rungs as leave one trial of the sweep for the last. A trial
-    that is not promoted waits: it may be when more have come. Once no other trial can come to its rung, it is stopped.
+    that is not promoted waits until more trials have reached the rung. It is stopped when no other trial can.
 
     Source: Li et al., A System for Massively Parallel Hyperparameter Tuning (MLSys 2020), Algorithm 2.
     Differs: a sweep has a number of trials and ends, so the best trial of a rung is promoted even where the rung has

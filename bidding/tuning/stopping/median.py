@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bidding.tuning.stopping.base import StoppingPlan, TrialView, Verdict, VerdictKind, in_minimize_order
 
-#: Trials are compared at the ends of so many equal shares of the steps.
+#: Number of equal shares of the steps at whose ends trials are compared.
 COMPARISONS = 20
 #: No trial stops before this share of its steps.
 GRACE = 0.1

@@ -23,8 +23,8 @@ class Ec2Behaviour:
         that ago is not listed, and one that ended less than that ago is still shown alive. Each read has an age of its
         own, so an instance may be listed, and at the next read not.
     request_lag_s : the same for spot requests.
-    remember_s : an ended instance is described so long; None: for ever.
-    token_memory_s : a client token is remembered so long after the end of the last of its instances; None: for ever.
+    remember_s : seconds for which an ended instance is described; None: forever.
+    token_memory_s : seconds for which a client token is remembered after its last instance has ended; None: forever.
     quotas : vCPUs that an account may hold, by quota code (`quotas`); a code that is missing has no limit.
     spot_role : whether the account has the service-linked role of EC2 spot.
     """

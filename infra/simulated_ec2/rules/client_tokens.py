@@ -27,7 +27,7 @@ class ClientTokens:
 
     Parameters
     ----------
-    memory_s : a token is remembered so long after the end of the last of its instances; None: for ever.
+    memory_s : seconds for which a token is remembered after the end of the last of its instances; None: forever.
     """
 
     memory_s: int | None

@@ -192,7 +192,7 @@ class MachineChanges:
             self._note(at_s, ChangeKind.STOPPED, held)
 
     def start(self, held: HeldInstance, at_s: int) -> None:
-        """Start a machine that is stopped; it boots anew."""
+        """Start a machine that is stopped; it boots again."""
         if held.state(at_s) is InstanceState.STOPPED:
             held.boots.append(Boot(at_s, at_s + self._boot_s))
             self._schedule(at_s + self._boot_s, _Due.RUN, held.instance_id)

@@ -169,7 +169,7 @@ class ElasticDescentDriver:
             getattr(self, f"_after_{state.phase}")(to)
 
     def vanished(self, to: Dispatcher, executors: Collection[int]) -> bool:
-        """Do without these executors, unless a loss is to stall the descent."""
+        """Continue without these executors, unless a loss is to stall the descent."""
         state = self._state
         if self._missing == "stall":
             return False

@@ -28,7 +28,7 @@ class LocalCluster:
     Attributes
     ----------
     present : frozenset of int
-        The nodes that are there.
+        The nodes that have joined.
     """
 
     def __init__(

@@ -151,7 +151,7 @@ class ElasticMaster:
 
         Parameters
         ----------
-        available : partitions that are there, as far as is known.
+        available : partitions that are known to have a node.
         """
         if self._lost:
             return self._asked

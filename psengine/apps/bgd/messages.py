@@ -22,7 +22,7 @@ class Request:
         before, for the approximation of vanished partitions (lines 9-12). ``trial``: losses and slopes at
         `model + step * direction`. ``kept``: the sum that living inner nodes of the tree keep of `partitions`.
     partitions : frozenset of int
-        The partitions whose answers are added; others that are there pass on sums and add nothing.
+        The partitions whose answers are added; the other nodes pass on sums and add nothing.
     follows_step : bool
         Whether the last gradient round ended in a step: inner nodes then keep its sums.
     """

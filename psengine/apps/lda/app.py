@@ -2,7 +2,7 @@
 
 A partition holds documents, and the topics of its tokens are partition-local rows; word counts by topic are shared. A
 micro-task resamples the topics of its tokens, given the counts of the previous clock and its own changes to them.
-`model_parallel` goes by blocks of words instead.
+`model_parallel` uses blocks of words instead.
 
 Source: Griffiths and Steyvers (PNAS 2004) for the sampler; Yu et al. (WWW 2015, "F+LDA") for going word by word;
 Newman et al. (JMLR 2009, "AD-LDA") for partitions side by side.

@@ -72,7 +72,7 @@ class ExecutorHost:
         return {partition: executor for partition, (_, executor) in self._executors.items()}
 
     async def executor(self, partition: int) -> ResidentExecutor:
-        """Return the executor of a partition; it is created anew if the partition was."""
+        """Return the executor of a partition; it is created again if the partition was."""
         assert self._job is not None
         config, app = self._job
         data = await self._partition(partition)

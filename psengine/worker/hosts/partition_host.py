@@ -1,7 +1,7 @@
 """The input partitions of a node, as the application has prepared them, and how they come here.
 
 A node that joins is sent prepared partitions by the nodes that have them in memory. Where that fails, and where the
-node that had them is about to leave, they are read from storage and prepared anew.
+node that had them is about to leave, they are read from storage and prepared again.
 
 Source: Litz (2017), 3.2 (input is sent from memory when scaling out, and loaded again when scaling in).
 """

@@ -110,7 +110,7 @@ function drawMarks(panel) {
   });
 }
 const WORDS = { granted: "bought", lapse: "let lapse", "let go": "ended" };
-let g; // where marks go: above the lanes, drawn anew with each picture
+let g; // where marks go: above the lanes, drawn again with each picture
 
 function drawLearning(panel) {
   title(panel, "Loss and clock", [["loss", "loss"], ["clock", "clock (right)"]]);
@@ -166,7 +166,7 @@ function drawPace(panel) {
 
 // A row a shard: its server, and below it, narrow, the keeper of its copy.
 function drawShards(panel) {
-  title(panel, "Who serves each shard (narrow, below: who keeps its copy)");
+  title(panel, "Server of each shard (narrow, below: its backup)");
   if (!D.shards.length) return nothing(panel, "the controller has not reported yet");
   const group = clipped(panel), rows = Math.max(...D.shards.map((map) => map[1].length)), high = panel.height / rows;
   for (const [place, share, from, extra] of [[1, .62, .08, ""], [2, .2, .72, " keeper"]]) {

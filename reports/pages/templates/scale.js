@@ -98,7 +98,7 @@ const PANELS = [
   { key: "learning", title: "Loss and clock", height: 128, draw: drawLearning },
   { key: "stage", title: "Stage and nodes ready", height: 50, draw: drawStage },
   { key: "pace", title: "Time per clock", height: 58, draw: drawPace },
-  { key: "shards", title: "Who serves each shard", height: 84, draw: drawShards },
+  { key: "shards", title: "Server of each shard", height: 84, draw: drawShards },
   { key: "dollars", title: "Dollars", height: 128, draw: drawDollars },
 ];
 const LEFT = 82, RIGHT = 84, TITLE = 24, TOP = 20, BOTTOM = 18, HEIGHT = 1066;

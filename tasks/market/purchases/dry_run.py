@@ -22,7 +22,7 @@ MOST_TRIED = 6
 
 
 def check_purchases(spec: JobSpec) -> None:
-    """Refuse a job whose purchases the market would refuse for good, and credentials of another account.
+    """Refuse a job whose purchases the market would always refuse, and credentials of another account.
 
     The market checks a machine of the reliable tier and one in some of the job's spot markets (`markets_to_try`):
     credentials, permissions, image, network and instance profile. Whether there is capacity is not checked.

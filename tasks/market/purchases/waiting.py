@@ -18,7 +18,7 @@ _MENDS = {
 def what_purchases_wait_for(store: Store, job: Job) -> str:
     """Return what the newest purchase of an open job that is not answered, or was refused, waits for; or ''.
 
-    A refused purchase counts if it is of the reliable tier, which the job cannot do without, or was refused for the
+    A refused purchase counts if it is of the reliable tier, which the job needs, or was refused for the
     account's quota.
     """
     if job.state.terminal:

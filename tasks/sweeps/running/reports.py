@@ -1,7 +1,7 @@
 """What the machines of trials have reported, from the blob store to events of the sweep.
 
 A report is read by each tick, whole, and only what is new in it becomes an event. It was written by a machine that runs
-a user's code: what is no report is left out, and said.
+a user's code: an invalid report is left out, with a line in the log.
 """
 
 import logging

@@ -218,7 +218,7 @@ def test_a_script_of_events_leaves_the_model_as_it_would_have_been(
     assert "r1 serves shards 0-1, epoch 1" in of_shard
     assert "the model of clock 120 is to be gathered" in of_shard
     page = (tmp_path / "r.html").read_text()
-    assert "Stalls of those who stayed" in page
+    assert "Stalls of the remaining nodes" in page
     assert "data:image/svg+xml;base64," in page
     assert "http://" not in re.sub(r"base64,[^\"]*", "", page)
 
@@ -275,7 +275,7 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
         run.wait_said(rf"clock {first}: kill t1")
         pages = re.search(r"dashboard: (http://\S+)", run.text())
         assert pages is not None
-        assert "bokeh.min.js" in httpx.get(pages[1]).text, "what Dask draws, and not what it says for want of bokeh"
+        assert "bokeh.min.js" in httpx.get(pages[1]).text, "what Dask draws, and not what it says for lack of bokeh"
         with pytest.raises(InputError, match="a run that is under way has it; name another directory"):
             cli.main(["train", "mlr", "--dir", str(directory)], standalone_mode=False)
         run.process.send_signal(signal.SIGTERM)

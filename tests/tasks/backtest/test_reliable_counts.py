@@ -116,7 +116,7 @@ def test_a_row_of_text_has_a_cell_for_each_column(numbers: list[Numbers]) -> Non
     shown = list(rows(as_records(numbers)))
     assert len(shown) == 2 * len(COUNTS)
     assert {len(row) for row in shown} == {len(COLUMNS)}
-    assert [row[-1] for row in shown if row[3] == "3"] == ["the cheapest that will do"] * 2
+    assert [row[-1] for row in shown if row[3] == "3"] == ["the cheapest that suffices"] * 2
 
 
 def test_schemes_that_fix_their_number_cannot_be_weighed(prices: Path) -> None:
@@ -149,7 +149,7 @@ def test_the_verb_tells_the_numbers_apart_from_the_table(here: Path) -> None:
     (told,) = result["reliable"]
     assert (told["scheme"], told["zone"], told["hours"], told["cheapest"]) == ("proteus", "all", 1, 2)
     assert told["numbers"][1]["relative_cost"] == result["runs"][0]["relative_cost"]
-    assert "the cheapest that will do" in done.stdout
+    assert "the cheapest that suffices" in done.stdout
     assert "Reliable machines: the same jobs with each number of them" in (here / "out.html").read_text()
     assert not (here / "runs").exists(), "finished cells are not left behind"
     plain = CliRunner().invoke(backtest, [*VERB, "--scheme", "on-demand", "--json", "-"], catch_exceptions=False)

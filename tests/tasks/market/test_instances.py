@@ -142,7 +142,7 @@ def test_a_job_that_was_trained_stays_trained_and_waits_for_its_hours_to_end(her
 
 
 def test_pausing_what_was_not_begun_writes_nothing(here: TaskRuntime) -> None:
-    assert pause("job", "COMMAND", market_stays=True) == "nothing was bought; to begin anew: COMMAND"
+    assert pause("job", "COMMAND", market_stays=True) == "nothing was bought; to begin again: COMMAND"
     assert here.store.jobs() == []
     plain(record_job)(spec())
     assert "paused at clock 0 ($0.0000 spent)" in pause("job", "COMMAND", market_stays=True)

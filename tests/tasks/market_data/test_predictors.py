@@ -74,7 +74,7 @@ def test_ages_are_those_of_the_prices_and_a_foreign_file_is_a_line(
     (folder / "tributary.npz").unlink()
     write_model(folder / "revpred.npz", fit_survival(traces, WINDOW))
     (line,) = plain(observe_predictors)()
-    assert line.endswith("revpred.npz: holds a model of kind survival, not revpred; fit it anew, or remove it")
+    assert line.endswith("revpred.npz: holds a model of kind survival, not revpred; fit it again, or remove it")
 
 
 def test_a_job_bids_by_the_mean_of_the_predictors_that_it_names(

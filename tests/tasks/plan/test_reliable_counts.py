@@ -70,7 +70,7 @@ def test_where_the_jobs_own_will_not_do_it_is_said(prices: Path) -> None:
 def test_where_none_will_do_it_is_said(prices: Path) -> None:
     advice = made(prices, reliable_tier={"most_ratio": 2}).reliable
     assert advice is not None
-    assert advice.text.startswith("No number of reliable machines up to 4 will do: 47.2 transient vCPUs")
+    assert advice.text.startswith("No number of reliable machines up to 4 suffices: 47.2 transient vCPUs")
 
 
 def test_who_holds_none_gets_no_advice(prices: Path) -> None:
