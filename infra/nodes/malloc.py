@@ -10,7 +10,7 @@ _NEVER = 2**31 - 1
 def retain_freed_memory() -> bool:
     """Make large arrays reuse freed memory; return whether the C library supports that (glibc does).
 
-    By default an array of more than 32 MB is mapped separately each time, and the system zeroes each of its pages at first
+    By default an array of more than 32 MB is mapped each time, and the system zeroes each of its pages at first
     access: a copy into such an array takes three times as long as one into memory that the process has used before. In
     exchange the process keeps the most memory that it ever held.
 

@@ -11,8 +11,8 @@ from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from psengine.config import JobConfig
 from psengine.single_process import initial, train_alone
 from tests.faults.test_bsp_exact import kill_at_work, node, past
-from tests.psengine.whole_engine.test_row_training import PARTITIONS, SHARDS, Wanderers
 from tests.support.local_cluster import LocalCluster
+from tests.support.row_training import PARTITIONS, SHARDS, Wanderers
 
 pytestmark = [pytest.mark.e2e]
 
@@ -27,7 +27,7 @@ def test_a_kill_and_a_notice_leave_rows_of_their_own_as_they_would_have_been(tmp
         cluster.blobs.write_npz(f"{folder}/{HELD_OUT}", {"x": np.array(0)})
         config = JobConfig(
             cluster.job_id,
-            "tests.psengine.whole_engine.test_row_training:Wanderers",
+            "tests.support.row_training:Wanderers",
             data_url=cluster.blobs.url_of(folder),
             n_partitions=PARTITIONS,
             n_shards=SHARDS,

@@ -1,75 +1,32 @@
-"""Facts against the engine, in every combination; and whatever it finds, it finds once."""
+"""Facts of the market against the engine: what they mean for each standing, and for several machines."""
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import event, given
-from hypothesis import strategies as st
 
-from bidding.economics.job_model import JobModel
-from bidding.engine.allocations import AllocationState, MachineState
+from bidding.engine.allocations import AllocationState
 from bidding.engine.engine import BidEngine
-from bidding.engine.events import (
-    AllocationGranted,
-    AllocationRefused,
-    BidEvent,
-    JobClosed,
-    MachineGone,
-    MachineNoticed,
-    MachineSeen,
-    MachinesUnlisted,
-    NoticeSeen,
+from bidding.engine.events import BidEvent, JobClosed, MachineGone, MachineNoticed, MachineSeen, NoticeSeen
+from bidding.engine.reconcile import NOTICE_GRACE_S, allocation_of, by_order, reconcile
+from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceFact, InstanceState, Market, Tier
+from tests.support.markets import START_S, XLARGE, fact, gone, granted, spot
+from tests.support.reconciled import (
+    ENDED,
+    EVICTED,
+    GRANT,
+    LET_GO,
+    LIVES,
+    NOTICE,
+    NOTICED,
+    NOW_S,
+    OTHER,
+    REDS,
+    SEEN,
+    TAKEN,
+    engine_with,
+    pair,
+    working,
 )
-from bidding.engine.orders import Acquire, Lapse
-from bidding.engine.reconcile import ABANDONED, NOTICE_GRACE_S, allocation_of, by_order, reconcile, unlisted
-from bidding.market.model import HOUR_S, ORDER_TAG, Allocation, EndCause, InstanceFact, InstanceState, Market, Tier
-from bidding.policies.base import Choice, Decision
-from tests.support.markets import (
-    PROPERTY,
-    START_S,
-    XLARGE,
-    fact,
-    gone,
-    granted,
-    opened,
-    reliable,
-    spot,
-    tick,
-)
-
-NOW_S = START_S + 1800
-STANDINGS = (None, *AllocationState)
-
-
-def engine_with(standing: AllocationState | None, name: str = "a") -> BidEngine:
-    """Return an engine in which allocation `name` stands so; None: it was never heard of."""
-    engine = BidEngine()
-    engine.handle(opened(JobModel(max_spot_vcpus=0)))
-    engine.handle(granted(reliable()))
-    if standing is None:
-        return engine
-    engine.handle(granted(spot(name, count=1, bid="9")))
-    match standing:
-        case AllocationState.NOTICED:
-            engine.handle(NoticeSeen(START_S + 60, name, START_S + 180))
-        case AllocationState.LAPSING:
-            engine.handle(tick(START_S + HOUR_S - 60, {XLARGE: "3"}))
-        case AllocationState.GONE:
-            engine.handle(gone(name, START_S + 60))
-    assert engine.positions[name].standing is standing
-    return engine
-
-
-RED = fact("red", 0, bid=None)
-REDS = (RED, fact("red", 1, bid=None))
-LIVES = fact("a")
-NOTICED = fact("a", notice_at_s=NOW_S + 120)
-EVICTED = fact("a", ended_at_s=NOW_S - 5, cause=EndCause.EVICTED)
-LET_GO = fact("a", ended_at_s=NOW_S - 5, cause=EndCause.USER)
-GRANT = AllocationGranted(NOW_S, "a", spot("a", count=1), ("i-a-0",))
-SEEN = MachineSeen(NOW_S, "a", "i-a-0")
-NOTICE = NoticeSeen(NOW_S, "a", NOW_S + 120)
-TAKEN, ENDED = (gone("a", NOW_S - 5, cause) for cause in (EndCause.EVICTED, EndCause.USER))
 
 #: What a fact means for an allocation that stands so.
 TABLE: list[tuple[AllocationState | None, InstanceFact, list[BidEvent]]] = [
@@ -110,18 +67,6 @@ def test_what_a_fact_means(standing, what, events, closed):
     engine.validate()
 
 
-# -- several instances ------------------------------------------------------------------------------------------------
-
-
-def pair(*events: BidEvent) -> BidEngine:
-    """Return an engine that holds the machines i-a-0 and i-a-1 in allocation a, after `events`."""
-    engine = engine_with(None)
-    engine.handle(granted(spot("a", count=2, bid="9")))
-    for one in events:
-        engine.handle(one)
-    return engine
-
-
 def seen_by(engine: BidEngine, *facts: InstanceFact, now_s: int = NOW_S) -> list[BidEvent]:
     """Return the events of an observation of `facts`, and of the reliable tier; the engine receives them."""
     found = reconcile(engine, by_order([*REDS, *facts]), {}, now_s)
@@ -130,14 +75,6 @@ def seen_by(engine: BidEngine, *facts: InstanceFact, now_s: int = NOW_S) -> list
     assert reconcile(engine, by_order([*REDS, *facts]), {}, now_s) == []
     engine.validate()
     return found
-
-
-def working(engine: BidEngine) -> int:
-    """Return the machines of allocation a in the footprint."""
-    return sum(a.count for a in engine.footprint if a.allocation_id == "a")
-
-
-OTHER = fact("a", 1)
 
 
 def test_an_allocation_shrinks_when_one_of_its_machines_is_taken_and_ends_with_the_last():
@@ -282,9 +219,6 @@ def test_the_tier_is_what_we_know_else_what_was_bid_for():
     assert found(None, {"x": Tier.TRANSIENT}) is Tier.TRANSIENT
 
 
-# -- what the market does not know ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("standing", "cause"),
     [
@@ -322,179 +256,3 @@ def test_a_machine_of_a_type_that_the_job_does_not_know_is_left_alone():
 
 def test_nothing_is_concluded_for_a_job_that_was_not_opened():
     assert reconcile(BidEngine(), by_order([LIVES]), {}, NOW_S) == []
-
-
-# -- an answer that lists none of ours --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("facts", [{}, {"a": [], "red": []}])
-def test_an_answer_that_lists_no_machine_is_not_believed_until_it_has_been_the_same_for_an_hour(facts):
-    engine, begin_s = pair(), START_S + 5 * HOUR_S
-    assert unlisted(engine, facts, begin_s) == 4
-    assert reconcile(engine, facts, {}, begin_s) == [MachinesUnlisted(begin_s, 4)]
-    engine.handle(MachinesUnlisted(begin_s, 4))
-    for at_s in (begin_s + 120, begin_s + HOUR_S - 1):
-        assert (unlisted(engine, facts, at_s), reconcile(engine, facts, {}, at_s)) == (4, [])
-    believed_s = begin_s + HOUR_S
-    assert unlisted(engine, facts, believed_s) == 0
-    found = reconcile(engine, facts, {}, believed_s)
-    assert found == [gone(name, believed_s, EndCause.USER) for name in ("a", "red")]
-
-
-def test_after_an_outage_in_which_the_leases_have_ended_an_empty_answer_is_believed_at_once():
-    engine = pair(tick(NOW_S, {XLARGE: "3"}))
-    for lease_s, at_s, believed in (
-        (HOUR_S, NOW_S + 2 * HOUR_S - 1, False),
-        (HOUR_S, NOW_S + 2 * HOUR_S, True),
-        (2 * HOUR_S, NOW_S + 2 * HOUR_S, False),
-    ):
-        assert (unlisted(engine, {}, at_s, lease_s) == 0) is believed
-        ends = [gone(name, at_s, EndCause.USER) for name in ("a", "red")]
-        assert reconcile(engine, {}, {}, at_s, lease_s) == (ends if believed else [MachinesUnlisted(at_s, 4)])
-
-
-def test_a_tick_that_saw_machines_begins_the_hour_anew():
-    engine = pair(MachinesUnlisted(NOW_S, 4), tick(NOW_S + 120, {XLARGE: "3"}))
-    assert engine.unlisted_since_s is None
-    later_s = NOW_S + HOUR_S
-    assert reconcile(engine, {}, {}, later_s) == [MachinesUnlisted(later_s, 4)]
-
-
-def test_an_answer_that_lists_none_of_several_living_machines_but_dead_ones_is_not_believed():
-    engine = pair(gone("a", START_S + 60))
-    assert unlisted(engine, {"a": [EVICTED]}, NOW_S) == 2
-
-
-def test_a_single_machine_is_forgotten_where_the_answer_lists_others():
-    engine = engine_with(AllocationState.HELD)
-    engine.handle(gone("red", START_S + 5))
-    dead = replace(RED, state=InstanceState.TERMINATED, ended_at_s=START_S + 5, end_cause=EndCause.USER)
-    at_s = START_S + HOUR_S
-    assert unlisted(engine, {"red": [dead]}, at_s) == 0
-    assert reconcile(engine, {"red": [dead]}, {}, at_s) == [gone("a", at_s, EndCause.USER)]
-    assert unlisted(engine, {}, at_s) == 1, "an empty answer says nothing of it"
-
-
-def test_machines_that_were_just_launched_may_be_listed_late():
-    engine = engine_with(AllocationState.HELD)
-    assert unlisted(engine, {}, START_S + 299) == 0
-    assert reconcile(engine, {}, {}, START_S + 299) == []
-
-
-# -- unanswered purchases ---------------------------------------------------------------------------------------------
-
-
-def ordering() -> tuple[BidEngine, Acquire]:
-    """Return an engine with an unanswered purchase, and that."""
-    engine = BidEngine()
-    engine.handle(opened(JobModel(allocation_vcpus=8)))
-    engine.handle(granted(reliable()))
-    (order,) = engine.handle(tick(START_S, {XLARGE: "0.05"}))
-    return engine, order
-
-
-def test_an_unanswered_purchase_is_found_by_its_tag():
-    engine, order = ordering()
-    facts = by_order([*REDS, *[fact(order.order_id, n, bid=order.bid_micros) for n in range(2)]])
-    (grant,) = reconcile(engine, facts, {}, NOW_S)
-    assert grant.order_id == grant.allocation.allocation_id == order.order_id
-    engine.handle(grant)
-    assert engine.open_order is None
-    assert reconcile(engine, facts, {}, NOW_S) == []
-
-
-def test_an_unanswered_purchase_that_nobody_knows_is_left_for_the_tick_to_repeat():
-    engine, order = ordering()
-    assert reconcile(engine, {"red": [*REDS]}, {}, NOW_S) == []
-    assert engine.handle(tick(NOW_S, {XLARGE: "0.05"})) == (order,)
-
-
-@pytest.mark.parametrize("facts", [{"red": [*REDS]}, {"red": [*REDS], "j-buy-0": []}])
-def test_an_unanswered_purchase_of_a_closed_job_stays_open_because_reads_lag(facts):
-    engine, order = ordering()
-    engine.handle(JobClosed(NOW_S - 1))
-    assert reconcile(engine, facts, {}, NOW_S) == []
-    assert engine.open_order == order
-
-
-def test_an_unanswered_purchase_of_a_closed_job_that_was_made_is_taken_in_even_if_it_turns_up_later():
-    for abandoned_first in (False, True):
-        engine, order = ordering()
-        engine.handle(JobClosed(NOW_S - 1))
-        if abandoned_first:
-            engine.handle(AllocationRefused(NOW_S, order.order_id, ABANDONED, "the job ended before it was bought"))
-        found = reconcile(engine, by_order([*REDS, fact(order.order_id)]), {}, NOW_S)
-        assert [type(one) for one in found] == [AllocationGranted]
-        engine.handle(found[0])
-        assert engine.open_order is None
-        assert order.order_id in [a.allocation_id for a in engine.footprint]
-
-
-def test_machines_that_are_not_reported_completely_are_taken_in_when_they_are():
-    engine, order = ordering()
-    facts = [fact(order.order_id, n, bid=order.bid_micros) for n in range(2)]
-    young = [facts[0], replace(facts[1], bid_micros=None, complete=False)]
-    assert reconcile(engine, by_order([*REDS, *young]), {}, NOW_S) == []
-    (grant,) = reconcile(engine, by_order([*REDS, *facts]), {}, NOW_S)
-    engine.handle(grant)
-    assert reconcile(engine, by_order([*REDS, *young]), {}, NOW_S) == [], "of a known machine the bid is known"
-
-
-def test_machines_without_the_tag_of_an_order_are_nobodys():
-    assert by_order([replace(LIVES, tags={}), replace(LIVES, tags={"proteus:job": "j"})]) == {}
-
-
-# -- all at once ------------------------------------------------------------------------------------------------------
-
-FACTS = st.sampled_from([None, LIVES, NOTICED, EVICTED, LET_GO])
-
-
-MACHINES = st.lists(FACTS, min_size=1, max_size=3)
-
-
-@PROPERTY
-@given(
-    st.lists(st.tuples(st.sampled_from(STANDINGS), MACHINES), max_size=5),
-    st.booleans(),
-    st.booleans(),
-    st.integers(START_S + HOUR_S, START_S + 3 * HOUR_S),
-    st.randoms(use_true_random=False),
-)
-def test_reconciling_again_finds_nothing_and_order_does_not_matter(cases, named, close, now_s, shuffle):
-    engine, _ = ordering()
-    facts = [*REDS]
-    for number, (standing, group) in enumerate(cases):
-        name = f"a{number}"
-        if standing is not None:
-            grant = granted(spot(name, count=len(group), bid="9"))
-            engine.handle(grant if named else replace(grant, instance_ids=()))
-        if standing is AllocationState.NOTICED:
-            engine.handle(NoticeSeen(START_S + 60, name, START_S + 180))
-        elif standing is AllocationState.GONE:
-            engine.handle(gone(name, START_S + 60))
-        elif standing is AllocationState.LAPSING:
-            engine.positions[name].lapse = Lapse(name, 1, START_S + HOUR_S, Decision(Choice.LAPSE, "", 1.0))
-            engine.positions[name].update()
-        for machine, what in enumerate(group):
-            if what is not None:
-                facts.append(replace(what, tags={ORDER_TAG: name}, instance_id=f"i-{name}-{machine}"))
-    if close:
-        engine.handle(JobClosed(START_S + 70))
-    found = reconcile(engine, by_order(facts), {}, now_s)
-    shuffle.shuffle(facts)
-    assert reconcile(engine, by_order(facts), {}, now_s) == found
-    event(f"{len(found)} events")
-    for one in found:
-        assert engine.handle(one) == ()
-    assert reconcile(engine, by_order(facts), {}, now_s) == []
-    alive = {(f.order_id, f.instance_id) for f in facts if f.alive}
-    living = {(name, machine) for name, p in engine.positions.items() for machine in p.living()}
-    assert living == alive
-    marked = {f.instance_id for f in facts if f.alive and f.notice_at_s is not None and now_s < f.notice_at_s + 240}
-    noticed = {
-        machine
-        for p in engine.positions.values()
-        for machine, its in p.machines.items()
-        if its.state is MachineState.NOTICED
-    }
-    assert noticed == marked

@@ -17,9 +17,9 @@ from psengine.protocol.instructions import UpdateShardMap
 from psengine.server.shard_store import ShardStore
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.routing import SupersededError
-from tests.psengine.whole_engine.test_row_training import CLOCKS, NODES, PARTITIONS, Cluster, Wanderers, address, check
-from tests.psengine.whole_engine.test_row_training import story as training
 from tests.support.agents import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
+from tests.support.row_training import CLOCKS, NODES, PARTITIONS, Cluster, Wanderers, address, check
+from tests.support.row_training import story as training
 from tests.support.timeouts import PATIENCE
 
 # -- the agent ----------------------------------------------------------------------------------------------------
