@@ -148,6 +148,7 @@ def _follow(
 ) -> dict[str, Any]:
     """Show the training and run its event script until it ends; return its figures."""
     last = reason = ""
+    n_remarks = 0
     try:
         while not training.ended(status := training.look()):
             if status["reason"] != reason and status["reason"].startswith(NOT_SAVED):
@@ -155,8 +156,13 @@ def _follow(
             reason = status["reason"]
             for last in training.carry_out(status):
                 show.say(last)
+            for remark in status["remarks"][n_remarks:]:
+                show.say(remark)
+            n_remarks = len(status["remarks"])
             show.show(TrainingMoment(job_id, status, last), SystemClock().now_s())
             training.wait()
+        for remark in status["remarks"][n_remarks:]:
+            show.say(remark)
     finally:
         show.close()
     interrupts.hold()

@@ -34,7 +34,8 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         `push_tree`: whether pushes use the tree. `went_back`: clock and reason of every rollback. `nodes`: state as in
         `membership`, with `error` if a node is quarantined, `memory` by kind, and whether it is `offered` for release.
         `machines`: number of transient nodes that the job has a use for, None without a limit. `memory`: [[clock, bytes
-        of tables, of states, of input, number of nodes]] of the last clock. `result`: None until the end and for a
+        of tables, of states, of input, number of nodes]] of the last clock. `driver_figures` and `remarks` are the
+        driver's own. `result`: None until the end and for a
         failed job, else the summary of what was saved; its `stopped` is the reason of a stop, or None. A job that was
         stopped before its shards were open has `clocks` 0 there, and left no model.
     """
@@ -89,6 +90,8 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         "seconds_per_clock": sum(seconds) / len(seconds) if seconds else None,
         "recent_seconds": list(progress.clock_seconds[-RECENT_SHOWN:]),
         "metrics": controller.history.evaluating.series()[-1:],
+        "driver_figures": driver.figures() if driver is not None else {},
+        "remarks": list(driver.remarks) if driver is not None else [],
         **controller.history.traffic.figures(),
         "result": controller.result,
     }
@@ -119,5 +122,6 @@ def summary(controller: ControllerState, now_s: float, group: int | None = None)
         **({"converged": controller.stopping.criterion} if controller.stopping.criterion else {}),
         **figures,
         **({"driver_figures": of_driver} if driver is not None and (of_driver := driver.figures()) else {}),
+        **({"remarks": list(driver.remarks)} if driver is not None and driver.remarks else {}),
         **controller.history.figures(clock, figures["seconds"]),
     }

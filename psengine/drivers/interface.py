@@ -14,7 +14,7 @@ Source: Litz (2017), Table 1 and section 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -198,6 +198,15 @@ class HasFigures(Protocol):
 
     def figures(self) -> Mapping[str, float]:
         """Return them by name; `--json` has them beside those of every job."""
+        ...
+
+
+@runtime_checkable
+class HasRemarks(Protocol):
+    """A driver that says what has happened to the job; what it says is part of its snapshot."""
+
+    def remarks(self) -> Sequence[str]:
+        """Return all remarks so far, one line each, from the oldest; the log and the result of the job have them."""
         ...
 
 

@@ -23,6 +23,7 @@ from psengine.drivers.interface import (
     Done,
     Driver,
     HasFigures,
+    HasRemarks,
     OrdersReturns,
     Task,
 )
@@ -106,6 +107,7 @@ class DriverHost:
         self._resumes = False
         #: Whether the present driver counts the clocks; None until that is asked. The check of a protocol takes long.
         self._counts_clocks: bool | None = None
+        self._has_remarks: bool | None = None
         self._calls: list[_Call] = []
         #: Number of calls that were dropped from the beginning of `_calls`.
         self._dropped = 0
@@ -162,6 +164,14 @@ class DriverHost:
         """Return the driver's own figures of the job."""
         driver = self._driver
         return dict(self._run(driver.figures)) if isinstance(driver, HasFigures) else {}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the driver has said of the job so far."""
+        if self._has_remarks is None:
+            self._has_remarks = isinstance(self._driver, HasRemarks)
+        driver = cast(HasRemarks, self._driver)
+        return tuple(self._run(driver.remarks)) if self._has_remarks else ()
 
     def passes(self, group: int, examples: int) -> float | None:
         """Return how many passes the job has made with `group`, and `examples` examples; None if that is not known."""
@@ -296,6 +306,7 @@ class DriverHost:
     def _begin(self) -> None:
         self._driver = self._run(self._make)
         self._resumes, self._counts_clocks = isinstance(self._driver, Resumes), None
+        self._has_remarks = None
         self.absent, self.end = set(), None
         self.evaluations = set()
 

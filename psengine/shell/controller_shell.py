@@ -323,6 +323,7 @@ class ControllerShell:
         before = self.controller.state, self.controller.reason
         log = self.controller.history.log
         n_before = log.n_events
+        n_remarks = len(self._remarks())
         instructions = self.controller.handle(event)
         # Log before anything is carried out.
         lines = [f"layout: {'; '.join(layout.lines)}" for _, layout in log.since(n_before, LayoutChanged)]
@@ -334,6 +335,7 @@ class ControllerShell:
             f"{release.node} is drained, {release.seconds:.3g} s after {release.event}"
             for _, release in log.since(n_before, NodeReleased)
         ]
+        lines += self._remarks()[n_remarks:]
         after = self.controller.state, self.controller.reason
         if after != before:
             lines.append(f"job is {after[0]}{after[1] and f': {after[1]}'}")
@@ -342,6 +344,10 @@ class ControllerShell:
         self._describer.describe(event, instructions, self.controller.history.clock, lines)
         for instruction in instructions:
             self._carry_out(instruction)
+
+    def _remarks(self) -> tuple[str, ...]:
+        driver = self.controller.driver
+        return driver.remarks if driver is not None else ()
 
     # -- instructions out -----------------------------------------------------------------------------------------
 

@@ -73,6 +73,12 @@ def figures(facts: JobFacts) -> tuple[PageFigure, ...]:
     losses = [p.payload["loss"] for p in facts.progress if p.payload.get("loss") is not None]
     loss = f"loss {losses[-1]:.4g}" if losses else "no loss yet"
     found.append(PageFigure("Clocks", "0" if clocks is None else f"{clocks:,}", loss))
+    passes = result.get("passes", last.get("passes"))
+    if passes is not None:
+        found.append(PageFigure("Passes", f"{passes:.4g}", "over the data"))
+    for name, value in (result.get("driver_figures") or last.get("driver_figures") or {}).items():
+        if value is not None:
+            found.append(PageFigure(name.replace("_", " ").capitalize(), f"{value:,.6g}", "a figure of the driver"))
     if isinstance(result.get("accuracy"), float):
         found.append(PageFigure("Held-out accuracy", f"{result['accuracy']:.2%}", "of the model that was saved"))
     for name, value in result.get("metrics", {}).items():

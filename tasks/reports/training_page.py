@@ -22,6 +22,7 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
     losses = figures["losses"] or []
     cards = [
         PageFigure("clocks", str(clocks)),
+        *_pass_cards(figures),
         PageFigure("seconds", f"{seconds:.2f}", f"{seconds / clocks:.4f} a clock" if clocks else ""),
         PageFigure("loss", _number(losses[-1][1]) if losses else "-", "training, last clock"),
         *(PageFigure(f"held-out {name}", _number(value)) for name, value in (figures["metrics"] or {}).items()),
@@ -31,6 +32,10 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
         *_memory_cards(figures),
         PageFigure(
             "micro-tasks lost", str(figures["lost_micro_tasks"]), f"repeated: {figures['repeated_micro_tasks']}"
+        ),
+        *(
+            PageFigure(name.replace("_", " "), "-" if value is None else f"{value:,.6g}", "a figure of the driver")
+            for name, value in (figures.get("driver_figures") or {}).items()
         ),
     ]
     picture = Picture(
@@ -53,11 +58,22 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
         pictures=(picture,),
         tables=tuple(
             table
-            for table in (stall_table(figures), _bytes(figures), _nodes(figures), _went_back(figures))
+            for table in (
+                stall_table(figures),
+                _bytes(figures),
+                _nodes(figures),
+                _went_back(figures),
+                _remarks(figures),
+            )
             if table.rows
         ),
         kind="training",
     )
+
+
+def _pass_cards(figures: Mapping[str, Any]) -> list[PageFigure]:
+    passes = figures.get("passes")
+    return [] if passes is None else [PageFigure("passes", f"{passes:.4g}", "over the data")]
 
 
 def _memory_cards(figures: Mapping[str, Any]) -> list[PageFigure]:
@@ -102,6 +118,11 @@ def _nodes(figures: Mapping[str, Any]) -> Table:
 def _went_back(figures: Mapping[str, Any]) -> Table:
     rows = tuple((str(back["clock"]), back["reason"]) for back in figures.get("went_back") or [])
     return Table("back", "Times that all went back", ("to clock", "why"), rows, frozenset({0}))
+
+
+def _remarks(figures: Mapping[str, Any]) -> Table:
+    rows = tuple((remark,) for remark in figures.get("remarks") or [])
+    return Table("remarks", "What the driver said", ("remark",), rows, frozenset())
 
 
 def _number(value: float | None, digits: int = 4) -> str:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from infra.datasets.prepare import DataSummary
+from infra.json_values import finite
 from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, OtherVersion
 from infra.state.records import IllegalTransition, JobState, ObservationKind
 from tasks.job_ends import wants_machines
@@ -161,6 +162,8 @@ def note(job_id: str, status: dict[str, Any]) -> None:
             "ready": sum(node["state"] in ("ready", "leaving") for node in status["nodes"]),
             "repeated": status["repeated_micro_tasks"],
             "seconds_per_clock": status.get("seconds_per_clock"),
+            "passes": status.get("passes_done"),
+            "driver_figures": finite(status.get("driver_figures") or {}),
         },
     )
     _note_change(job_id, now_s, ObservationKind.NODES, {node["name"]: node["state"] for node in status["nodes"]})

@@ -223,11 +223,10 @@ class EngineMachine(RuleBasedStateMachine):
             case Renew():
                 self.decided(order)
                 assert not self.closed
-                is_late = "no tick came" in order.decision.reason
+                is_late = "paid for" in order.decision.reason  # it has begun
                 assert is_late or self.capped_vcpus() <= self.job.max_spot_vcpus, "what was found is let go first"
                 named = set(self.working(order.allocation_id)) - self.unnamed[order.allocation_id]
-                is_paid = "is paid for" in order.decision.reason or "on demand" in order.decision.reason
-                assert is_paid or named.isdisjoint(self.offered)
+                assert is_late or "on demand" in order.decision.reason or named.isdisjoint(self.offered)
             case Lapse() if order == self.lapses.get(order.allocation_id):
                 assert self.ending(order.allocation_id)
             case Lapse():

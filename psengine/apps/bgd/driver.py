@@ -15,7 +15,7 @@ with the rest, so that the contributors are the executors that completed theirs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -81,6 +81,7 @@ class _State:
     redone: int = 0
     second_reduces: int = 0
     not_approximated: int = 0
+    remarks: tuple[str, ...] = ()
     table: int = 0  # the table `gradient` that the round adds to; the other one has those of the last step
     contributors: frozenset[int] = frozenset()
     standing: tuple[Slot, ...] = ()
@@ -130,15 +131,22 @@ class ElasticDescentDriver:
         return self._state.rounds
 
     def figures(self) -> dict[str, float]:
-        """Return counts: rounds done again, second sums of survivors, and lost partitions that nothing stands for.
+        """Return counts: rounds done again, second sums of survivors, and partitions that are away, or were.
 
-        The last ones were lost before the first step.
+        `approximated` are the partitions for which an approximation stands now, `not_approximated` those that were lost
+        before the first step, for which nothing stood.
         """
+        slots = [entry for entry in self._state.roster.queue if entry.number is not None]
         return {
             "redone_rounds": self._state.redone,
             "second_reduces": self._state.second_reduces,
+            "approximated": sum(len(entry.partitions) for entry in slots),
             "not_approximated": self._state.not_approximated,
         }
+
+    def remarks(self) -> Sequence[str]:
+        """Return a line for each loss of partitions that have no approximation."""
+        return self._state.remarks
 
     # -- of the controller ----------------------------------------------------------------------------------------
 
@@ -355,9 +363,14 @@ class ElasticDescentDriver:
     def _voids(self, to: Dispatcher, lost: frozenset[int]) -> bool:
         """If a loss voids the round, begin what follows from it, and return True."""
         state = self._state
-        for partition in state.roster.without_approximation(lost):
+        left_out = state.roster.without_approximation(lost)
+        for partition in left_out:
             self._enqueue(Slot(frozenset([partition]), None, state.rounds))
-            state.not_approximated += 1
+        if left_out:
+            state.not_approximated += len(left_out)
+            which = ", ".join(map(str, left_out))
+            line = f"round {state.rounds}: partitions {which} are away and were in no step yet: they are left out"
+            state.remarks = (*state.remarks, f"{line} until they are back, without an approximation")
         if not state.roster.is_voided(lost, state.phase == "trial"):
             return False
         state.redone += 1
