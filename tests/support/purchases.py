@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bidding.market.model import InstanceFact
+from bidding.market.model import InstanceFact, LaunchRequest
 from tasks.job_records import record_job
 from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
@@ -61,3 +61,14 @@ def refusing(error: Exception) -> Callable[..., list[InstanceFact]]:
 def empty(*_: object) -> list[InstanceFact]:
     """What EC2 lists of what it has just sold."""
     return []
+
+
+def selling(here: TaskRuntime, error: BaseException) -> Callable[[LaunchRequest], list[InstanceFact]]:
+    """Return a call that carries a purchase out, and raises `error` in place of its answer."""
+    launch = here.market.launch
+
+    def call(request: LaunchRequest) -> list[InstanceFact]:
+        launch(request)
+        raise error
+
+    return call

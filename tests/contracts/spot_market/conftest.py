@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -11,17 +12,26 @@ from tests.support.market_cases import DOWN_AT, SCARCE, MarketCase
 from tests.support.market_servers import T0, TRACES, ManualClock, client, credentials, served, sold
 
 
+@contextmanager
+def opened(
+    kind: str, sim: SimSpotMarket, clock: ManualClock, directory: Path, patch: pytest.MonkeyPatch
+) -> Iterator[MarketCase]:
+    """Yield the simulated market itself, or boto3 on an endpoint in front of it."""
+    if kind != "boto3":
+        yield MarketCase(sim, sim, clock)
+        return
+    credentials(patch)
+    with served(sim, clock, directory / "machines") as endpoint:
+        yield MarketCase(client(endpoint.url, attempts=2), sim, clock)
+
+
 @pytest.fixture(params=["simulated", "boto3", "scarce"])
 def case(request, tmp_path, monkeypatch):
     clock = ManualClock(T0 + 10)
     scarce = SCARCE if request.param == "scarce" else {}
     sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, availability=scarce)
-    if request.param != "boto3":
-        yield MarketCase(sim, sim, clock)
-        return
-    credentials(monkeypatch)
-    with served(sim, clock, tmp_path / "machines") as endpoint:
-        yield MarketCase(client(endpoint.url, attempts=2), sim, clock)
+    with opened(request.param, sim, clock, tmp_path, monkeypatch) as market_case:
+        yield market_case
 
 
 @pytest.fixture(params=["simulated", "boto3"])
@@ -29,27 +39,17 @@ def scarce(request, tmp_path, monkeypatch):
     """A market without spot machines of A for ten minutes, whatever is bid; time is a while before that."""
     clock = ManualClock(T0 + DOWN_AT.start - 1000)
     sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, availability=SCARCE)
-    if request.param == "simulated":
-        yield MarketCase(sim, sim, clock)
-        return
-    credentials(monkeypatch)
-    with served(sim, clock, tmp_path / "machines") as endpoint:
-        yield MarketCase(client(endpoint.url, attempts=2), sim, clock)
+    with opened(request.param, sim, clock, tmp_path, monkeypatch) as market_case:
+        yield market_case
 
 
 @pytest.fixture(params=["simulated", "boto3"])
 def behaving(request, tmp_path, monkeypatch):
     """Return what opens a market of another behaviour."""
 
-    @contextmanager
-    def market(**behaviour) -> Iterator[MarketCase]:
+    def market(**behaviour):
         clock = ManualClock(T0 + 10)
         sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, behaviour=Ec2Behaviour(**behaviour))
-        if request.param == "simulated":
-            yield MarketCase(sim, sim, clock)
-            return
-        credentials(monkeypatch)
-        with served(sim, clock, tmp_path / "machines") as endpoint:
-            yield MarketCase(client(endpoint.url, attempts=2), sim, clock)
+        return opened(request.param, sim, clock, tmp_path, monkeypatch)
 
     return market

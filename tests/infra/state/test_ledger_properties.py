@@ -82,24 +82,29 @@ def fold(
         ledger[line.entry_id] = line
 
 
+def booked(
+    records: list[AllocationRecord], times: list[int], model: BillingModel | None = None
+) -> dict[str, LedgerLine]:
+    """Return the ledger of the machines' true lives, booked at these times."""
+    ledger: dict[str, LedgerLine] = {}
+    for now_s in times:
+        fold(records, ledger, now_s, model)
+    return ledger
+
+
 @given(lives(), TIMES, MODELS)
 def test_booking_at_any_times_in_any_order_ends_in_the_same_ledger(
     records: list[AllocationRecord], times: list[int], model: BillingModel
 ) -> None:
-    once: dict[str, LedgerLine] = {}
-    fold(records, once, LAST, model)
-    often: dict[str, LedgerLine] = {}
-    for now_s in [*times, LAST, *times]:
-        fold(records, often, now_s, model)
-    assert often == once
+    once = booked(records, [LAST], model)
+    assert booked(records, [*times, LAST, *times], model) == once
 
 
 @given(lives(), TIMES, st.integers(0, 3 * HOUR), MODELS)
 def test_ends_learned_of_late_cost_the_same(
     records: list[AllocationRecord], times: list[int], late_s: int, model: BillingModel
 ) -> None:
-    once: dict[str, LedgerLine] = {}
-    fold(records, once, LAST, model)
+    once = booked(records, [LAST], model)
     often: dict[str, LedgerLine] = {}
     for now_s in sorted(times):
         unknown = [record.ended_at_s is None or record.ended_at_s + late_s > now_s for record in records]
@@ -132,12 +137,8 @@ def bill(records: list[AllocationRecord], spot: BillingModel) -> int:
 def test_instances_that_end_by_themselves_are_billed_by_themselves_whenever_it_is_booked(
     records: list[AllocationRecord], times: list[int], model: BillingModel
 ) -> None:
-    once: dict[str, LedgerLine] = {}
-    fold(records, once, LAST, model)
-    often: dict[str, LedgerLine] = {}
-    for now_s in [*times, LAST, *times]:
-        fold(records, often, now_s, model)
-    assert often == once
+    once = booked(records, [LAST], model)
+    assert booked(records, [*times, LAST, *times], model) == once
     # an hour in progress whose seconds are paid is not booked yet
     settled = [r for r in records if not r.alive or not model.by_second]
     names = {record.allocation_id for record in settled}
@@ -160,8 +161,7 @@ def test_single_ends_learned_of_late_cost_the_same(
             known.append(replace(held, instance_ends=seen))
         fold(known, ledger, now_s, model)
     spent = sum(line.amount_micros for line in ledger.values())
-    once: dict[str, LedgerLine] = {}
-    fold(records, once, LAST, model)
+    once = booked(records, [LAST], model)
     owed = sum(line.amount_micros for line in once.values())
     assert spent == owed
 
@@ -199,8 +199,7 @@ def test_whatever_was_believed_of_machines_the_ledger_is_the_bill_when_it_is_kno
     for now_s, seen in believed:
         fold(seen, ledger, now_s, model)
     fold(records, ledger, LAST, model)
-    once: dict[str, LedgerLine] = {}
-    fold(records, once, LAST, model)
+    once = booked(records, [LAST], model)
     assert sum(line.amount_micros for line in ledger.values()) == sum(line.amount_micros for line in once.values())
     merged = charges_and_refunds(ledger.values())
     assert sum(c.amount_micros + (0 if r is None else r.amount_micros) for c, r in merged) == sum(
@@ -216,8 +215,7 @@ def test_whatever_was_believed_of_machines_the_ledger_is_the_bill_when_it_is_kno
 def test_the_store_ends_in_the_ledger_of_one_booking(
     tmp_path_factory: pytest.TempPathFactory, records: list[AllocationRecord], times: list[int]
 ) -> None:
-    once: dict[str, LedgerLine] = {}
-    fold(records, once, LAST)
+    once = booked(records, [LAST])
     with Store.open(f"sqlite:///{tmp_path_factory.mktemp('state')}/state.db") as store:
         store.create_job("job-1", {}, T0)
         for record in records:

@@ -18,7 +18,7 @@ from tasks.market.purchases.reliable_tier import release_reliable_tier
 from tasks.market.purchases.requests import launch_request
 from tasks.market.purchases.sending import abandon_orders
 from tasks.market.reaping import orphans
-from tests.support.purchases import TICK_S, alive, empty, opened, patched, refusing, secure, states
+from tests.support.purchases import TICK_S, alive, empty, opened, patched, refusing, secure, selling, states
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 
 
@@ -66,16 +66,11 @@ def test_a_process_that_dies_between_sending_and_recording_leaves_an_order_that_
     here: TaskRuntime,
 ) -> None:
     opened(here)
-    launch = here.market.launch
 
     class Killed(BaseException):
         pass
 
-    def killed(request: LaunchRequest) -> list[InstanceFact]:
-        launch(request)
-        raise Killed
-
-    with patched(here, launch=killed), pytest.raises(Killed):
+    with patched(here, launch=selling(here, Killed())), pytest.raises(Killed):
         secure(here)
     (intent,) = here.store.intents("job")
     assert intent.doubtful_since_s == BEGIN_S
@@ -175,13 +170,7 @@ def test_a_young_machine_whose_spot_request_is_not_listed_yet_stops_no_tick_and_
 ) -> None:
     here.market.behaviour = replace(HONEST, instance_lag_s=(0, 0), request_lag_s=(90, 90))
     here.begin(spec())
-    launch = here.market.launch
-
-    def lossy(request: LaunchRequest) -> list[InstanceFact]:
-        launch(request)
-        raise MarketUnreachable("ReadTimeout", "lost")
-
-    with patched(here, launch=lossy):
+    with patched(here, launch=selling(here, MarketUnreachable("ReadTimeout", "lost"))):
         here.tick(spec())
         here.clock.at_s += 30
         assert [fact.complete for fact in here.facts(spec())] == [True, False, False]
@@ -234,11 +223,7 @@ def test_two_runs_within_a_second_buy_one_machine_and_agree(here: TaskRuntime) -
 
 def test_an_order_in_doubt_of_a_job_that_ends_is_found_or_abandoned_and_never_forgotten(here: TaskRuntime) -> None:
     here.begin(spec())
-    launch, describe = here.market.launch, here.market.describe
-
-    def lossy(request: LaunchRequest) -> list[InstanceFact]:
-        launch(request)
-        raise MarketUnreachable("ReadTimeout", "lost")
+    describe, lossy = here.market.describe, selling(here, MarketUnreachable("ReadTimeout", "lost"))
 
     def lagging(tags: object = ()) -> list[InstanceFact]:
         return [fact for fact in describe(tags) if fact.bid_micros is None]  # type: ignore[arg-type]
@@ -275,13 +260,7 @@ def test_an_order_of_an_ended_job_of_which_nothing_lives_is_abandoned(here: Task
 def test_an_order_in_doubt_that_nobody_looked_for_while_the_market_remembered_it_is_booked(here: TaskRuntime) -> None:
     here.market.behaviour = HONEST
     opened(here)
-
-    def lossy(request: LaunchRequest) -> list[InstanceFact]:
-        launch(request)
-        raise MarketUnreachable("ReadTimeout", "lost")
-
-    launch = here.market.launch
-    with patched(here, launch=lossy):
+    with patched(here, launch=selling(here, MarketUnreachable("ReadTimeout", "lost"))):
         secure(here)
     plain(close_job)(JobEngine("job"), None, "it broke")
     here.clock.at_s += SETTLES_S
@@ -297,12 +276,7 @@ def test_an_order_in_doubt_that_nobody_looked_for_while_the_market_remembered_it
 
 def test_machines_that_are_found_of_a_refused_order_correct_it(here: TaskRuntime) -> None:
     here.begin(spec())
-    launch = here.market.launch
-
-    def wrong(request: LaunchRequest) -> list[InstanceFact]:
-        launch(request)
-        raise LaunchRefused("InsufficientInstanceCapacity", "and yet it sold them")
-
+    wrong = selling(here, LaunchRefused("InsufficientInstanceCapacity", "and yet it sold them"))
     with patched(here, launch=wrong):
         here.tick(spec())
     assert states(here)["job-buy-0"] == "refused"
