@@ -3,7 +3,7 @@
 import importlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -59,7 +59,7 @@ def _table(figures: list[Figure]) -> Table:
         spread = " to ".join(map(_number, one.ours_spread))
         table.add_row(
             one.benchmark,
-            f"{one.what}\n[dim]{one.note}[/]" if one.note else one.what,
+            "\n".join([one.what, *(f"[dim]{line}[/]" for line in (one.verdict, one.note) if line)]),
             f"{_number(one.ours)} {one.unit}\n[dim]{spread}[/]",
             f"{_number(one.beside)} {one.unit}",
             one.beside_is,
@@ -77,6 +77,7 @@ def measure(
     examples: int | None = None,
     parts: Sequence[str] = (),
     pictures: Path | None = None,
+    so_far: Callable[[list[Figure]], None] = lambda figures: None,
 ) -> list[Figure]:
     """Run benchmarks, each in a separate scratch folder; print each figure to stderr once it is measured.
 
@@ -87,6 +88,7 @@ def measure(
     examples : size of the training set of `bgd`; none: its default.
     parts : names of the parts of `litz` to measure; none: all.
     pictures : folder for the pictures, which are named after the benchmarks.
+    so_far : called with all figures after each, so that a run that is broken off leaves those that it has measured.
     """
     if not quiet:
         output_console().print(f"benchmarks: {', '.join(names)}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
@@ -107,8 +109,12 @@ def measure(
             module = importlib.import_module(_MODULES[name])
             for one in module.run(Path(scratch), **options):
                 # Printed immediately: the rest may take half an hour, or fail.
-                click.echo(f"{one.what}: {one.ours:.4g} {one.unit}, {one.beside_is} {one.beside:.4g}", err=True)
+                verdict = one.verdict and f"; {one.verdict}"
+                click.echo(
+                    f"{one.what}: {one.ours:.4g} {one.unit}, {one.beside_is} {one.beside:.4g}{verdict}", err=True
+                )
                 figures.append(one)
+                so_far(figures)
     return figures
 
 
@@ -119,4 +125,7 @@ def show(figures: list[Figure]) -> None:
 
 def as_json(figures: list[Figure]) -> dict[str, Any]:
     """Return the figures as a JSON-able dict."""
-    return {"cores": os.cpu_count(), "figures": [asdict(one) | {"ratio": one.ratio} for one in figures]}
+    return {
+        "cores": os.cpu_count(),
+        "figures": [asdict(one) | {"ratio": one.ratio, "holds": one.holds} for one in figures],
+    }

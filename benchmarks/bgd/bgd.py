@@ -6,7 +6,7 @@ whether the sentence of the paper holds, in how many of the seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -102,27 +102,26 @@ def run(
     examples: int = _EXAMPLES,
     seeds: int = _SEEDS,
     settings: tuple[_Setting, ...] = SETTINGS,
-) -> list[Figure]:
-    """Measure on one thread.
+) -> Iterator[Figure]:
+    """Measure on one thread; yield the figures of each setting once it is measured.
 
     Parameters
     ----------
-    picture : target of the picture of the first seed.
+    picture : target of the picture of the first seed, which is drawn anew after each setting.
     examples : size of the training set.
     """
     del scratch
     first: dict[str, Curves] = {}
-    figures: list[Figure] = []
-    with threadpool_limits(1):
-        for setting in settings:
+    for setting in settings:
+        with threadpool_limits(1):
             found = [_curves(setting, examples, seed) for seed in range(seeds)]
-            first[setting.name] = found[0]
-            size = f"{setting.factor * examples} examples of {n_features(setting.longest)} features"
-            size += f", {100 * _POSITIVES:g} % positive, l2 {setting.l2:g}, {seeds} seeds"
-            figures += _figures(setting.name, found, size)
-    if picture is not None:
-        draw_curves(first, f"{examples} examples, {100 * _POSITIVES:g} % positive; the first of {seeds} seeds", picture)
-    return figures
+        first[setting.name] = found[0]
+        if picture is not None:
+            note = f"{examples} examples, {100 * _POSITIVES:g} % positive; the first of {seeds} seeds"
+            draw_curves(first, note, picture)
+        size = f"{setting.factor * examples} examples of {n_features(setting.longest)} features"
+        size += f", {100 * _POSITIVES:g} % positive, l2 {setting.l2:g}, {seeds} seeds"
+        yield from _figures(setting.name, found, size)
 
 
 def _curves(setting: _Setting, examples: int, seed: int) -> Curves:
@@ -132,7 +131,11 @@ def _curves(setting: _Setting, examples: int, seed: int) -> Curves:
     for case in CASES:
         curve = curves[case] = descend_under_preemption(case, setting.rule, parts, data, setting.l2)
         values = ", ".join(f"{curve.at(number):.4g}" for number in (LOST, BACK, LAST))
-        click.echo(f"{setting.name}, seed {seed}, {case}: {values} after {LOST}, {BACK}, {LAST} rounds", err=True)
+        click.echo(
+            f"{setting.name}, seed {seed}, {case}: {values} after {LOST}, {BACK}, {LAST} rounds, "
+            f"{curve.redone_rounds} of them redone",
+            err=True,
+        )
     return curves
 
 
@@ -151,18 +154,22 @@ def _figures(rule: str, found: list[Curves], note: str) -> list[Figure]:
                     note,
                 )
             )
-    for beside in ("no failure", "ignore", "stall"):
-        figures.append(
-            figure(
-                _NAME,
-                f"{rule}: AUPRC of elastic at round {BACK}",
-                "",
-                [curves["elastic"].precision_at(BACK) for curves in found],
-                [curves[beside].precision_at(BACK) for curves in found],
-                beside,
-                note,
+    redone = [curves["elastic"].redone_rounds for curves in found]
+    note += f"; redone rounds of elastic: {min(redone)} to {max(redone)}"
+    for number in (BACK, LAST):
+        for beside in ("no failure", "ignore", "stall"):
+            figures.append(
+                figure(
+                    _NAME,
+                    f"{rule}: AUPRC of elastic at round {number}",
+                    "",
+                    [curves["elastic"].precision_at(number) for curves in found],
+                    [curves[beside].precision_at(number) for curves in found],
+                    beside,
+                    note,
+                )
             )
-        )
+    figures += _by_second(rule, found, note)
     figures.append(
         figure(
             _NAME,
@@ -177,12 +184,35 @@ def _figures(rule: str, found: list[Curves], note: str) -> list[Figure]:
     return figures
 
 
+def _by_second(rule: str, found: list[Curves], note: str) -> list[Figure]:
+    """Return objective and AUPRC of elastic beside the others' at the second in which its nodes are back."""
+    values: Mapping[str, Callable[[DescentCurve, float], float]] = {
+        "objective": lambda curve, at_s: curve.at(curve.round_at(at_s)),
+        "AUPRC": lambda curve, at_s: curve.precision_at(curve.round_at(at_s)),
+    }
+    back_s = [curves["elastic"].seconds[min(BACK, curves["elastic"].rounds - 1)] for curves in found]
+    return [
+        figure(
+            _NAME,
+            f"{rule}: {what} of elastic at the second of its round {BACK}",
+            "",
+            [value(curves["elastic"], at_s) for curves, at_s in zip(found, back_s, strict=True)],
+            [value(curves[beside], at_s) for curves, at_s in zip(found, back_s, strict=True)],
+            beside,
+            f"{note}; after {median(back_s):.2f} s",
+        )
+        for what, value in values.items()
+        for beside in CASES
+        if beside != "elastic"
+    ]
+
+
 def _judge(claim: _Claim, rule: str, found: list[Curves], note: str) -> Figure:
     ours, beside = [claim.ours(curves) for curves in found], [claim.beside(curves) for curves in found]
     holds = median(ours) < claim.factor * median(beside)
     count = sum(a < claim.factor * b for a, b in zip(ours, beside, strict=True))
     verdict = f"{'holds' if holds else 'does not hold'}, in {count} of {len(found)} seeds"
-    print(f"{rule}: {claim.what}: {verdict}")
+    click.echo(f"{rule}: {claim.what}: {verdict}")
     return figure(_NAME, f"{rule}: {claim.what}: objective", "", ours, beside, claim.beside_is, f"{verdict}; {note}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import thread_time
@@ -54,11 +55,13 @@ class DescentCurve:
     seconds : list of float
         Since the start, as if each partition had a processor: of each request, the processor time of the slowest
         partition, and that of the master.
+    redone_rounds : of all rounds, those that were done again.
     """
 
     objective: list[float] = field(default_factory=list)
     auprc: dict[int, float] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
+    redone_rounds: int = 0
 
     @property
     def rounds(self) -> int:
@@ -69,9 +72,13 @@ class DescentCurve:
         """Return the objective after a number of rounds, or at the end of the descent."""
         return self.objective[min(round_number, len(self.objective) - 1)]
 
+    def round_at(self, seconds: float) -> int:
+        """Return the last round that had begun by so many seconds."""
+        return max(bisect_right(self.seconds, seconds) - 1, 0)
+
     def precision_at(self, round_number: int) -> float:
         """Return the area under the precision-recall curve after a number of rounds, or at the end of the descent."""
-        return self.auprc[min(round_number, max(self.auprc))]
+        return self.auprc[min(round_number // _EVERY * _EVERY, max(self.auprc))]
 
 
 def partitions_of(data: SpliceSet) -> list[LinearPartition]:
@@ -146,6 +153,7 @@ class _Run:
                 continue
             began = self.seconds
         self._note(master.model, self._objective(master.model, frozenset()), began)
+        self.curve.redone_rounds = master.redone_rounds
 
     def _objective(self, model: np.ndarray, without: frozenset[int]) -> float:
         """Return the objective over all partitions but these."""

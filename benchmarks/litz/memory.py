@@ -71,7 +71,7 @@ def figures(sparse: MemoryByPass, full: MemoryByPass, sizes: str) -> Iterator[Fi
         fall = 1 - last / first
         note = f"{abs(fall):.0%} {'less' if fall > 0 else 'more'}; the paper: {paper:.0%} less; {sizes}"
         what = f"lda, memory of {whose} in pass {len(total)}"
-        yield figure("litz", what, "MB", [last], [first], "in the first pass", note)
+        yield figure("litz", what, "MB", [last], [first], "in the first pass", note, most=1 - paper)
         yield figure("litz", what, "MB", [last], [float(beside[-1])], "with full arrays")
 
 

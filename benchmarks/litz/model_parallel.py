@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,6 +61,8 @@ def run(
             directory = scratch / f"{parallel}-{number}"
             curves.append(_trained(directory, parallel, n_documents, topics, n_partitions, passes))
             shutil.rmtree(directory)
+            last = f"{curves[-1].log_likelihood[-1]:.4f} a token after {curves[-1].seconds[-1]:.1f} s"
+            click.echo(f"lda, {parallel}-parallel, run {number + 1} of {rounds}: log-likelihood {last}", err=True)
     mark = min(curve.log_likelihood[-2:].min() for curves in found.values() for curve in curves)
     reached = {parallel: [curve.reaches(mark) for curve in curves] for parallel, curves in found.items()}
     what = f"lda, {n_documents:,} documents, {topics} topics, {n_partitions} partitions"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 from benchmarks.figure import Figure, figure
@@ -84,6 +85,8 @@ def run(
                 result, _ = through_engine(directory, subject.app, params, parts, held, clocks)
                 took[a_core].append(sum(result["seconds_by_clock"][1:]) / subject.passes)
                 shutil.rmtree(directory)
+                run_of = f"run {number + 1} of {rounds}, {a_core} executors a core"
+                click.echo(f"{subject.app}, {run_of}: {took[a_core][-1]:.3f} s a pass", err=True)
         for a_core in executors[1:]:
             paper = PAPER[subject.app].get(a_core)
             yield figure(

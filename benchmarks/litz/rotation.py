@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import click
 import numpy as np
 
 from benchmarks.figure import Figure, figure
@@ -33,7 +34,7 @@ def run(
     passes: int = 15,
     rounds: int = _ROUNDS,
 ) -> Iterator[Figure]:
-    """Measure; engine and bare loop alternate. Raises RuntimeError if their counts differ."""
+    """Measure; engine and bare loop alternate. Raises RuntimeError if they come to different counts."""
     threads = len(NODES)
     job = lda_job(n_documents, topics, threads, "model")
     app = resolve("lda", job.params)
@@ -52,6 +53,7 @@ def run(
         if not np.array_equal(model["word_topic"], at[-1][1]["word_topic"]):
             raise RuntimeError("the engine came to other counts than the bare loop")
         shutil.rmtree(directory)
+        click.echo(f"rotation, run {number + 1} of {rounds}: {ours[-1][-1]:.2f} s, bare {bare[-1][-1]:.2f} s", err=True)
     yield figure(
         "litz",
         f"{passes} passes of lda, {job.params['n_tokens']:,} tokens, {topics} topics, {threads} executors that rotate",
@@ -59,7 +61,8 @@ def run(
         [seconds[-1] for seconds in ours],
         [seconds[-1] for seconds in bare],
         f"a bare rotation loop, {threads} threads",
-        f"aim: {_AIM:g}; both have the same counts",
+        "both come to the same counts",
+        most=_AIM,
     )
     if picture is not None:
         canvas, (axis,) = panels((6.0, 3.0), 1)

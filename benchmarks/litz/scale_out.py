@@ -6,13 +6,26 @@ larger number of nodes for the work that is left.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+import click
+
 from benchmarks.figure import Figure, figure
-from benchmarks.litz.scaled_runs import MEASURED, ScaledRun, draw, link_rate, load, scale_out, stand_in, static
+from benchmarks.litz.scaled_runs import (
+    FULL,
+    MEASURED,
+    RunSize,
+    ScaledRun,
+    draw,
+    link_rate,
+    load,
+    scale_out,
+    stand_in,
+    static,
+)
 from benchmarks.litz.waiting_job import StandIn
 from benchmarks.many_nodes.network_namespaces import lacking
 
@@ -44,43 +57,54 @@ class ScaleOutRuns:
         return sum(self.scaled.seconds[:begun]) + sum(self.many.seconds[begun:])
 
 
-def run(scratch: Path, picture: Path | None = None) -> Iterator[Figure]:
+def run(scratch: Path, picture: Path | None = None, size: RunSize = FULL) -> Iterator[Figure]:
     """Measure; no figures if namespaces cannot be created."""
     if reason := lacking():
         print(f"litz: scale-out is skipped: {reason}")
         return
     courses: dict[str, dict[str, ScaledRun]] = {}
     for app in MEASURED:
-        with stand_in(app, scratch) as (job, cluster):
+        with stand_in(app, scratch, size) as (job, cluster):
             n, half = job.n_nodes, job.n_nodes // 2
             after = round(AIMS[app].added_after * job.clocks)
-            few, many = static(cluster, job, half), static(cluster, job, n)
-            runs = ScaleOutRuns(few, many, scale_out(cluster, job, half, n, after))
-        courses[app] = {f"{half} nodes": few, f"{n} nodes": many, f"{half} to {n} nodes": runs.scaled}
-        yield from figures(job, runs)
+            found = []
+            for number in range(size.rounds):
+                few, many = static(cluster, job, half), static(cluster, job, n)
+                one = ScaleOutRuns(few, many, scale_out(cluster, job, half, n, after))
+                click.echo(
+                    f"{app}, run {number + 1} of {size.rounds}: {one.scaled.total_s:.2f} s, ideal {one.ideal_s:.2f} s, "
+                    f"{half} nodes {few.total_s:.2f} s, {n} nodes {many.total_s:.2f} s",
+                    err=True,
+                )
+                found.append(one)
+        first = found[0]
+        courses[app] = {f"{half} nodes": first.few, f"{n} nodes": first.many, f"{half} to {n} nodes": first.scaled}
+        yield from figures(job, found)
     if picture is not None:
         draw(courses, picture)
 
 
-def figures(job: StandIn, runs: ScaleOutRuns) -> Iterator[Figure]:
+def figures(job: StandIn, found: Sequence[ScaleOutRuns]) -> Iterator[Figure]:
     """Yield the seconds of the job beside the ideal, and beside half of the nodes throughout."""
     app, half = job.measured.app, job.n_nodes // 2
-    aim, (busy, is_valid) = AIMS[app], load(runs.few, runs.many, runs.scaled)
-    note = f"added after clock {runs.scaled.changed_after} of {job.clocks}; {_sizes(job)}; {busy}"
+    aim, (busy, is_valid) = AIMS[app], load(*(one for runs in found for one in (runs.few, runs.many, runs.scaled)))
+    changed = ", ".join(str(runs.scaled.changed_after) for runs in found)
+    note = f"added after clock {changed} of {job.clocks}; {_sizes(job)}; {busy}"
     limits = (
-        ("the ideal", runs.ideal_s, aim.of_ideal),
-        (f"{half} nodes throughout", runs.few.total_s, aim.of_static),
+        ("the ideal", [runs.ideal_s for runs in found], aim.of_ideal),
+        (f"{half} nodes throughout", [runs.few.total_s for runs in found], aim.of_static),
     )
     for beside, beside_s, most in limits:
         yield figure(
             "litz",
             f"{app}, {half} nodes and {half} more in the middle",
             "s",
-            [runs.scaled.total_s],
-            [beside_s],
+            [runs.scaled.total_s for runs in found],
+            beside_s,
             beside,
-            f"asked: at most {most:.2f}; {note}",
+            note,
             is_valid,
+            most,
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,21 +19,37 @@ from benchmarks.pictures import panels, write
 
 #: {application: function that measures it in a folder}
 MEASURED: Mapping[str, Callable[[Path], MeasuredJob]] = MappingProxyType({"mlr": measured_mlr, "lda": measured_lda})
-#: Number of nodes, of which half join or go.
-_NODES = 8
-#: Clocks of a job, and seconds of kernels in each on one node.
-_CLOCKS, _CLOCK_S = 40, 4.0
 #: Bytes per second of a node's link, each way, of a job without states.
 _LINK = 12_500_000
 #: Seconds in which a node's link carries its share of the states.
 _STATES_S = 4.0
 
 
+@dataclass(frozen=True)
+class RunSize:
+    """How much is measured.
+
+    Attributes
+    ----------
+    nodes : of which half join or go.
+    clocks : {application: clocks of its job}. The ideal is that of a job of minutes, in which a second hardly counts.
+    clock_s : seconds of kernels in each clock on one node.
+    """
+
+    nodes: int = 8
+    clocks: Mapping[str, int] = field(default_factory=lambda: {"mlr": 120, "lda": 60})
+    clock_s: float = 4.0
+    rounds: int = 3
+
+
+FULL = RunSize()
+
+
 @contextmanager
-def stand_in(app: str, scratch: Path) -> Iterator[tuple[StandIn, Places]]:
+def stand_in(app: str, scratch: Path, size: RunSize) -> Iterator[tuple[StandIn, Places]]:
     """Measure an application; yield its stand-in, and the nodes on which it can run."""
     measured = MEASURED[app](scratch / f"measured-{app}")
-    job = StandIn(measured, _NODES, _CLOCKS, _CLOCK_S / measured.pass_s)
+    job = StandIn(measured, size.nodes, size.clocks[app], size.clock_s / measured.pass_s)
     with places(job.n_nodes, link_rate(job), scratch / app) as cluster:
         yield job, cluster
 

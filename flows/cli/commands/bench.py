@@ -114,6 +114,7 @@ def bench(
         examples=examples,
         parts=parts,
         pictures=pictures,
+        so_far=lambda found: write_json(json_target, as_json(found)) if json_target not in (None, "-") else None,
     )
     result: dict[str, Any] = as_json(found)
     write_json(json_target, result)

@@ -48,13 +48,19 @@ def test_stall_waits_and_elastic_goes_on() -> None:
 
 
 def test_verdicts_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    figures = run(tmp_path, examples=420, seeds=1, settings=SETTINGS[1:2])
-    printed = capsys.readouterr().out.splitlines()
+    figures = list(run(tmp_path, tmp_path / "picture.png", examples=420, seeds=1, settings=SETTINGS[1:2]))
+    printed = [line for line in capsys.readouterr().out.splitlines() if "hold" in line]
     claims = [one for one in figures if "hold" in one.note.split(";")[0]]
     assert len(printed) == len(claims) == 4
     for line, claim in zip(printed, claims, strict=True):
         factor = 1.001 if "0.1 %" in claim.what else 1.0
         assert (": holds" in line) == (claim.ours < factor * claim.beside)
+    by_second = [one for one in figures if "at the second" in one.what]
+    assert [one.beside_is for one in by_second] == ["no failure", "stall", "ignore"] * 2
+    at_round = [one for one in figures if one.what.endswith(f"objective of stall at round {BACK}")]
+    assert by_second[1].beside <= at_round[0].ours, "Stall's rounds take the seconds of all nodes"
+    assert "redone rounds of elastic: 1 to 1" in by_second[0].note
+    assert (tmp_path / "picture.png").stat().st_size > 1000
 
 
 def test_the_nodes_that_are_lost_are_a_subtree_whose_sum_is_kept() -> None:

@@ -45,31 +45,32 @@ def test_memory_that_falls_stands_beside_the_first_pass_and_beside_full_arrays()
 def test_a_job_that_scales_out_stands_beside_the_ideal_and_beside_half_of_the_nodes() -> None:
     scaled = ScaledRun([2.0] * 3 + [1.5] + [1.0] * 6, 3, 0.4)
     runs = scale_out.ScaleOutRuns(ScaledRun([2.0] * 10, None, 0.2), ScaledRun([1.0] * 10, None, 0.3), scaled)
-    ideal, static = scale_out.figures(LDA, runs)
+    ideal, static = scale_out.figures(LDA, [runs])
     assert (ideal.ours, ideal.beside, static.ours, static.beside) == (13.5, 13.0, 13.5, 20.0)
-    assert ideal.note.startswith(
-        "asked: at most 1.08; added after clock 3 of 10; kernels of 4.0 s a clock (2.0 passes)"
-    )
-    assert static.note.startswith("asked: at most 0.75; ")
-    assert ideal.valid
+    assert ideal.note.startswith("added after clock 3 of 10; kernels of 4.0 s a clock (2.0 passes)")
+    assert ideal.verdict == "asked: at most 1.08 times that: holds"
+    assert static.verdict == "asked: at most 0.75 times that: holds"
+    assert next(scale_out.figures(MLR, [runs])).verdict.endswith("1.01 times that: does not hold")
     busy = scale_out.ScaleOutRuns(runs.few, runs.many, ScaledRun(scaled.seconds, 3, 0.9))
-    assert not any(one.valid for one in scale_out.figures(LDA, busy))
+    assert not any(one.valid for one in scale_out.figures(LDA, [runs, busy]))
+    assert next(scale_out.figures(LDA, [busy])).verdict.endswith("not judged, the measurement is not valid")
 
 
 def test_the_time_to_release_stands_beside_that_of_the_states_on_the_links() -> None:
     few = ScaledRun([2.0] * 10, None, 0.2)
     release = scale_in.ReleasedNodes(ScaledRun([1.0] * 4 + [9.0] + [2.5] * 5, 3, 0.4), 6.0, 4)
     assert link_rate(LDA) == 2_000_000
-    found, later = scale_in.figures(LDA, few, release)
-    assert (found.ours, found.beside) == (6.0, 4.0)
-    assert (later.ours, later.beside) == (2.5, 2.0)
+    found, later = scale_in.figures(LDA, [(few, release)])
+    assert (found.ours, found.beside, found.holds) == (6.0, 4.0, True)
+    assert (later.ours, later.beside, later.holds) == (2.5, 2.0, False)
     assert later.note.startswith("5 clocks")
-    assert next(scale_in.figures(MLR, few, release)).beside == scale_in.MLR_S
+    mlr = next(scale_in.figures(MLR, [(few, release)]))
+    assert (mlr.beside, mlr.holds) == (scale_in.MLR_S, False)
 
 
 def test_a_job_that_ends_with_the_release_has_no_clock_after_it() -> None:
     ended = scale_in.ReleasedNodes(ScaledRun([1.0] * 10, 3, 0.4), 6.0, 10)
-    assert len(list(scale_in.figures(LDA, ScaledRun([2.0] * 10, None, 0.2), ended))) == 1
+    assert len(list(scale_in.figures(LDA, [(ScaledRun([2.0] * 10, None, 0.2), ended)]))) == 1
 
 
 @pytest.mark.parametrize("job", [LDA, MLR])
