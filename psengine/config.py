@@ -189,6 +189,8 @@ class JobConfig:
         Ratios above which stages 2 and 3 hold.
     push_tree : bool or None
         Whether updates are added up on a tree of nodes on their way to the servers; None: as measured.
+    servers : int or None
+        Number of transient nodes that serve in stages 2 and 3; None: half of them, or as measured.
     evaluate_every : int or None
         Clocks between two evaluations on the held-out data; None: only the final model is evaluated.
     scale_in : bool or None
@@ -218,6 +220,7 @@ class JobConfig:
     stage_3_above: float = 15.0
     evaluate_every: int | None = None
     push_tree: bool | None = None
+    servers: int | None = None
     code_sha256: str = ""
     until: str = ""
     max_partitions_per_node: int | None = None
@@ -248,6 +251,8 @@ class JobConfig:
             raise JobError(f"max_seconds is {self.max_seconds}: it must be above 0")
         if self.checkpoint_s is not None and self.checkpoint_s <= 0:
             raise JobError(f"checkpoint_s is {self.checkpoint_s}: it must be above 0")
+        if self.servers is not None and self.servers < 1:
+            raise JobError(f"servers is {self.servers}: it must be at least 1")
         if self.evaluate_every is not None and self.evaluate_every < 1:
             raise JobError(f"evaluate_every is {self.evaluate_every}: it must be at least 1")
         if self.stage not in (None, 1, 2, 3):

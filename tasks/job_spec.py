@@ -63,6 +63,13 @@ class Training(FormModel):
     push_tree: bool | None = Field(
         None, title="Tree of pushes", description="Whether nodes add up updates for each other. Empty: as measured."
     )
+    servers: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        title="Servers",
+        description="Transient nodes that serve the model in stages 2 and 3. Empty: half of them, or as measured.",
+    )
     clocks: int | None = Field(None, ge=1, le=MOST_COUNT, title="Stop after this many clocks")
     passes: int | None = Field(
         None,

@@ -85,6 +85,7 @@ class Workload:
             stage=stage,
             stage_2_above=1.0 if stage else _ALIKE,
             push_tree=push_tree,
+            servers=self.n_shards,
         )
 
 

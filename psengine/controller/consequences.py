@@ -247,7 +247,7 @@ class Consequences(ControllerState):
             self._end_at(self.book.common)  # a job that is to end does not repeat the lost clocks
         self._count_clocks()
         self._saving, self.reason = None, self.rollbacks[-1][1]
-        self.tiers.times.interrupt()
+        self.tiers.interrupt()
         self.push_choice.interrupt()
         self.members.settle(self._busy)
 
@@ -297,7 +297,7 @@ class Consequences(ControllerState):
                 return
 
     def _measure(self, clock: int) -> None:
-        """Note the time of a committed clock; another stage is chosen at the next tick if it is faster."""
+        """Note the time of a committed clock; at the next tick a faster stage, or number of servers, is chosen."""
         if self.config is None:
             return
         took = ClockTime(self.progress.clock_seconds[-1], self.progress.kernel_s(clock))
@@ -306,7 +306,7 @@ class Consequences(ControllerState):
         workers = sum(owner is not None for owner in self.members.placement.by_owner)
         pushers = Pushers(workers, len({owner.node for owner in self.shards.owners}), self.stage)
         if self.push_choice.note(pushers, clock, took.seconds):
-            self.tiers.times.interrupt()
+            self.tiers.interrupt()
         self._plan_due |= self.tiers.note_clock(self.config, self.members, took)
 
     def _tree_patience_s(self) -> float | None:

@@ -59,6 +59,8 @@ class JobEvents(Consequences):
         self.stopping.until = config.stop_rule
         if config.push_tree is not None:
             self.push_choice.fix(config.push_tree)
+        if config.servers is not None:
+            self.tiers.servers.fix(config.servers)
 
     def _on_stop(self, reason: str, now_s: float) -> list[Instruction]:
         if self._saving is not None:

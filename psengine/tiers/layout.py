@@ -3,7 +3,7 @@
 | stage | serve | store replicas | work |
 |---|---|---|---|
 | 1 | the reliable nodes (ParamServs) | the reliable nodes, of each other's shards | all |
-| 2 | half of the transient nodes (ActivePSs) | the reliable nodes (BackupPSs) | all |
+| 2 | some of the transient nodes (ActivePSs): half, or see `server_count` | the reliable nodes (BackupPSs) | all |
 | 3 | as 2 | as 2 | the transient nodes |
 
 A change of many nodes at once is one `Layout` after another, and the difference between them one list of moves.
@@ -50,8 +50,8 @@ class Layout:
         return lines
 
 
-def active_servers(transient: Sequence[str], serving: Owners, n_shards: int, most: int | None = None) -> list[str]:
-    """Return the transient nodes that are to be ActivePSs: half of them, in the order in which they joined.
+def active_servers(transient: Sequence[str], serving: Owners, n_shards: int, n_servers: int) -> list[str]:
+    """Return the transient nodes that are to be ActivePSs, in the order in which they joined.
 
     Parameters
     ----------
@@ -59,11 +59,10 @@ def active_servers(transient: Sequence[str], serving: Owners, n_shards: int, mos
         Nodes that may serve, the longest-running first.
     serving : tuple of str or None
         Names of the present servers; they are chosen first.
-    most : int, optional
-        Maximum number of ActivePSs: enough to hold the model.
+    n_servers : int
+        Number of ActivePSs; no more of them than shards serve.
     """
-    half = (len(transient) + 1) // 2
-    wanted = min(n_shards, half if most is None else min(half, most))
+    wanted = min(n_shards, n_servers)
     serves = set(serving)
     now = [name for name in transient if name in serves]
     others = [name for name in transient if name not in serves]
@@ -91,7 +90,7 @@ def kept_by_others(owners: Owners, servers: Sequence[str]) -> Owners:
 
 
 def layout_for(
-    stage: Stage, reliable: Sequence[str], transient: Sequence[str], now: Layout, most: int | None = None
+    stage: Stage, reliable: Sequence[str], transient: Sequence[str], now: Layout, n_servers: int
 ) -> Layout | None:
     """Return the wanted server and backup owner of each shard; None if no node can serve.
 
@@ -104,10 +103,10 @@ def layout_for(
         Nodes that may serve, of each tier, the longest-running first.
     now : Layout
         The present layout; nodes that are not among the two above lose their shards and replicas.
-    most : int, optional
-        Maximum number of ActivePSs.
+    n_servers : int
+        Number of ActivePSs in stages 2 and 3.
     """
-    servers = list(reliable) if stage == 1 else active_servers(transient, now.owners, len(now.owners), most)
+    servers = list(reliable) if stage == 1 else active_servers(transient, now.owners, len(now.owners), n_servers)
     if not servers:
         return None
     nodes = [Capacity(name, 1) for name in servers]

@@ -102,7 +102,7 @@ class StageTimes:
         stage: Stage = 3 if self.prefers_3 else 2
         if (nodes, stage) != (self._nodes, self._stage) or len(self._recent) < WINDOW:
             return stage
-        now = _typical(self._recent)
+        now = typical(self._recent)
         other: Stage = 3 if stage == 2 else 2
         measured = self._measured.get(other)
         other_s = predicted(now, stage, other, nodes) if measured is None else measured.seconds
@@ -116,12 +116,12 @@ class StageTimes:
         stage: Stage = 3 if self.prefers_3 else 2
         wanted = self.faster(nodes)
         if wanted != stage:
-            self._measured[stage] = _typical(self._recent)
+            self._measured[stage] = typical(self._recent)
             self.prefers_3 = wanted == 3
         return wanted
 
 
-def _typical(clocks: Iterable[ClockTime]) -> ClockTime:
+def typical(clocks: Iterable[ClockTime]) -> ClockTime:
     """Return the median over pairs of successive clocks: with a clock of slack, long and short ones alternate."""
     pairs = list(pairwise(clocks))
     seconds = median((one.seconds + next_.seconds) / 2 for one, next_ in pairs)

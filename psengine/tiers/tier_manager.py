@@ -25,11 +25,12 @@ from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Instruction
-from psengine.tiers.layout import Layout, active_servers, kept_by_others, layout_for
+from psengine.tiers.layout import Layout, kept_by_others, layout_for
 from psengine.tiers.loss_burst import LossBurst
 from psengine.tiers.measured_stage import ClockTime, Footprint, StageTimes
 from psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
 from psengine.tiers.scale_in import JobMemory
+from psengine.tiers.server_count import ServerCount
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.stages import StageThresholds, stage_for
 
@@ -49,7 +50,8 @@ class Tiers:
         self.layout: Layout | None = None
         #: Names of leaving nodes that serve until they have done their last work.
         self._serving_on: Collection[str] = ()
-        #: Maximum number of ActivePSs; None: half of the transient nodes.
+        #: Number of ActivePSs, and their maximum; None: no limit.
+        self.servers = ServerCount()
         self.most_servers: int | None = None
         #: Changes of the layout that are not in the event log yet, as lines of text.
         self.changes: list[list[str]] = []
@@ -77,21 +79,31 @@ class Tiers:
             thresholds = StageThresholds(config.stage_2_above, config.stage_3_above)
             before = 2 if self.times.prefers_3 else self.stage
             by_ratio = stage_for(len(transient), len(reliable), before, thresholds)
-            self.stage = self.times.choose(_footprint(config, members), by_ratio)
+            self.stage = self.times.choose(self._footprint(config, members), by_ratio)
         elif not transient:
             self.stage = 1
         members.resting = "reliable" if self.stage == 3 else None
 
     def note_clock(self, config: JobConfig, members: Membership, clock: ClockTime) -> bool:
-        """Note a committed clock; return whether another stage is to be chosen because of what was measured."""
-        if self.stage == 1 or config.stage is not None or (self.stage == 3 and not self.times.prefers_3):
+        """Note a committed clock; return whether another stage or number of servers is wanted by what was measured."""
+        if self.stage == 1:
             return False
         if self.shards.moving or self.shards.opening:
-            self.times.interrupt()
+            self.interrupt()
             return False
-        nodes = _footprint(config, members)
-        self.times.note(self.stage, nodes, clock)
-        return self.times.faster(nodes) != self.stage
+        by_ratio = config.stage is not None or (self.stage == 3 and not self.times.prefers_3)
+        if not by_ratio and not self.servers.trying:
+            nodes = self._footprint(config, members)
+            self.times.note(self.stage, nodes, clock)
+            if self.times.faster(nodes) != self.stage:
+                return True
+        serve = len({owner.node for owner in self.shards.owners})
+        return self.servers.note(self.stage, len(_servers(members)[1]), config.n_shards, serve, clock)
+
+    def interrupt(self) -> None:
+        """Note that the clocks of now are not typical."""
+        self.times.interrupt()
+        self.servers.interrupt()
 
     def holding(self, config: JobConfig, members: Membership, memory: Mapping[str, int]) -> JobMemory:
         """Return what the job holds (`memory` by kind); nodes that serve no shards are to be released first."""
@@ -198,9 +210,20 @@ class Tiers:
             planned if planned in able else server
             for planned, server in zip(self.layout.owners, self.shards.final, strict=True)
         )
-        return layout_for(
-            self.stage, reliable, transient, Layout(self.stage, now, self.layout.backup_owners), self.most_servers
+        before = Layout(self.stage, now, self.layout.backup_owners)
+        return layout_for(self.stage, reliable, transient, before, self._n_servers(len(transient), len(now)))
+
+    def _n_servers(self, transient: int, n_shards: int) -> int:
+        wanted = self.servers.wanted(transient, n_shards)
+        return wanted if self.most_servers is None else min(wanted, self.most_servers)
+
+    def _footprint(self, config: JobConfig, members: Membership) -> Footprint:
+        reliable, transient = _servers(members)
+        of_reliable, of_transient = (
+            sum(members.nodes[name].threads for name in names) for names in (reliable, transient)
         )
+        servers = max(1, self.servers.wanted(len(transient), config.n_shards))
+        return Footprint(len(reliable), len(transient), of_reliable, of_transient, servers)
 
     def _adopt(self, wanted: Layout) -> None:
         if wanted != self.layout:
@@ -264,13 +287,6 @@ class Tiers:
             owner = alive[others[ref.executor % len(others)]]
             copies.append(StateReplica(ref, BackupOwner(owner.name, owner.address)))
         return [*self.backups.begin(common, self.shards.owners, backup_owners, now_s, copies, processes)]
-
-
-def _footprint(config: JobConfig, members: Membership) -> Footprint:
-    reliable, transient = _servers(members)
-    of_transient, of_reliable = (sum(members.nodes[name].threads for name in names) for names in (transient, reliable))
-    servers = max(1, len(active_servers(transient, (), config.n_shards)))
-    return Footprint(len(reliable), len(transient), of_reliable, of_transient, servers)
 
 
 def _servers(members: Membership) -> tuple[list[str], list[str]]:

@@ -28,6 +28,7 @@ def job_config(
         stage_2_above=training.stage_2_above,
         stage_3_above=training.stage_3_above,
         push_tree=training.push_tree,
+        servers=training.servers,
         evaluate_every=training.evaluate_every,
         clocks=training.clocks,
         max_seconds=None if training.hours is None else training.hours * HOUR_S / scale,

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from psengine.config import Stage
 from psengine.tiers.layout import Layout, active_servers, layout_for
+from psengine.tiers.server_count import half_of
 
 NAMES = [f"n{i}" for i in range(12)]
 STAGES: tuple[Stage, ...] = (1, 2, 3)
@@ -12,24 +13,24 @@ STAGES: tuple[Stage, ...] = (1, 2, 3)
 
 def test_half_of_the_transient_nodes_serve_the_longest_running_first_and_those_that_serve_stay() -> None:
     nodes = ["a", "b", "c", "d", "e"]
-    assert active_servers(nodes, (), 8) == ["a", "b", "c"]
-    assert active_servers(nodes, ("d", "e"), 8) == ["a", "d", "e"]
-    assert active_servers(nodes, (), 2) == ["a", "b"], "no more of them than shards"
-    assert active_servers(["a"], (), 8) == ["a"]
+    assert active_servers(nodes, (), 8, 3) == ["a", "b", "c"]
+    assert active_servers(nodes, ("d", "e"), 8, 3) == ["a", "d", "e"]
+    assert active_servers(nodes, (), 2, 3) == ["a", "b"], "no more of them than shards"
+    assert active_servers(["a"], (), 8, 1) == ["a"]
 
 
 def test_the_next_server_is_the_longest_running_node_without_shards() -> None:
     now = Layout(2, ("b", "b", "b", "c", "c", "c"), ("r",) * 6)
-    assert layout_for(2, ["r"], ["a", "b", "c", "d", "e", "f"], now) == Layout(
+    assert layout_for(2, ["r"], ["a", "b", "c", "d", "e", "f"], now, 3) == Layout(
         2, ("b", "b", "a", "c", "c", "a"), ("r",) * 6
     )
 
 
 def test_without_transient_nodes_the_keepers_serve() -> None:
     now = Layout(2, ("t", "t", "t", "t"), ("s", "r", "r", "s"))
-    assert layout_for(1, ["r", "s"], [], now) == Layout(1, ("s", "r", "r", "s"), ("r", "s", "s", "r"))
-    assert layout_for(1, ["r"], [], now) == Layout(1, ("r",) * 4, ("r",) * 4), "nobody else can"
-    assert layout_for(2, ["r"], [], now) is None
+    assert layout_for(1, ["r", "s"], [], now, 0) == Layout(1, ("s", "r", "r", "s"), ("r", "s", "s", "r"))
+    assert layout_for(1, ["r"], [], now, 0) == Layout(1, ("r",) * 4, ("r",) * 4), "nobody else can"
+    assert layout_for(2, ["r"], [], now, 0) is None
 
 
 def test_a_change_says_what_it_is() -> None:
@@ -59,7 +60,7 @@ def test_every_shard_has_a_server_that_may_serve_in_even_shares_and_staying_is_f
     stage: Stage, reliable: list[str], transient: list[str], owners: list[str], keepers: list[str | None]
 ) -> None:
     now = Layout(stage, tuple(owners), tuple(keepers[: len(owners)]))
-    wanted = layout_for(stage, reliable, transient, now)
+    wanted = layout_for(stage, reliable, transient, now, half_of(len(transient)))
     pool = reliable if stage == 1 else transient
     if not pool:
         assert wanted is None
@@ -79,4 +80,4 @@ def test_every_shard_has_a_server_that_may_serve_in_even_shares_and_staying_is_f
     if stage > 1:
         assert len(loads) == min(len(owners), (len(transient) + 1) // 2)
         assert set(wanted.backup_owners) <= ({*reliable} or {None})
-    assert layout_for(stage, reliable, transient, wanted) == wanted, "nobody moves for nothing"
+    assert layout_for(stage, reliable, transient, wanted, half_of(len(transient))) == wanted, "nobody moves for nothing"
