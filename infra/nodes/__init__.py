@@ -4,6 +4,7 @@ check_main         the process of `proteus check`: `python -m infra.nodes.check_
 controller_client  synchronous client of a job's controller: start, status, stop, drain
 cpu_kernels        which compiled kernels NumPy, BLAS and numba take: PROTEUS_CPU_KERNELS
 lease_guard        the guard of a machine: ends it when its lease has ended, or nothing trains on it any more
+logged_process     the logs and the exit code of a process of this folder
 main               the process of a node or of the controller: `python -m infra.nodes.main`
 malloc             glibc settings that make a process reuse freed memory
 open_files         the number of files, and so of connections, that a process may open

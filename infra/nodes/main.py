@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import faulthandler
 import logging
 import os
 import secrets
@@ -29,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.masking import mask_logs
+from infra.nodes.logged_process import exit_code, log_to_console
 from psengine.rpc.cancellation import cancel_all
 
 if TYPE_CHECKING:
@@ -118,11 +117,8 @@ def set_up() -> None:
     os.environ.update(kernel_environment(load_settings().cpu_kernels))
     for name in _ONE_THREAD:
         os.environ[name] = "1"
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    mask_logs()
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log every poll for a notice
+    log_to_console()
     logging.captureWarnings(True)
-    faulthandler.enable()
     import dask
 
     dask.config.set(DASK_CONFIG)
@@ -146,14 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
     raise_file_limit()
     role = "controller" if options.controller else "node"
     with stored_logs(options.job, options.name, role, lambda: _open(options.blob)):
-        try:
-            return asyncio.run(_run(options))
-        except ProteusError as error:
-            logger.error("%s", error)
-            return error.exit_code
-        except Exception:  # logged here, while the log is still being stored
-            logger.exception("a fault in the program")
-            return 1
+        return exit_code(lambda: _run(options), logger)
 
 
 async def _run(options: argparse.Namespace) -> int:

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import faulthandler
 import logging
 import signal
 import sys
 
 from infra.clock import Clock, open_clock
 from infra.ec2.notice_poller import NoticePoller
-from infra.errors import ProteusError
-from infra.masking import mask_logs
 from infra.nodes.lease_guard import MachineFiles
+from infra.nodes.logged_process import exit_code, log_to_console
 from infra.settings import load_settings
 from infra.storage.blobs import open_blobs
 from infra.storage.leases import ENDING_S, utc
@@ -60,20 +58,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Supervise the deployment until it ends; return the exit code."""
     options = parse(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    mask_logs()
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log every poll for a notice
-    faulthandler.enable()
+    log_to_console()
     settings = load_settings().model_copy(update={"blob_url": options.blob})
     with stored_logs(options.job, options.name, "node", lambda: open_blobs(settings)):
-        try:
-            return asyncio.run(_run(options))
-        except ProteusError as error:
-            logger.error("%s", error)
-            return error.exit_code
-        except Exception:  # logged here, while the log is still being stored
-            logger.exception("a fault in the program")
-            return 1
+        return exit_code(lambda: _run(options), logger)
 
 
 async def _run(options: argparse.Namespace) -> int:
