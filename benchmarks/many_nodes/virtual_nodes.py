@@ -27,6 +27,7 @@ from psengine.protocol.instructions import (
     LoadPartitions,
     NodeInstruction,
     OpenShards,
+    RecallTasks,
     TakeShards,
     UpdateShardMap,
 )
@@ -155,10 +156,16 @@ class VirtualCluster:
             await self.shell.event(event, event.address, moved)
 
     def reports(self, instructions: list[NodeInstruction]) -> list[tuple[Any, Mapping[str, int]]]:
-        """Return what the nodes report, each with the bytes that it has moved."""
+        """Return what the nodes report, each with the bytes that it has moved; of its batches the first alone."""
+        busy, present = set[str](), list[NodeInstruction]()
+        for instruction in instructions:
+            is_batch = isinstance(instruction, Dispatch)
+            (self.inbox if is_batch and instruction.node in busy else present).append(instruction)
+            if is_batch:
+                busy.add(instruction.node)
         servers = sorted({owner.address for owner in self.shell.controller.shards.owners})
         moved = {"read": 1, "push": 1, **{link(address): 1 for address in servers}}
-        events: list[Any] = [event for instruction in instructions if (event := _answer(instruction)) is not None]
+        events: list[Any] = [event for instruction in present if (event := _answer(instruction)) is not None]
         return [(event, self._bytes.setdefault(event.node, ReportedBytes()).of(moved)) for event in events]
 
 
@@ -176,5 +183,5 @@ def _answer(instruction: NodeInstruction) -> Event | None:
         case Dispatch(clock=clock, tasks=tasks):
             stats = tuple(TaskStats(task.partition, task.attempt, 1.0, 1, 0.01) for task in tasks)
             return BatchDone(node, address, clock, stats, 0.0)
-        case UpdateShardMap():
+        case UpdateShardMap() | RecallTasks():
             return None

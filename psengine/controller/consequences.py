@@ -8,7 +8,7 @@ from psengine.controller.model_saving import Saving
 from psengine.controller.state import ControllerState
 from psengine.controller.status import summary
 from psengine.membership.node_record import NodeRecord, memory_of
-from psengine.protocol.instructions import GatherModel, Instruction
+from psengine.protocol.instructions import GatherModel, Instruction, RecallTasks
 from psengine.scheduling.push_choice import Pushers
 from psengine.telemetry.formatting import format_ranges
 from psengine.tiers.measured_stage import ClockTime
@@ -357,8 +357,13 @@ class Consequences(ControllerState):
         else:
             self.reason = self.progress.trouble
         dispatcher.tree_patience_s = self._tree_patience_s()
+        recalls = [
+            RecallTasks(name, self.members.nodes[name].address, tuple(clocks))
+            for name, clocks in dispatcher.recalls(self.members.placement).items()
+        ]
         return [
             *loads,
+            *recalls,
             *dispatcher.orders(self.members.placement, ready, limits.limit, self._map_sent, self.shards.generation),
         ]
 

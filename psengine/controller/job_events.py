@@ -133,6 +133,9 @@ class JobEvents(Consequences):
         current = self._dispatcher.failed(event)
         if not current:
             return []
+        if event.recalled:
+            self.members.settle(self._busy)
+            return self._dispatch(event.now_s)
         if event.fatal:
             return self._fail(f"partition {current[0]}, clock {event.clock}, on node {event.node}: {event.error}")
         self.progress.failed(event.node, event.clock, event.error)

@@ -216,7 +216,7 @@ class BatchFailed(NodeEvent):
     """Micro-tasks of one clock that a node could not do.
 
     `fatal`: doing them again elsewhere is useless (the application raised). `unreachable` is the address of the server
-    that did not answer, if that was the reason.
+    that did not answer, if that was the reason. `recalled`: the controller has asked for them (`RecallTasks`).
     """
 
     clock: int
@@ -225,6 +225,7 @@ class BatchFailed(NodeEvent):
     fatal: bool
     now_s: float
     unreachable: str = ""
+    recalled: bool = False
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,9 @@ class TaskKey:
         update, which replaces that of any earlier attempt, and reports 0 examples.
     after
         Tasks, as (group, executor), that write rows which this one reads, and were under way when it was sent.
+    follows
+        Group and attempt of the executor's task before, which this node was sent, and which was under way when this one
+        was sent: the task begins in the state that it leaves. None: the task before is completed.
     """
 
     partition: int
@@ -39,6 +42,12 @@ class TaskKey:
     args: Any = None
     withdrawn: bool = False
     after: tuple[tuple[int, int], ...] = ()
+    follows: tuple[int, int] | None = None
+
+    @property
+    def begins_after(self) -> tuple[int, int] | None:
+        """Group and attempt of the task that leaves the state which this one begins in; None if none is known."""
+        return self.follows if self.state is None else (self.state.group, self.state.attempt)
 
 
 @dataclass(frozen=True)
@@ -238,5 +247,17 @@ class Evaluate:
     states: tuple[StateRef, ...] = ()
 
 
-NodeInstruction = OpenShards | TakeShards | BackUp | UpdateShardMap | LoadPartitions | Dispatch
+@dataclass(frozen=True)
+class RecallTasks:
+    """Give the tasks of these clocks back that follow others and have not begun: others may be to run them.
+
+    The answer is `BatchFailed` with `recalled`; a batch that has begun is completed.
+    """
+
+    node: str
+    address: str
+    clocks: tuple[int, ...]
+
+
+NodeInstruction = OpenShards | TakeShards | BackUp | UpdateShardMap | LoadPartitions | Dispatch | RecallTasks
 Instruction = NodeInstruction | GatherModel | SaveCheckpoint | Evaluate

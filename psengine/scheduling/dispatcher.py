@@ -7,6 +7,7 @@ until the next tick, so that a node that cannot work does not spin.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from psengine.drivers.interface import Read
 from psengine.membership.node_record import NodeRecord
@@ -35,6 +36,8 @@ class BatchDispatcher:
         self._held_back: set[int] = set()
         #: how many micro-tasks each node was sent in its last two batches: one of them may have been to catch up
         self._tasks: dict[str, tuple[int, int]] = {}
+        #: The placement that the tasks that follow others were last compared with.
+        self._compared: Placement | None = None
         self._tree = TreeLayout()
         #: Maximum seconds that a node waits for others in the tree of pushes; None: updates are sent to the servers.
         self.tree_patience_s: float | None = None
@@ -52,11 +55,14 @@ class BatchDispatcher:
         With stale reads in groups of some executors, a node has several batches in flight, as long as it has fewer
         tasks than two for each core: while some read and push, others run.
 
-        In groups of all executors a node that runs something is sent nothing, and others only what is of their earliest
-        clock: each batch reads and pushes for itself, and a partition that has fallen behind the node's others would
-        else be a batch of its own for ever. For the same reason a node that has taken partitions over waits for those
-        who are about to be done with them, if they are many, or if what it has is in many pieces. With reads of
-        rows a node that runs something is sent only what is of an earlier clock: what runs may wait for that.
+        With stale reads in groups of all executors, a node that runs all of its partitions in one clock is sent the
+        next clock at once: it follows. A node that is about to leave is not.
+
+        Otherwise, in groups of all executors, a node that runs something is sent nothing, and others only what is of
+        their earliest clock: each batch reads and pushes for itself, and a partition that has fallen behind the node's
+        others would else be a batch of its own for ever. For the same reason a node that has taken partitions over
+        waits for those who are about to be done with them, if they are many, or if what it has is in many pieces. With
+        reads of rows a node that runs something is sent only what is of an earlier clock: what runs may wait for that.
 
         Parameters
         ----------
@@ -87,34 +93,79 @@ class BatchDispatcher:
                 continue
             if stale and not self._may_send(ready[name], clock, partitions, first[name], placement):
                 continue
-            self._batches += 1
-            self._tasks[name] = len(partitions), self._tasks.get(name, (0, 0))[0]
             certain = (
                 not withdrawn
                 and (limit is None or clock < limit)
                 and book.is_full(clock)
                 and all(driver.next_is_certain(partition, clock + 1) for partition in partitions)
             )
-            tasks = tuple(book.start(partition, name) for partition in partitions)
             whole = not withdrawn and len(partitions) == len(placement.owned_by(name))
-            out.append(
-                Dispatch(
-                    node=name,
-                    address=ready[name].address,
-                    batch=self._batches,
-                    clock=clock,
-                    tasks=tasks,
-                    parent_clock=book.completions if read == "parent" else book.effects,
-                    committed=book.common,
-                    map_version=map_version,
-                    generation=generation,
-                    completed_by=completed_by,
-                    goes_on=certain,
-                    read=read,
-                    place=self._place(name, read, tasks) if whole else None,
-                )
-            )
-        return out
+            order = self._order(ready[name], clock, partitions, read, whole)
+            out.append(replace(order, completed_by=completed_by, goes_on=certain))
+        out += [
+            self._order(ready[name], clock, partitions, "parent", whole=True)
+            for (name, clock), partitions in self._following(placement, ready, limit).items()
+        ]
+        return [replace(order, map_version=map_version, generation=generation) for order in out]
+
+    def _order(self, node: NodeRecord, clock: int, partitions: list[int], read: Read, whole: bool) -> Dispatch:
+        """Enter a batch in the table, and return it; `whole`: it has all partitions of the node."""
+        book, name = self._book, node.name
+        self._batches += 1
+        self._tasks[name] = len(partitions), self._tasks.get(name, (0, 0))[0]
+        tasks = tuple(book.start(partition, name) for partition in partitions)
+        return Dispatch(
+            node=name,
+            address=node.address,
+            batch=self._batches,
+            clock=clock,
+            tasks=tasks,
+            parent_clock=book.completions if read == "parent" else book.effects,
+            committed=book.common,
+            map_version=0,
+            generation=0,
+            read=read,
+            place=self._place(name, read, tasks) if whole else None,
+        )
+
+    def _following(
+        self, placement: Placement, ready: Mapping[str, NodeRecord], limit: int | None
+    ) -> dict[tuple[str, int], list[int]]:
+        """Return the batches that are sent before the ones that they follow are completed, by node and clock.
+
+        A node runs all of its partitions then, and nothing else, in groups of all executors: they stay in step.
+        """
+        batches: dict[tuple[str, int], list[int]] = {}
+        for task in self._book.may_follow(limit):
+            name = self._book.running[task.executor].node
+            if task.executor not in self._held_back and self._book.is_full(task.group):
+                batches.setdefault((name, task.group), []).append(task.executor)
+        return {
+            (name, clock): partitions
+            for (name, clock), partitions in batches.items()
+            if name in ready
+            and ready[name].state == "ready"
+            and len(partitions) == self._book.running_on(name)
+            and tuple(partitions) == placement.owned_by(name)
+        }
+
+    def recalls(self, placement: Placement) -> dict[str, list[int]]:
+        """Return the clocks whose tasks are to come back from each node, since its partitions are others now.
+
+        They follow others there. The executors that stay with the node come back, too: it runs them in step with those
+        that it has taken over.
+        """
+        if placement is self._compared or not self._book.following:
+            return {}
+        self._compared = placement
+        batches: dict[tuple[str, int], list[int]] = {}
+        for executor, sent in self._book.following.items():
+            batches.setdefault((sent.node, sent.clock), []).append(executor)
+        found: dict[str, list[int]] = {}
+        for (name, clock), executors in sorted(batches.items()):
+            if tuple(sorted(executors)) != placement.owned_by(name):
+                found.setdefault(name, []).append(clock)
+        return found
 
     def _may_send(self, node: NodeRecord, clock: int, partitions: list[int], first: int, placement: Placement) -> bool:
         """Return whether a batch with stale reads is sent now; `first`: the earliest clock of the node's tasks."""
@@ -144,7 +195,11 @@ class BatchDispatcher:
         """
         n_partitions = self._book.n_partitions
         under_way = [(partition, self._book.running.get(partition)) for partition in owned]
-        coming = [p for p, of in under_way if of is not None and of.node != name and of.clock == clock - 1]
+        coming = [
+            p
+            for p, of in under_way
+            if of is not None and of.node != name and of.clock == clock - 1 and p not in self._book.following
+        ]
         if not coming:
             return False
         sums = len(largest_subtrees(partitions, n_partitions))
@@ -152,9 +207,10 @@ class BatchDispatcher:
         return in_pieces or len(partitions) + len(coming) >= _TIMES * max(self._tasks.get(name, (0, 0)))
 
     def failed(self, event: BatchFailed) -> list[int]:
-        """Hold back what failed, and return it: the partitions whose latest attempt was in the batch."""
+        """Return the partitions whose latest attempt was in the batch; they are held back, unless it was recalled."""
         current = [p for p, attempt in event.tasks if self._book.forget(p, event.clock, attempt)]
-        self._held_back |= set(current)
+        if not event.recalled:
+            self._held_back |= set(current)
         return current
 
     def superseded(self, event: BatchDone) -> bool:

@@ -1,57 +1,24 @@
 """Table of tasks: what is dispatched and not sent yet, what runs where under which attempt, what is committed.
 
 A driver dispatches tasks into queues, one for each executor (partition); the controller sends the first task of each
-queue to the executor's node. Tasks of one group (clock) are committed together, groups in order.
+queue to the executor's node. Tasks of one group (clock) are committed together, groups in order. Where a task reads
+"parent", the next one may be sent to the same node before it is completed: it follows the first one.
 
-Invariants: an executor has at most one task under way; its tasks run in the order of their dispatch; only the latest
-attempt of a task can complete it, so each effect counts once; a group is committed when it is sealed, all of its tasks
-are completed, and the group before is committed.
+Invariants: an executor has at most one task under way, and one that follows it on the same node; its tasks run, and are
+completed, in the order of their dispatch; only the latest attempt of a task can complete it, so each effect counts
+once; a group is committed when it is sealed, all of its tasks are completed, and the group before is committed.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from math import inf
 
 from psengine.drivers.interface import Task
 from psengine.membership.executor_refs import ExecutorRefs
 from psengine.protocol.instructions import TaskKey
-
-
-@dataclass(frozen=True)
-class Running:
-    """A task under way: what was sent, and where to."""
-
-    task: Task
-    attempt: int
-    node: str
-    withdrawn: bool = False
-
-    @property
-    def clock(self) -> int:
-        """The task's group."""
-        return self.task.group
-
-
-@dataclass
-class _Group:
-    """A group that is not committed: its members, and those whose tasks are not completed."""
-
-    members: set[int] = field(default_factory=set)
-    open: set[int] = field(default_factory=set)
-    #: Members whose tasks are withdrawn: they count as an empty effect.
-    withdrawn: set[int] = field(default_factory=set)
-    #: Number of its tasks that run.
-    running: int = 0
-    #: Attempts under which its completed tasks were completed.
-    attempts: set[int] = field(default_factory=set)
-    sealed: bool = False
-
-    @property
-    def begun(self) -> bool:
-        return self.running > 0 or len(self.open) < len(self.members)
+from psengine.scheduling.task_records import Group, Running, check_after
 
 
 class MicroTaskTable:
@@ -75,6 +42,8 @@ class MicroTaskTable:
         self.sealed = clock
         #: {executor: its task under way}, in order of dispatch.
         self.running: dict[int, Running] = {}
+        #: {executor: the task that follows the one under way, on the same node}.
+        self.following: dict[int, Running] = {}
         #: Number of dispatches beyond the first of a task.
         self.repeated = 0
         #: Number of completions that came from a superseded attempt, or twice.
@@ -82,12 +51,14 @@ class MicroTaskTable:
         #: The highest group of which any task was sent.
         self.last_dispatched = 0
         self._queues: dict[int, deque[tuple[Task, bool]]] = {}
-        self._groups: dict[int, _Group] = {}
+        self._groups: dict[int, Group] = {}
         #: Executors with a queue and no task under way.
         self._waiting: set[int] = set()
+        #: Executors with a task under way, of which the next one may follow it.
+        self._may_follow: set[int] = set()
         self._running_on = Counter[str]()
-        #: {executor: (group, attempt) of its latest dispatch}.
-        self._latest: dict[int, tuple[int, int]] = {}
+        #: {executor: {group: attempt at its task, which was sent and is not completed}}.
+        self._attempts: dict[int, dict[int, int]] = {}
         #: {executor: the highest group that it was ever sent a task of}.
         self._reached: dict[int, int] = {}
         #: Attempts are counted from here: after a rollback, those of before are the lower ones.
@@ -117,35 +88,23 @@ class MicroTaskTable:
             raise ValueError(f"there is no executor {executor}: they are 0 to {self.n_partitions - 1}")
         if task.group != self.sealed + 1:
             raise ValueError(f"a task of group {task.group} was dispatched: group {self.sealed + 1} is open")
-        group = self._groups.setdefault(task.group, _Group())
+        group = self._groups.setdefault(task.group, Group())
         if executor in group.members:
             raise ValueError(f"executor {executor} has two tasks in group {task.group}")
-        self._check_after(task)
+        check_after(task, self.n_partitions, self._open_tasks)
         group.members.add(executor)
         group.open.add(executor)
         self._queues.setdefault(executor, deque()).append((task, False))
-        if executor not in self.running:
-            self._waiting.add(executor)
-
-    def _check_after(self, task: Task) -> None:
-        if task.after is None:
-            return
-        if task.read != "rows":
-            raise ValueError(f"a task that reads {task.read!r} has `after`: that goes with the read 'rows'")
-        for executor in task.after:
-            if not 0 <= executor < self.n_partitions:
-                raise ValueError(f"`after` names executor {executor}: they are 0 to {self.n_partitions - 1}")
-            if any(before.read == "parent" and before.group < task.group for before in self._open_tasks(executor)):
-                raise ValueError(
-                    f"`after` names executor {executor}, whose task reads 'parent': it may write something else "
-                    "when it is repeated: let it read 'group' or 'rows'"
-                )
+        self._note(executor)
 
     def _open_tasks(self, executor: int) -> list[Task]:
         """Return the tasks of an executor that are not completed, in order."""
-        running = self.running.get(executor)
-        queued = [task for task, _ in self._queues.get(executor, ())]
-        return queued if running is None else [running.task, *queued]
+        return [sent.task for sent in self._sent(executor)] + [task for task, _ in self._queues.get(executor, ())]
+
+    def _sent(self, executor: int) -> list[Running]:
+        """Return the task under way of an executor, and the one that follows it."""
+        sent = (self.running.get(executor), self.following.get(executor))
+        return [task for task in sent if task is not None]
 
     def seal(self, group: int, members: Collection[int] | None = None) -> int:
         """Close the open group, and return its number of tasks; those of other executors than `members` are withdrawn.
@@ -157,7 +116,7 @@ class MicroTaskTable:
         """
         if group != self.sealed + 1:
             raise ValueError(f"group {group} was sealed: group {self.sealed + 1} is open")
-        dispatched = self._groups.setdefault(group, _Group())
+        dispatched = self._groups.setdefault(group, Group())
         left_out = set() if members is None else dispatched.members - dispatched.withdrawn - set(members)
         if members is not None and not dispatched.members >= set(members):
             raise ValueError(f"group {group} was sealed with executors that have no task in it")
@@ -186,22 +145,21 @@ class MicroTaskTable:
             raise ValueError(
                 f"executor {executor} cannot be done without in group {read[0]}: a task that reads its rows was sent"
             )
-        running = self.running.get(executor)
-        if running is not None and group in (None, running.clock):
-            where = running.node, running.clock
-            for other in [other for other, ran in self.running.items() if (ran.node, ran.clock) == where]:
-                self._put_back(other)
+        for sent in self._sent(executor):
+            if group in (None, sent.clock):
+                self._put_back_batch(sent.node, sent.clock)
         queue: deque[tuple[Task, bool]] = deque()
         for task, withdrawn in self._queues.get(executor, ()):
             if group not in (None, task.group):
                 queue.append((task, withdrawn))
-            elif withdrawn or self._latest.get(executor, (0, 0))[0] == task.group:
+            elif withdrawn or task.group in self._attempts.get(executor, ()):
                 queue.append((task, True))
                 self._groups[task.group].withdrawn.add(executor)
             else:
                 self._groups[task.group].members.discard(executor)
                 self._groups[task.group].open.discard(executor)
-        self._set_queue(executor, queue)
+        self._queues[executor] = queue
+        self._note(executor)
 
     @property
     def idle(self) -> bool:
@@ -211,7 +169,8 @@ class MicroTaskTable:
     def queued(self) -> tuple[Task, ...]:
         """Return the tasks of groups that are not committed, under way or not yet sent, by group and executor."""
         queued = (task for queue in self._queues.values() for task, withdrawn in queue if not withdrawn)
-        running = (running.task for running in self.running.values() if not running.withdrawn)
+        sent = (*self.running.values(), *self.following.values())
+        running = (task.task for task in sent if not task.withdrawn)
         return tuple(sorted((*queued, *running), key=lambda task: (task.group, task.executor)))
 
     # -- of the controller ----------------------------------------------------------------------------------------
@@ -232,6 +191,17 @@ class MicroTaskTable:
             and (withdrawn or task.read == "parent" or task.group == self.common + 1 or self._writers_sent(task))
         ]
 
+    def may_follow(self, limit: int | None) -> list[Task]:
+        """Return the tasks that may be sent while the ones before are under way, by executor; `limit` as in `ready`.
+
+        Both read "parent". The task has to go to the node on which the one before is.
+        """
+        if not self._may_follow:
+            self._may_follow = set()
+            return []
+        heads = (self._queues[executor][0][0] for executor in sorted(self._may_follow))
+        return [task for task in heads if limit is None or task.group <= limit]
+
     def _writers_sent(self, task: Task) -> bool:
         """Return whether all that a task names in `after` was sent.
 
@@ -248,31 +218,39 @@ class MicroTaskTable:
         )
 
     def start(self, executor: int, node: str) -> TaskKey:
-        """Note that the executor's next task is sent to `node`; return its attempt (1 for the first) and arguments."""
+        """Note that the executor's next task is sent to `node`; return its attempt (1 for the first) and arguments.
+
+        If a task of the executor is under way, which must be on that node, the next one follows it.
+        """
         task, withdrawn = self._queues[executor].popleft()
-        last_group, last_attempt = self._latest.get(executor, (0, 0))
-        attempt = last_attempt + 1 if last_group == task.group else self._base + 1
-        self._latest[executor] = (task.group, attempt)
+        attempts = self._attempts.setdefault(executor, {})
+        attempts[task.group] = attempt = attempts.get(task.group, self._base) + 1
         self._highest = max(attempt, self._highest)
-        self.running[executor] = Running(task, attempt, node, withdrawn)
+        before = self.running.get(executor)
+        (self.running if before is None else self.following)[executor] = Running(task, attempt, node, withdrawn)
         self._running_on[node] += 1
         self._groups[task.group].running += 1
-        self._waiting.discard(executor)
+        self._note(executor)
         self.repeated += task.group <= self._reached.get(executor, 0)
         self._reached[executor] = max(task.group, self._reached.get(executor, 0))
         self.last_dispatched = max(task.group, self.last_dispatched)
+        if before is not None:
+            return TaskKey(executor, attempt, None, task.args, follows=(before.clock, before.attempt))
         after = () if withdrawn else self._writers_running(task)
         self._awaited.update(after)
         return TaskKey(executor, attempt, self.states.current(executor), task.args, withdrawn, after)
 
     def complete(self, executor: int, group: int, attempt: int) -> Running | None:
         """Note a completion and return what ran; None when it is late, repeated or superseded and changes nothing."""
-        running = self._current(executor, group, attempt)
-        if running is None:
+        if not self.is_current(executor, group, attempt):
             self.ignored += 1
             return None
-        self._stop(executor)
-        self._set_queue(executor, self._queues[executor])
+        running = self.running.pop(executor)
+        self._stop(running)
+        if executor in self.following:
+            self.running[executor] = self.following.pop(executor)
+        del self._attempts[executor][group]
+        self._note(executor)
         of_group = self._groups[group]
         of_group.open.discard(executor)
         of_group.attempts.add(attempt)
@@ -301,9 +279,10 @@ class MicroTaskTable:
         It is an earlier one, but for a checkpoint of a group that the job has rolled back from since.
         """
         self._base = self._highest
-        for state in (self._latest, self.running, self._running_on, self._queues, self._groups):
+        for state in (self._attempts, self.running, self.following, self._running_on, self._queues, self._groups):
             state.clear()
         self._waiting.clear()
+        self._may_follow.clear()
         self._awaited.clear()
         self.common = self.sealed = clock
         self.completions = self.effects = effects
@@ -319,15 +298,21 @@ class MicroTaskTable:
         return lost
 
     def forget(self, executor: int, group: int, attempt: int) -> bool:
-        """Put a task that failed back in its queue; return False when it is not the latest attempt."""
-        if self._current(executor, group, attempt) is None:
+        """Put a task that failed, and what follows it, back in its queue; return False for a superseded attempt."""
+        sent = next((s for s in self._sent(executor) if (s.clock, s.attempt) == (group, attempt)), None)
+        if sent is None:
             return False
-        self._put_back(executor)
+        following = self.following.get(executor)
+        if following is not None:
+            self._put_back_batch(following.node, following.clock)
+        if sent is not following:
+            self._put_back(executor)
         return True
 
     def is_current(self, executor: int, group: int, attempt: int) -> bool:
-        """Return whether this attempt at a task is under way, and the latest one."""
-        return self._current(executor, group, attempt) is not None
+        """Return whether this attempt at a task is under way, and the latest one; not of one that follows another."""
+        running = self.running.get(executor)
+        return running is not None and (running.clock, running.attempt) == (group, attempt)
 
     @property
     def first_attempt(self) -> int:
@@ -365,8 +350,8 @@ class MicroTaskTable:
 
     def begun(self, executor: int) -> int:
         """Return the last group up to which the executor has nothing more to begin."""
-        running = self.running.get(executor)
-        return self.completed(executor) if running is None else running.clock
+        last = self.following.get(executor) or self.running.get(executor)
+        return self.completed(executor) if last is None else last.clock
 
     def completed(self, executor: int) -> int:
         """Return the last group up to which the executor has completed its tasks."""
@@ -376,27 +361,50 @@ class MicroTaskTable:
             return running.clock - 1
         return queue[0][0].group - 1 if queue else self.sealed
 
-    def _current(self, executor: int, group: int, attempt: int) -> Running | None:
-        running = self.running.get(executor)
-        return running if running is not None and (running.clock, running.attempt) == (group, attempt) else None
-
-    def _stop(self, executor: int) -> None:
-        running = self.running.pop(executor)
-        self._running_on[running.node] -= 1
-        self._groups[running.clock].running -= 1
+    def _stop(self, sent: Running) -> None:
+        self._running_on[sent.node] -= 1
+        self._groups[sent.clock].running -= 1
 
     def _put_back(self, executor: int) -> None:
-        running = self.running[executor]
-        self._stop(executor)
-        self._queues[executor].appendleft((running.task, running.withdrawn))
-        self._waiting.add(executor)
+        """Put the task under way of an executor, and the one that follows it, back in its queue."""
+        for sent in (self.following.pop(executor, None), self.running.pop(executor, None)):
+            if sent is not None:
+                self._stop(sent)
+                self._queues[executor].appendleft((sent.task, sent.withdrawn))
+        self._note(executor)
 
-    def _set_queue(self, executor: int, queue: deque[tuple[Task, bool]]) -> None:
-        self._queues[executor] = queue
-        if queue and executor not in self.running:
+    def _put_back_batch(self, node: str, group: int) -> None:
+        """Put the tasks of a group that a node was sent back in their queues, and the batches that follow them.
+
+        A node sends one sum for all of them, and the servers replace it as a whole.
+        """
+        batches = [(node, group)]
+        while batches:
+            batch = batches.pop()
+            for executor in [e for e, sent in self.following.items() if (sent.node, sent.clock) == batch]:
+                sent = self.following.pop(executor)
+                self._stop(sent)
+                self._queues[executor].appendleft((sent.task, sent.withdrawn))
+                self._note(executor)
+            for executor in [e for e, sent in self.running.items() if (sent.node, sent.clock) == batch]:
+                following = self.following.get(executor)
+                if following is not None:
+                    batches.append((following.node, following.clock))
+                self._put_back(executor)
+
+    def _note(self, executor: int) -> None:
+        """Note whether the executor's next task may be sent, or may follow the one under way."""
+        queue, running = self._queues.get(executor), self.running.get(executor)
+        self._waiting.discard(executor)
+        self._may_follow.discard(executor)
+        if not queue:
+            return
+        if running is None:
             self._waiting.add(executor)
-        else:
-            self._waiting.discard(executor)
+        elif executor not in self.following and not running.withdrawn:
+            task, withdrawn = queue[0]
+            if task.read == running.task.read == "parent" and not withdrawn:
+                self._may_follow.add(executor)
 
 
 def lost_effects(folded: Sequence[int], effects: int) -> int:

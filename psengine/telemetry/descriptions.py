@@ -138,7 +138,7 @@ class Describer:
                 yield [node], list(shards), f"{node} could not take over shards {format_ranges(shards)}: {error}"
             case events.NotBackedUp(node=node, number=number, error=error):
                 yield [node], self._served(node), f"{node} could not have its shards copied, round {number}: {error}"
-            case events.BatchFailed(node=node, clock=clock, tasks=tasks, error=error):
+            case events.BatchFailed(node=node, clock=clock, tasks=tasks, error=error, recalled=False):
                 which = format_ranges(partition for partition, _ in tasks)
                 yield [node], [], f"{node} could not do clock {clock} of partitions {which}: {error}"
 
@@ -159,6 +159,8 @@ class Describer:
                 yield [node], [], f"{node} is told map {version}"
             case instructions.LoadPartitions(node=node, partitions=partitions):
                 yield [node], [], f"{node} is to load partitions {format_ranges(partitions)}"
+            case instructions.RecallTasks(node=node, clocks=clocks):
+                yield [node], [], f"{node} is to give back its tasks of clock {clocks[0]} that have not begun"
             case instructions.GatherModel(committed=clock, owners=owners):
                 yield _of(owners, f"the model of clock {clock} is to be gathered")
             case instructions.SaveCheckpoint(committed=clock, owners=owners, from_replicas=kept_ones):

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from psengine.protocol.instructions import (
     LoadPartitions,
     NodeInstruction,
     OpenShards,
+    RecallTasks,
     TakeShards,
     UpdateShardMap,
 )
@@ -51,7 +53,7 @@ from psengine.worker.blocking_work import BlockingWork, Kind
 from psengine.worker.hosts.executor_host import ExecutorHost
 from psengine.worker.hosts.partition_host import PartitionHost
 from psengine.worker.hosts.shard_host import ShardHost, Unreadable
-from psengine.worker.node_scheduler import NodeScheduler
+from psengine.worker.node_scheduler import Batch, NodeScheduler, RecalledError
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.push_tree import PushTree
 from psengine.worker.routing import SupersededError
@@ -161,7 +163,7 @@ class NodeAgent:
         self._runner = BatchRunner(
             self.client, self.tree, threads, self.host.executor, self.host.states, self.host.find_states
         )
-        self._batches = NodeScheduler(lambda order: self._run(order), self._report_done, self._report_failure)
+        self._batches = NodeScheduler(lambda batch: self._run(batch), self._report_done, self._report_failure)
         self.client.gives_way = self._batches.is_awaited
 
     async def close(self) -> None:
@@ -197,6 +199,8 @@ class NodeAgent:
                     self.partitions.sources = dict(instruction.sources)
                     self.host.drop(self.partitions.drop_others(instruction.partitions))
                     self._spawn(self._guarded(self._load(instruction)))
+            case RecallTasks():
+                self._batches.recall(instruction.clocks)
             case Dispatch():
                 if (work := self._batches.add(instruction)) is not None:
                     self._spawn(work)
@@ -276,11 +280,13 @@ class NodeAgent:
                 await asyncio.sleep(again_s)
         raise AssertionError("unreachable")
 
-    async def _run(self, instruction: Dispatch) -> BatchDone | None:
+    async def _run(self, batch: Batch) -> BatchDone | None:
+        instruction = batch.order
         if self._job is None or instruction.map_version > self.client.routes.version:
             raise SupersededError(f"map {instruction.map_version} required, {self.client.routes.version} present")
         self.client.begin(instruction.generation, instruction.batch, instruction.parent_clock)
-        ran = await self._runner.run(self._job, instruction)
+        computed = partial(self._batches.computed, batch)
+        ran = await self._runner.run(self._job, instruction, computed, batch.earlier_reported)
         if ran.others is None:
             return None
         about = (ran.others, ran.push_s, instruction.batch)
@@ -322,7 +328,8 @@ class NodeAgent:
     def _failed(self, instruction: Dispatch, error: Exception, *, fatal: bool) -> BatchFailed:
         tasks = tuple((task.partition, task.attempt) for task in instruction.tasks)
         at = error.address if isinstance(error, Unreachable) else ""
-        return BatchFailed(self.node, self.address, instruction.clock, tasks, self._line(error), fatal, 0.0, at)
+        about = (instruction.clock, tasks, self._line(error), fatal, 0.0, at, isinstance(error, RecalledError))
+        return BatchFailed(self.node, self.address, *about)
 
     async def _report(self, event: Event) -> None:
         """Deliver `event`, retrying without limit: if the controller stays away, the process is ended elsewhere."""

@@ -100,8 +100,8 @@ class BatchRunner:
         self._task_reads: set[asyncio.Task[Any]] = set()
         #: {partition: the clock for which rows of own tables were last reported, and these rows}.
         self._reported_rows: dict[int, tuple[int, dict[str, RowSet]]] = {}
-        #: (generation, clock, results of its micro-tasks, their sums) of the last batch that had a place in the tree.
-        self._sent: tuple[int, int, dict[int, MicroTaskResult], Sums] | None = None
+        #: The last batch that had a place in the tree, the results of its micro-tasks, and their sums.
+        self._sent: tuple[Dispatch, dict[int, MicroTaskResult], Sums] | None = None
 
     def close(self) -> None:
         """Begin nothing more; a running kernel is completed."""
@@ -119,8 +119,17 @@ class BatchRunner:
         for task in list(self._task_reads):
             task.cancel()
 
-    async def run(self, job: Job, order: Dispatch) -> BatchResult:
+    async def run(
+        self, job: Job, order: Dispatch, on_computed: Callable[[], None], earlier: Callable[[], Awaitable[None]]
+    ) -> BatchResult:
         """Run the micro-tasks of `order`, and return when every server has their updates.
+
+        Parameters
+        ----------
+        on_computed : callable
+            Called when the kernels have ended, and the states that they leave are in `states`.
+        earlier : callable
+            Returns when the batches of these executors before this one are reported.
 
         Raises
         ------
@@ -139,13 +148,16 @@ class BatchRunner:
             state = done[task.partition].state
             if state is not None:
                 self._states.put(ExecutorState(task.partition, order.clock, task.attempt, state))
+        on_computed()
         if order.goes_on:
             self.drop_ahead()  # of another batch in flight
             self._ahead = Ahead(order, self._client.routes.version, partial(self._begin_ahead, job, order, done))
         named = under(sums, {task.partition: task.attempt for task in order.tasks})
-        # The sums of several nodes may be sent once more because of one of them.
         if order.place is not None:
-            self._sent = order.generation, order.clock, done, sums
+            # Another node may report this batch. The updates of the batch before may be on their way by another node.
+            await earlier()
+            # The sums of several nodes may be sent once more because of one of them.
+            self._sent = order, done, sums
         began_s = asyncio.get_running_loop().time()
         stats = tuple(self._stats(order.clock, task, done[task.partition]) for task in order.tasks)
         others = await self._tree.push(order, config, sharding, named, stats, self._on_threads)
@@ -153,12 +165,18 @@ class BatchRunner:
         return BatchResult(stats, others, asyncio.get_running_loop().time() - began_s)
 
     def _sent_before(self, order: Dispatch) -> tuple[dict[int, MicroTaskResult], Sums] | None:
-        """Return the results of the micro-tasks of `order` if they were sent last, under other attempts."""
-        if self._sent is None or self._sent[:2] != (order.generation, order.clock):
+        """Return the results of the micro-tasks of `order` if they were sent last, under other attempts.
+
+        The micro-tasks before may have been repeated since, and have left other states.
+        """
+        if self._sent is None:
             return None
-        _, _, done, sums = self._sent
-        same = {task.partition for task in order.tasks if not task.withdrawn} == done.keys()
-        return (done, sums) if same and len(done) == len(order.tasks) else None
+        sent, done, sums = self._sent
+        begun_after = {task.partition: task.begins_after for task in sent.tasks}
+        fits = (sent.generation, sent.clock) == (order.generation, order.clock) and all(
+            not task.withdrawn and task.begins_after in (None, begun_after.get(task.partition)) for task in order.tasks
+        )
+        return (done, sums) if fits and {task.partition for task in order.tasks} == done.keys() else None
 
     async def _kernels_of(self, job: Job, order: Dispatch) -> tuple[dict[int, MicroTaskResult], Sums]:
         """Return the results of the micro-tasks of `order`, begun ahead if that fits, and the sums of their updates."""

@@ -1,7 +1,8 @@
 """The batches in flight on a node: each is worked on as soon as it may, and reported when it has ended.
 
 While one batch reads or pushes, the kernels of another one run. Order is kept for each executor: of two batches with a
-task of the same executor, the later one begins when the earlier one has ended, and is reported after it.
+task of the same executor, the later one begins when the earlier one has ended, or, if its tasks follow those of the
+earlier one, when the kernels of that one have ended; and it is reported after it.
 
 Source: Litz (2017), 3.2 (worker threads switch between micro-tasks).
 """
@@ -10,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from psengine.protocol.events import BatchDone
@@ -21,19 +23,64 @@ from psengine.worker.routing import SupersededError
 
 logger = logging.getLogger(__name__)
 
-#: Carries out a batch; None: another node reports it.
-Run = Callable[[Dispatch], Coroutine[Any, Any, BatchDone | None]]
+
+class RecalledError(SupersededError):
+    """The controller has recalled a batch that had not begun."""
 
 
 @dataclass(eq=False)
-class _Batch:
-    """A batch in flight, and what later batches of its executors wait for."""
+class Batch:
+    """A batch in flight, and what later batches of its executors wait for.
+
+    Attributes
+    ----------
+    earlier : sequence of Batch
+        Those in flight that have tasks of the same executors.
+    computed : Event
+        Its kernels have ended, or it was given up.
+    """
 
     order: Dispatch
-    executors: frozenset[int]
+    earlier: Sequence[Batch]
     work: asyncio.Task[BatchDone | None] | None = None
+    is_begun: bool = False
+    is_recalled: bool = False
+    has_failed: bool = False
+    computed: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     reported: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @cached_property
+    def executors(self) -> frozenset[int]:
+        """The executors of its tasks."""
+        return frozenset(task.partition for task in self.order.tasks)
+
+    @cached_property
+    def followed(self) -> Mapping[int, tuple[int, int]]:
+        """{executor: group and attempt of the task that its task follows}."""
+        return {task.partition: task.follows for task in self.order.tasks if task.follows is not None}
+
+    def follows(self, other: Batch) -> bool:
+        """Return whether tasks of this batch follow those of another one."""
+        group = other.order.clock
+        return any(self.followed.get(task.partition) == (group, task.attempt) for task in other.order.tasks)
+
+    async def earlier_reported(self) -> None:
+        """Return when the earlier batches are reported.
+
+        Raises
+        ------
+        SupersededError
+            If one that this one follows has failed: the controller has both sent again.
+        """
+        for other in self.earlier:
+            await other.reported.wait()
+            if other.has_failed and self.follows(other):
+                raise SupersededError(f"the tasks of clock {other.order.clock}, which are before, have failed")
+
+
+#: Carries out a batch, and calls `NodeScheduler.computed`; None: another node reports it.
+Run = Callable[[Batch], Coroutine[Any, Any, BatchDone | None]]
 
 
 class NodeScheduler:
@@ -54,7 +101,9 @@ class NodeScheduler:
         report_failure: Callable[[Dispatch, Exception, bool], Awaitable[None]],
     ) -> None:
         self._run, self._report, self._report_failure = run, report, report_failure
-        self._in_flight: list[_Batch] = []
+        self._in_flight: list[Batch] = []
+        #: {executor: group and attempt of its last task of which the kernel has ended here}.
+        self._computed: dict[int, tuple[int, int]] = {}
         #: Number of the newest batch received; later instructions with a number up to it are duplicates.
         self._last_batch = 0
         #: Number of batches that wait for the end of an earlier one.
@@ -66,10 +115,15 @@ class NodeScheduler:
         if order.batch <= self._last_batch:
             return None
         self._last_batch = order.batch
-        batch = _Batch(order, frozenset(task.partition for task in order.tasks))
-        earlier = [other for other in self._in_flight if not other.executors.isdisjoint(batch.executors)]
+        executors = frozenset(task.partition for task in order.tasks)
+        batch = Batch(order, [other for other in self._in_flight if not other.executors.isdisjoint(executors)])
         self._in_flight.append(batch)
-        return self._carry_out(batch, earlier)
+        return self._carry_out(batch)
+
+    def computed(self, batch: Batch) -> None:
+        """Note that the kernels of a batch have ended, and the states that they leave are here."""
+        self._computed |= {task.partition: (batch.order.clock, task.attempt) for task in batch.order.tasks}
+        batch.computed.set()
 
     def is_awaited(self) -> bool:
         """Return whether a batch waits for the end of another one."""
@@ -81,30 +135,46 @@ class NodeScheduler:
             if batch.work is not None:
                 batch.work.cancel()
 
+    def recall(self, clocks: Collection[int]) -> None:
+        """Give up the batches of these clocks that follow others and have not begun."""
+        for batch in self._in_flight:
+            if batch.order.clock in clocks and batch.followed and not batch.is_begun and batch.work is not None:
+                batch.is_recalled = True
+                batch.work.cancel()
+
     def close(self) -> None:
         """Report nothing more."""
         self._closing = True
 
-    async def _carry_out(self, batch: _Batch, earlier: list[_Batch]) -> None:
-        batch.work = asyncio.get_running_loop().create_task(self._work(batch, earlier))
+    async def _carry_out(self, batch: Batch) -> None:
+        batch.work = asyncio.get_running_loop().create_task(self._work(batch))
         try:
-            await self._finish(batch, earlier)
+            await self._finish(batch)
         finally:
             self._in_flight.remove(batch)
             batch.work.cancel()
+            batch.computed.set()
             batch.ended.set()
             batch.reported.set()
+            batch.earlier = ()
 
-    async def _work(self, batch: _Batch, earlier: list[_Batch]) -> BatchDone | None:
+    async def _work(self, batch: Batch) -> BatchDone | None:
+        for other in batch.earlier:
+            if batch.follows(other):
+                await other.computed.wait()
         self._waiting += 1
         try:
-            for other in earlier:
-                await other.ended.wait()
+            for other in batch.earlier:
+                if not batch.follows(other):
+                    await other.ended.wait()
         finally:
             self._waiting -= 1
-        return await self._run(batch.order)
+        if missing := [e for e, task in batch.followed.items() if self._computed.get(e) != task]:
+            raise SupersededError(f"the tasks before those of executors {missing} were given up")
+        batch.is_begun = True
+        return await self._run(batch)
 
-    async def _finish(self, batch: _Batch, earlier: list[_Batch]) -> None:
+    async def _finish(self, batch: Batch) -> None:
         """Wait until the batch has ended, and report it."""
         assert batch.work is not None
         order, clock = batch.order, batch.order.clock
@@ -116,17 +186,20 @@ class NodeScheduler:
         except asyncio.CancelledError:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr] # this runs in a task
                 raise
-            failure = SupersededError("the job has rolled back")
+            recalled = RecalledError("the tasks were recalled")
+            failure = recalled if batch.is_recalled else SupersededError("the job has rolled back")
         except (Unreachable, SupersededError) as error:
             logger.info("clock %d is given up: %s", clock, error)
             failure = error
         except Exception as error:
             logger.exception("clock %d failed", clock)
             failure, fatal = error, True
+        batch.has_failed = failure is not None
+        batch.computed.set()
         batch.ended.set()
         if self._closing:
             return  # an error of a kernel has replaced the cancellation of this task
-        for other in earlier:
+        for other in () if batch.is_recalled else batch.earlier:
             await other.reported.wait()
         if done is not None:
             await self._report(done)

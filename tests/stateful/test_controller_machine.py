@@ -14,7 +14,6 @@ from psengine.config import JobConfig
 from psengine.controller.controller import Controller
 from psengine.controller.draining import FLOOR_S
 from psengine.protocol.events import (
-    BatchFailed,
     CheckpointRequested,
     DrainRequested,
     HoldRequested,
@@ -219,11 +218,15 @@ class ControllerMachine(World, RuleBasedStateMachine):
     @precondition(lambda self: self.busy())
     @rule(data=st.data())
     def batch_failed(self, data: st.DataObject) -> None:
-        order = data.draw(st.sampled_from(self.busy())).batches.pop(0)
-        tasks = tuple((t.partition, t.attempt) for t in order.tasks)
+        node = data.draw(st.sampled_from(self.busy()))
+        order = node.batches.pop(0)
         self.push(order, (1,))
-        self.give_up([order])
-        self.feed(BatchFailed(order.node, order.address, order.clock, tasks, "server away", False, self.now_s))
+        self.fail(node, order, "server away")
+
+    @precondition(lambda self: any(node.recalls for node in self.alive()))
+    @rule(data=st.data())
+    def tasks_are_given_back(self, data: st.DataObject) -> None:
+        self.give_back(data.draw(st.sampled_from([node for node in self.alive() if node.recalls])))
 
     @rule(data=st.data(), worked=st.booleans())
     def cannot_load(self, data: st.DataObject, worked: bool) -> None:
@@ -236,10 +239,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
         node.loads.clear()
         self.feed(NodeUnfit(node.name, node.address, "disk full", self.now_s))
         if node.batches and not worked:
-            order = node.batches.pop(0)
-            self.give_up([order])
-            tasks = tuple((t.partition, t.attempt) for t in order.tasks)
-            self.feed(BatchFailed(node.name, node.address, order.clock, tasks, "disk full", False, self.now_s))
+            self.fail(node, node.batches.pop(0), "disk full")
 
     @rule(seconds=st.sampled_from([0.25, 1.0, 4.0]))
     def tick(self, seconds: float) -> None:

@@ -14,13 +14,20 @@ def started(
     config: JobConfig, make_driver: Callable[[JobConfig], Driver] = default_driver
 ) -> tuple[Controller, Dispatch]:
     """Return a controller with one reliable node that holds everything and was given the first clock."""
+    controller, (dispatch,) = started_early(config, make_driver)
+    return controller, dispatch
+
+
+def started_early(
+    config: JobConfig, make_driver: Callable[[JobConfig], Driver] = default_driver
+) -> tuple[Controller, list[Dispatch]]:
+    """Return what `started` does; with stale reads the node was given the next clock, too."""
     controller = Controller(make_driver)
     controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
     controller.handle(JobStarted(config, 0.0))
     controller.handle(NodeReady("r", "tcp://r", 1, tuple(range(config.n_partitions)), 0.0))
     orders = controller.handle(ShardsOpened("r", "tcp://r", tuple(range(config.n_shards)), 1, 0.0))
-    (dispatch,) = [o for o in orders if isinstance(o, Dispatch)]
-    return controller, dispatch
+    return controller, [o for o in orders if isinstance(o, Dispatch)]
 
 
 def done(dispatch: Dispatch, now_s: float) -> BatchDone:

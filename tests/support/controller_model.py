@@ -35,6 +35,7 @@ from psengine.protocol.instructions import (
     GatherModel,
     LoadPartitions,
     OpenShards,
+    RecallTasks,
     SaveCheckpoint,
     TakeShards,
 )
@@ -61,6 +62,7 @@ class ModelNode:
     takes: list[TakeShards] = field(default_factory=list)
     backups: list[BackUp] = field(default_factory=list)
     batches: list[Dispatch] = field(default_factory=list)
+    recalls: list[RecallTasks] = field(default_factory=list)
     until_s: float = float("inf")
     #: it may get new work before that
     works_until_s: float = float("inf")
@@ -125,6 +127,8 @@ class World:
                 case BackUp():
                     assert order.clock == self.common()
                     node.backups.append(order)
+                case RecallTasks():
+                    node.recalls.append(order)
         self.controller.validate()
 
     def common(self) -> int:
@@ -188,7 +192,41 @@ class World:
             assert task.attempt > self.attempts.get(key, 0)
             self.attempts[key] = task.attempt
             self.dispatches[key] += 1
+            if task.follows is not None:
+                assert any(self.has_task(before, task.partition, task.follows) for before in node.batches)
         assert order.generation == self.generation
+
+    @staticmethod
+    def has_task(order: Dispatch, partition: int, key: tuple[int, int]) -> bool:
+        """Return whether a batch has a partition's task of this clock and attempt."""
+        return any((task.partition, order.clock, task.attempt) == (partition, *key) for task in order.tasks)
+
+    def followers(self, node: ModelNode, before: Dispatch) -> list[Dispatch]:
+        """Return the batches of a node that follow `before`, and those that follow these."""
+        found = [before]
+        for order in node.batches:
+            follows = [(task.partition, task.follows) for task in order.tasks if task.follows is not None]
+            if any(self.has_task(other, partition, key) for other in found for partition, key in follows):
+                found.append(order)
+        return found[1:]
+
+    def give_back(self, node: ModelNode) -> None:
+        """A node gives back what was recalled and it has not begun: whatever follows another batch."""
+        clocks = {clock for recall in node.recalls for clock in recall.clocks}
+        node.recalls.clear()
+        for order in [order for order in node.batches[1:] if order.clock in clocks and order.tasks[0].follows]:
+            node.batches.remove(order)
+            self.fail(node, order, "recalled", recalled=True)
+
+    def fail(self, node: ModelNode, order: Dispatch, error: str, recalled: bool = False) -> None:
+        """Report a batch that a node has given up, and those that follow it."""
+        followers = self.followers(node, order)
+        node.batches = [batch for batch in node.batches if batch not in followers]
+        self.give_up([order, *followers])
+        for batch in (order, *followers):
+            tasks = tuple((t.partition, t.attempt) for t in batch.tasks)
+            about = (batch.clock, tasks, error, False, self.now_s)
+            self.feed(BatchFailed(node.name, node.address, *about, recalled=recalled))
 
     def keep(self, order: SaveCheckpoint) -> None:
         """The servers answer at once: what comes after it in the same orders is not theirs yet."""
@@ -253,9 +291,7 @@ class World:
         """Do the first batch of a node, and return it."""
         order = node.batches.pop(0)
         if order.generation < self.generation or len(self.stores) < SHARDS or self.frozen:
-            self.give_up([order])
-            tasks = tuple((t.partition, t.attempt) for t in order.tasks)
-            self.feed(BatchFailed(node.name, node.address, order.clock, tasks, "gone back", False, self.now_s))
+            self.fail(node, order, "gone back")
             return order
         self.pull(order)
         self.push(order, tuple(range(SHARDS)))

@@ -98,6 +98,9 @@ class ExecutorHost:
         found: dict[int, Arrays | None] = {task.partition: None for task in tasks}
         elsewhere: dict[str, list[StateRef]] = {}
         for task in tasks:
+            if task.follows is not None:
+                left = self.states.find(task.partition, *task.follows)
+                found[task.partition] = None if left is None else left.arrays
             ref = task.state
             if ref is None:
                 continue

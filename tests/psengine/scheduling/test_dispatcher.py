@@ -1,18 +1,24 @@
 """What is dispatched together."""
 
-from psengine.drivers.interface import Dispatcher, Task
+import pytest
+
+from psengine.drivers.interface import Dispatcher, Driver, Task
+from psengine.drivers.rotation import Rotation
 from psengine.drivers.ssp import Ssp
-from psengine.membership.node_record import NodeRecord
+from psengine.membership.node_record import NodeRecord, NodeState
 from psengine.membership.placement import Placement
+from psengine.protocol.events import BatchFailed
 from psengine.protocol.instructions import Dispatch
 from psengine.scheduling.dispatcher import BatchDispatcher
 from tests.support.task_tables import complete, driven_table, ssp_table
 
-READY = {name: NodeRecord(name, f"tcp://{name}", "reliable", 1, state="ready") for name in "ab"}
 
-
-def orders(dispatcher: BatchDispatcher, owner: str) -> list[tuple[str, int, list[int]]]:
-    found: list[Dispatch] = dispatcher.orders(Placement(tuple(owner), (None,) * len(owner)), READY, None, 1, 1)
+def orders(
+    dispatcher: BatchDispatcher, owner: str, state: NodeState = "leaving", limit: int | None = None
+) -> list[tuple[str, int, list[int]]]:
+    """A leaving node is sent nothing before what it runs is completed."""
+    nodes = {name: NodeRecord(name, f"tcp://{name}", "reliable", 1, state=state) for name in "ab"}
+    found: list[Dispatch] = dispatcher.orders(Placement(tuple(owner), (None,) * len(owner)), nodes, limit, 1, 1)
     return [(order.node, order.clock, [task.partition for task in order.tasks]) for order in found]
 
 
@@ -107,3 +113,56 @@ def test_a_node_has_several_batches_in_flight_where_groups_have_few_executors() 
     assert orders(dispatcher, "aaab") == []
     assert book.complete(1, 2, 1)
     assert orders(dispatcher, "aaab") == [("a", 3, [2])]
+
+
+def test_the_next_clock_of_all_that_a_node_runs_follows_before_it_is_completed() -> None:
+    book, host = ssp_table(4, staleness=1)
+    dispatcher = BatchDispatcher(book, host)
+    assert orders(dispatcher, "aabb", "ready", limit=1) == [("a", 1, [0, 1]), ("b", 1, [2, 3])]
+    assert orders(dispatcher, "aabb", "ready") == [("a", 2, [0, 1]), ("b", 2, [2, 3])]
+    assert orders(dispatcher, "aabb", "ready") == []
+    complete(book, host, [0, 1])
+    assert orders(dispatcher, "aabb", "ready") == [], "clock 3 waits for clock 1"
+    complete(book, host, [2])
+    assert orders(dispatcher, "aaab", "ready") == [], "2 is on its way from b to a, and is at clock 2 there"
+    complete(book, host, [3])
+    assert orders(dispatcher, "aaab", "ready") == [], "a is to run all of it together, and b nothing but 3"
+    complete(book, host, [2])
+    assert orders(dispatcher, "aaab", "ready") == [("b", 3, [3])], "it has no other one"
+    complete(book, host, [0, 1])
+    assert orders(dispatcher, "aaab", "ready") == [("a", 3, [0, 1, 2])]
+    complete(book, host, [3])
+    assert orders(dispatcher, "aaab", "ready") == [("a", 4, [0, 1, 2]), ("b", 4, [3])]
+
+
+def test_what_follows_is_recalled_when_the_partitions_of_its_node_change() -> None:
+    book, host = ssp_table(4, staleness=1)
+    dispatcher = BatchDispatcher(book, host)
+    assert len(orders(dispatcher, "aabb", "ready")) == 4
+    before, after = (Placement(tuple(owner), (None,) * 4) for owner in ("aabb", "aaab"))
+    assert dispatcher.recalls(before) == {}
+    assert dispatcher.recalls(after) == {"a": [2], "b": [2]}, "a is to run all of it together"
+    assert dispatcher.recalls(after) == {}, "once"
+    for node, executors in (("a", (0, 1)), ("b", (2, 3))):
+        tasks = tuple((executor, 1) for executor in executors)
+        assert dispatcher.failed(BatchFailed(node, f"tcp://{node}", 2, tasks, "", False, 0.0, recalled=True))
+    assert orders(dispatcher, "aaab", "ready") == []
+    complete(book, host, [0, 1, 2, 3])
+    assert orders(dispatcher, "aaab", "ready")[:2] == [("a", 2, [0, 1, 2]), ("b", 2, [3])]
+
+
+@pytest.mark.parametrize("driver", [Ssp(0), Rotation()])
+def test_a_task_that_does_not_read_what_is_there_follows_none(driver: Driver) -> None:
+    book, host = driven_table(4, driver)
+    dispatcher = BatchDispatcher(book, host)
+    assert orders(dispatcher, "aabb", "ready") == [("a", 1, [0, 1]), ("b", 1, [2, 3])]
+    assert orders(dispatcher, "aabb", "ready") == []
+
+
+def test_a_batch_that_follows_names_the_task_whose_state_it_begins_with() -> None:
+    book, host = ssp_table(2, staleness=1)
+    dispatcher = BatchDispatcher(book, host)
+    nodes = {"a": NodeRecord("a", "tcp://a", "reliable", 1, state="ready")}
+    first, second = dispatcher.orders(Placement(("a", "a"), (None, None)), nodes, None, 1, 1)
+    assert [task.follows for task in first.tasks] == [None, None]
+    assert [task.follows for task in second.tasks] == [(1, 1), (1, 1)]

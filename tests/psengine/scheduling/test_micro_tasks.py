@@ -196,3 +196,63 @@ def test_what_cannot_be_waited_for_is_refused(task: Task, line: str) -> None:
     sealed(table, (1,), "parent")
     with pytest.raises(ValueError, match=line):
         table.enqueue(task)
+
+
+def test_a_task_that_follows_another_one_is_completed_after_it_and_goes_back_with_it() -> None:
+    table, _host = ssp_table(2, staleness=1)
+    first = [table.start(executor, "a") for executor in (0, 1)]
+    assert [task.executor for task in table.may_follow(1)] == []
+    assert [(task.executor, task.group) for task in table.may_follow(None)] == [(0, 2), (1, 2)]
+    second = [table.start(executor, "a") for executor in (0, 1)]
+    assert [key.follows for key in (*first, *second)] == [None, None, (1, 1), (1, 1)]
+    assert table.may_follow(None) == []
+    assert (table.running_on("a"), table.begun(0), table.completed(0)) == (4, 2, 0)
+    assert table.complete(0, 2, 1) is None, "the one before is not completed"
+    assert table.complete(0, 1, 1)
+    assert table.running[0].clock == 2
+    assert table.forget(1, 1, 1), "its task failed"
+    assert ready(table) == [(0, 2), (1, 1)], "what follows it, and all that was summed up with that, goes back"
+    assert table.running_on("a") == 0
+    assert [table.start(executor, "b").attempt for executor in (0, 1)] == [2, 2]
+    assert table.start(1, "b").attempt == 2
+
+
+def test_a_batch_that_follows_two_goes_back_with_either() -> None:
+    """Node a sends one sum of group 3, whose tasks follow those of groups 1 and 2."""
+    table = MicroTaskTable(2)
+    sealed(table, (0,), "parent")
+    sealed(table, (1,), "parent")
+    sealed(table, (0, 1), "parent")
+    for executor in (0, 1, 0, 1):
+        table.start(executor, "a")
+    assert table.forget(0, 1, 1)
+    assert ready(table) == [(0, 1)]
+    assert (table.running_on("a"), table.following) == (1, {})
+
+
+def test_tasks_that_follow_others_come_back_alone() -> None:
+    table, _host = ssp_table(2, staleness=1)
+    for _ in range(2):
+        for executor in (0, 1):
+            table.start(executor, "a")
+    assert table.complete(0, 1, 1)
+    assert [table.forget(executor, 2, 1) for executor in (0, 1)] == [True, True]
+    assert (table.running_on("a"), [running.clock for running in table.running.values()]) == (1, [1])
+    assert ready(table) == [(0, 2)]
+    assert [task.executor for task in table.may_follow(None)] == [1]
+    assert table.start(0, "b").attempt == 2
+    assert table.complete(0, 2, 1) is None
+    table.give_up("a")
+    assert ready(table) == [(1, 1)]
+
+
+def test_what_follows_a_withdrawn_task_goes_back_too() -> None:
+    table, _host = ssp_table(2, staleness=1)
+    for _ in range(2):
+        for executor in (0, 1):
+            table.start(executor, "a")
+    table.withdraw(1, 2)
+    assert sorted(table.running) == [0, 1]
+    assert table.following == {}, "the sum that node a sends of group 2 has the effect of executor 1"
+    assert table.complete(1, 1, 1)
+    assert [(task.group, withdrawn) for task, withdrawn in table.ready(None) if task.executor == 1] == [(2, True)]

@@ -19,7 +19,7 @@ from psengine.protocol.events import (
 )
 from psengine.protocol.instructions import Dispatch, GatherModel
 from psengine.scheduling.stopping import StoppingRule
-from tests.support.controller import done, started
+from tests.support.controller import done, started, started_early
 
 CLOCKS = st.none() | st.integers(0, 9)
 
@@ -123,9 +123,10 @@ def test_a_converged_job_ends_and_decides_again_after_a_rollback() -> None:
 def test_a_job_ends_when_it_has_made_its_passes(staleness: int) -> None:
     """A pass is three clocks. With stale reads the clocks that were begun beyond would be more."""
     config = JobConfig("job", n_partitions=2, n_shards=1, passes=2, staleness=staleness)
-    controller, order = started(config, lambda config: Ssp(staleness, groups_per_pass=3))
+    controller, orders = started_early(config, lambda config: Ssp(staleness, groups_per_pass=3))
     for clock in range(1, 6):
-        (order,) = (o for o in controller.handle(done(order, 1.0 * clock)) if isinstance(o, Dispatch))
+        orders += [o for o in controller.handle(done(orders.pop(0), 1.0 * clock)) if isinstance(o, Dispatch)]
+    (order,) = orders
     status = describe(controller, 0, 6.0)
     assert (status["passes_done"], status["passes"], status["clock"]) == (5 / 3, 2, 5)
     (gather,) = controller.handle(done(order, 6.0))

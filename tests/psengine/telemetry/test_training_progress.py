@@ -22,7 +22,7 @@ from psengine.protocol.events import (
 )
 from psengine.protocol.instructions import Dispatch, GatherModel, SaveCheckpoint
 from psengine.telemetry.training_progress import MOST_CLOCKS, TrainingProgress
-from tests.support.controller import done, started
+from tests.support.controller import done, started_early
 
 R, T = NodeRecord("r", "tcp://r", "reliable", 2), NodeRecord("t", "tcp://t", "transient", 1)
 PARTITIONS = 4
@@ -130,8 +130,8 @@ def test_what_a_job_may_roll_back_to_is_never_thinned() -> None:
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_a_job_that_goes_on_from_a_checkpoint_in_mid_clock_counts_each_micro_task_once(staleness: int) -> None:
     config = JobConfig("middle", n_partitions=PARTITIONS, n_shards=1, clocks=3, staleness=staleness)
-    controller, dispatch = started(config)
-    orders = controller.handle(done(dispatch, 1.0))
+    controller, (dispatch, *early) = started_early(config)
+    orders = [*early, *controller.handle(done(dispatch, 1.0))]
     (second,) = [order for order in orders if isinstance(order, Dispatch) and order.clock == 2]
     half = [TaskStats(task.partition, task.attempt, 1.0, 1, 0.0) for task in second.tasks[:2]]
     controller.handle(BatchDone("r", "tcp://r", 2, tuple(half), 1.5))
@@ -147,8 +147,8 @@ def test_a_job_that_goes_on_from_a_checkpoint_in_mid_clock_counts_each_micro_tas
     again.handle(NodeReady("r", "tcp://again", 1, tuple(range(PARTITIONS)), 0.0))
     orders = again.handle(ShardsOpened("r", "tcp://again", (0,), 1, 0.0))
     while not isinstance(orders[0], GatherModel):
-        (dispatch, *_) = [order for order in orders if isinstance(order, Dispatch)]
-        orders = again.handle(done(dispatch, 1.0))
+        (dispatch, *early) = [order for order in orders if isinstance(order, Dispatch)]
+        orders = [*early, *again.handle(done(dispatch, 1.0))]
     assert orders[0].summary["micro_tasks_done"] == {"reliable": 3 * PARTITIONS, "transient": 0}
 
 

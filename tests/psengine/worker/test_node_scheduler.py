@@ -1,6 +1,7 @@
 """Several batches in flight on a node."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from psengine.apps.base import Work
 from psengine.config import TableSpec
 from psengine.protocol.events import BatchDone, BatchFailed, ShardsOpened
-from psengine.protocol.instructions import OpenShards, ShardOwner, UpdateShardMap
+from psengine.protocol.instructions import Dispatch, OpenShards, RecallTasks, ShardOwner, UpdateShardMap
 from psengine.worker.agent import NodeAgent
 from tests.support.agents import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
 from tests.support.timeouts import PATIENCE
@@ -33,13 +34,22 @@ class Gate:
     def __init__(self, wires: Wires, op: str) -> None:
         self.calls, self.open, call = 0, asyncio.Event(), wires.call
 
+        self.passes: dict[int, asyncio.Event] = {}
+
         async def held(address: str, asked: str, deadline_s: float, **message: object) -> object:
             if asked == op:
                 self.calls += 1
-                await self.open.wait()
+                alone = self.passes.setdefault(self.calls, asyncio.Event())
+                await asyncio.wait(
+                    [asyncio.ensure_future(self.open.wait()), asyncio.ensure_future(alone.wait())],
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
             return await call(address, asked, deadline_s, **message)
 
         wires.call = held  # type: ignore[method-assign]
+
+    def let_through(self, call: int) -> None:
+        self.passes[call].set()
 
     async def has(self, calls: int) -> None:
         async with asyncio.timeout(5 * PATIENCE):
@@ -135,3 +145,69 @@ def test_rows_that_are_being_read_are_not_read_again() -> None:
         assert gate.calls == 2, "what it must see is newer"
 
     story(body)
+
+
+def follow(batch: int, clock: int, tasks: list[tuple[int, int]], follows: tuple[int, int]) -> Dispatch:
+    order = dispatch(batch, clock, tasks, read="parent", parent_clock=0, committed=0)
+    return replace(order, tasks=tuple(replace(task, follows=follows) for task in order.tasks))
+
+
+def test_a_batch_that_follows_another_one_runs_while_that_one_pushes() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        gate = Gate(wires, "proteus_push")
+        here.instruct(dispatch(1, 1, [(0, 1), (1, 1)], read="parent"))
+        here.instruct(follow(2, 2, [(0, 1), (1, 1)], (1, 1)))
+        await gate.has(2)
+        gate.let_through(2)
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert not wires.reports, "the second is reported after the first"
+        gate.open.set()
+        assert [(await wires.report(BatchDone)).clock for _ in range(2)] == [1, 2]
+
+    story(body)
+
+
+def test_a_batch_begins_in_the_state_that_the_one_before_leaves() -> None:
+    """Each task adds its clock to the rows of its partition, which are the state of its executor."""
+
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        here.instruct(dispatch(1, 1, [(0, 1)], read="parent"))
+        here.instruct(follow(2, 2, [(0, 1)], (1, 1)))
+        here.instruct(follow(3, 3, [(0, 1)], (2, 1)))
+        for _ in range(3):
+            assert (await wires.report(BatchDone)).results[0].has_state
+        states = [here.host.states.find(0, clock, 1) for clock in (1, 2, 3)]
+        assert [state.arrays["mine"][0, 0] for state in states if state is not None] == [1.0, 3.0, 6.0]
+
+    story(body, app="tests.psengine.worker.test_node_scheduler:Keeping")
+
+
+def test_a_batch_whose_predecessor_is_given_up_or_is_not_here_is_given_up() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        here.instruct(follow(1, 2, [(1, 1)], (1, 1)))
+        assert "the tasks before those of executors [1] were given up" in (await wires.report(BatchFailed)).error
+        gate = Gate(wires, "proteus_pull")
+        here.instruct(dispatch(2, 1, [(0, 1)], read="parent"))
+        here.instruct(follow(3, 2, [(0, 1)], (1, 1)))
+        await gate.has(1)
+        wires.spoil = lambda op, n: "lost" if op == "proteus_pull" else ""
+        gate.open.set()
+        failed = [await wires.report(BatchFailed) for _ in range(2)]
+        assert [report.clock for report in failed] == [1, 2]
+        assert "the tasks before those of executors [0] were given up" in failed[1].error
+
+    story(body)
+
+
+class Keeping(Counting):
+    """Rows of the partition, to which each clock adds its number."""
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        return (*super().tables(), TableSpec("mine", 4, 1, "float64", own=True))
+
+    def rows(self, data: float, clock: int) -> dict[str, slice]:
+        return {"mine": slice(int(data), int(data) + 1)}
+
+    def run(self, data: float, params: Any, clock: int) -> Work:
+        return Work({"mine": np.full((1, 1), float(clock))}, 0.0, 1)
