@@ -25,6 +25,11 @@ def check(controller: ControllerState) -> None:
         assert early or running.withdrawn or running.clock == book.common + 1
         assert book.common < running.clock <= book.sealed + 1
         assert last_clock is None or running.clock <= last_clock
+    for partition, following in book.following.items():
+        before = book.running[partition]
+        assert (following.node, following.task.read) == (before.node, "parent")
+        assert before.clock < following.clock <= book.sealed
+        assert last_clock is None or following.clock <= last_clock
     addresses = {node.address for node in members.nodes.values() if not node.gone}
     assert controller.gathering or not controller.shards.not_at(addresses), "a shard without a server"
     replicated = controller.tiers.backups.clock

@@ -23,6 +23,8 @@ from psengine.worker.routing import SupersededError
 
 logger = logging.getLogger(__name__)
 
+_RECALLED = "the controller has recalled the tasks"
+
 
 class RecalledError(SupersededError):
     """The controller has recalled a batch that had not begun."""
@@ -138,9 +140,10 @@ class NodeScheduler:
     def recall(self, clocks: Collection[int]) -> None:
         """Give up the batches of these clocks that follow others and have not begun."""
         for batch in self._in_flight:
-            if batch.order.clock in clocks and batch.followed and not batch.is_begun and batch.work is not None:
+            if batch.order.clock in clocks and batch.followed and not batch.is_begun:
                 batch.is_recalled = True
-                batch.work.cancel()
+                if batch.work is not None:
+                    batch.work.cancel()
 
     def close(self) -> None:
         """Report nothing more."""
@@ -159,6 +162,8 @@ class NodeScheduler:
             batch.earlier = ()
 
     async def _work(self, batch: Batch) -> BatchDone | None:
+        if batch.is_recalled:
+            raise RecalledError(_RECALLED)
         for other in batch.earlier:
             if batch.follows(other):
                 await other.computed.wait()
@@ -186,8 +191,8 @@ class NodeScheduler:
         except asyncio.CancelledError:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr] # this runs in a task
                 raise
-            recalled = RecalledError("the tasks were recalled")
-            failure = recalled if batch.is_recalled else SupersededError("the job has rolled back")
+            rolled_back = SupersededError("the job has rolled back")
+            failure = RecalledError(_RECALLED) if batch.is_recalled else rolled_back
         except (Unreachable, SupersededError) as error:
             logger.info("clock %d is given up: %s", clock, error)
             failure = error

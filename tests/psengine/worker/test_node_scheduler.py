@@ -9,8 +9,18 @@ import numpy as np
 from psengine.apps.base import Work
 from psengine.config import TableSpec
 from psengine.protocol.events import BatchDone, BatchFailed, ShardsOpened
-from psengine.protocol.instructions import Dispatch, OpenShards, RecallTasks, ShardOwner, UpdateShardMap
+from psengine.protocol.executor_state import StateRef
+from psengine.protocol.instructions import (
+    Dispatch,
+    OpenShards,
+    RecallTasks,
+    ShardOwner,
+    TreePlace,
+    UpdateShardMap,
+)
 from psengine.worker.agent import NodeAgent
+from psengine.worker.batch_runner import BatchRunner
+from psengine.worker.speculative_batch import NOTHING_DONE
 from tests.support.agents import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
 from tests.support.timeouts import PATIENCE
 
@@ -187,12 +197,8 @@ def test_a_batch_whose_predecessor_is_given_up_or_is_not_here_is_given_up() -> N
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         here.instruct(follow(1, 2, [(1, 1)], (1, 1)))
         assert "the tasks before those of executors [1] were given up" in (await wires.report(BatchFailed)).error
-        gate = Gate(wires, "proteus_pull")
-        here.instruct(dispatch(2, 1, [(0, 1)], read="parent"))
+        here.instruct(dispatch(2, 1, [(0, 1)], read="parent", map_version=9))
         here.instruct(follow(3, 2, [(0, 1)], (1, 1)))
-        await gate.has(1)
-        wires.spoil = lambda op, n: "lost" if op == "proteus_pull" else ""
-        gate.open.set()
         failed = [await wires.report(BatchFailed) for _ in range(2)]
         assert [report.clock for report in failed] == [1, 2]
         assert "the tasks before those of executors [0] were given up" in failed[1].error
@@ -211,3 +217,60 @@ class Keeping(Counting):
 
     def run(self, data: float, params: Any, clock: int) -> Work:
         return Work({"mine": np.full((1, 1), float(clock))}, 0.0, 1)
+
+
+def test_what_has_not_begun_is_given_back_and_what_has_begun_is_completed() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        reads, pushes = Gate(wires, "proteus_pull"), Gate(wires, "proteus_push")
+        here.instruct(dispatch(1, 1, [(0, 1)], read="parent"))
+        await reads.has(1)
+        here.instruct(follow(2, 2, [(0, 1)], (1, 1)))
+        here.instruct(RecallTasks("here", HERE, (1, 2)))
+        back = await wires.report(BatchFailed)
+        assert (back.clock, back.tasks, back.recalled, back.fatal) == (2, ((0, 1),), True, False)
+        reads.open.set()
+        await pushes.has(1)
+        here.instruct(follow(3, 2, [(0, 2)], (1, 1)))
+        await pushes.has(2)
+        here.instruct(RecallTasks("here", HERE, (1, 2)))
+        pushes.open.set()
+        done = [await wires.report(BatchDone) for _ in range(2)]
+        assert [(report.clock, report.results[0].attempt) for report in done] == [(1, 1), (2, 2)]
+        assert not wires.reports
+
+    story(body)
+
+
+def test_on_the_tree_a_batch_is_sent_to_its_parent_when_the_one_before_is_reported() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        pushes, sums = Gate(wires, "proteus_push"), Gate(wires, "proteus_add_up")
+        here.instruct(dispatch(1, 1, [(0, 1)], read="parent"))
+        place = TreePlace(1, THERE, (), 1.0)
+        here.instruct(replace(follow(2, 2, [(0, 1)], (1, 1)), place=place))
+        await pushes.has(1)
+        while not here._batches._in_flight[1].computed.is_set():
+            await asyncio.sleep(0.001)
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        assert sums.calls == 0, "its parent might report it before the one before"
+        pushes.open.set()
+        await wires.report(BatchDone)
+        await sums.has(1)
+
+    story(body)
+
+
+def test_results_are_sent_again_unless_the_task_before_has_left_another_state() -> None:
+    runner = BatchRunner.__new__(BatchRunner)
+
+    def state(attempt: int) -> StateRef:
+        return StateRef(0, 1, attempt, HERE)
+
+    sent = follow(2, 2, [(0, 1)], (1, 1))
+    done, sums = {0: NOTHING_DONE}, list[Any]()
+    runner._sent = sent, done, sums
+    for begins, fits in ((None, True), (state(1), True), (state(2), False)):
+        again = dispatch(3, 2, [(0, 2)])
+        again = replace(again, tasks=(replace(again.tasks[0], state=begins),))
+        assert (runner._sent_before(again) == (done, sums)) == fits
+    assert runner._sent_before(follow(3, 2, [(0, 2)], (1, 2))) is None

@@ -1,0 +1,179 @@
+"""Tasks that are sent before the ones before them are completed: sooner, in order, and given back when they move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+
+import pytest
+
+from psengine.protocol.events import BatchDone, BatchFailed, Event
+from psengine.protocol.instructions import Instruction, RecallTasks
+from psengine.scheduling.dispatcher import BatchDispatcher
+from psengine.worker.node_scheduler import Batch, NodeScheduler, RecalledError
+from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, reached
+from tests.psengine.whole_engine.test_wires import CLOCKS, check, ended, job
+from tests.support.lossy_network import Trouble
+from tests.support.simulated_cluster import WiredCluster
+from tests.support.small_apps import PARTITIONS
+from tests.support.virtual_time import run_virtual
+
+CALM = Trouble(usual_s=0.05)
+#: (clock, partition, attempt).
+Key = tuple[int, int, int]
+
+
+class History:
+    """What the controller hears of tasks, and what it recalls."""
+
+    def __init__(self, cluster: WiredCluster) -> None:
+        self.recalled: list[RecallTasks] = []
+        self.given_back, self.reported, self.early = set[Key](), set[Key](), set[Key]()
+        controller = cluster.shell.controller
+        handle = controller.handle
+
+        def heard(event: Event) -> list[Instruction]:
+            book = controller.book
+            if isinstance(event, BatchFailed) and event.recalled:
+                self.given_back |= {(event.clock, *task) for task in event.tasks}
+            if isinstance(event, BatchDone) and book is not None:
+                done = {(s.partition, s.attempt) for results in event.by_process.values() for s in results}
+                self.reported |= {(event.clock, *task) for task in done}
+                following = {(p, sent.attempt) for p, sent in book.following.items() if sent.clock == event.clock}
+                self.early |= {(event.clock, *task) for task in done & following}
+            instructions = handle(event)
+            self.recalled += [order for order in instructions if isinstance(order, RecallTasks)]
+            return instructions
+
+        controller.handle = heard  # type: ignore[method-assign]
+
+    def check(self) -> None:
+        """Raise AssertionError if tasks were reported out of order, or were done though they were given back."""
+        assert not self.early, f"reported before the tasks before them: {sorted(self.early)}"
+        assert not self.given_back & self.reported, "done by a node that has given them back"
+        done = {key[:2] for key in self.reported}
+        assert {key[:2] for key in self.given_back} <= done, "given back, and done by no node"
+
+
+def check_counts(cluster: WiredCluster, app: str) -> None:
+    """Check a job whose model depends on what each task happened to read."""
+    assert cluster.faults == []
+    assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
+    result = cluster.store.result
+    assert result is not None
+    assert result["lost_micro_tasks"] == 0
+    assert sum(result["micro_tasks_done"].values()) == CLOCKS * PARTITIONS, app
+
+
+def trained(
+    befalls: Callable[[WiredCluster], Awaitable[None]] | None = None,
+    trouble: Trouble = CALM,
+    seed: int = 0,
+    app: str = "Tally",
+    **config: object,
+) -> tuple[WiredCluster, History]:
+    cluster = WiredCluster(seed, trouble)
+    history = History(cluster)
+
+    async def story() -> None:
+        cluster.open()
+        try:
+            for name, tier in (("r1", "reliable"), ("r2", "reliable"), ("t1", "transient")):
+                cluster.start(name, tier)  # type: ignore[arg-type]
+            await cluster.shell.start(job(app, **{"staleness": 2, **config}).to_dict())
+            if befalls is not None:
+                await befalls(cluster)
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    (check if app == "Tally" else check_counts)(cluster, app)
+    return cluster, history
+
+
+def test_a_clock_is_shorter_where_links_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One way takes up to 50 ms. A clock was 186 ms with the report and the dispatch between any two."""
+
+    def clock_s() -> float:
+        cluster, history = trained(stage=1, n_reliable=2)
+        history.check()
+        assert cluster.store.result is not None
+        seconds = cluster.store.result["seconds_by_clock"][5:]
+        return float(sum(seconds) / len(seconds))
+
+    early_s = clock_s()
+    monkeypatch.setattr(BatchDispatcher, "_following", lambda *args: {})
+    assert early_s < 0.75 * clock_s()
+
+
+def after_a_while(act: Callable[[WiredCluster], Awaitable[object]]) -> Callable[[WiredCluster], Awaitable[None]]:
+    async def befalls(cluster: WiredCluster) -> None:
+        await reached(cluster, 5)
+        batches = cluster.nodes["t1"].agent._batches
+        while not any(batch.followed and not batch.is_begun for batch in batches._in_flight):
+            await asyncio.sleep(0.005)
+        await act(cluster)
+
+    return befalls
+
+
+async def drain(cluster: WiredCluster) -> None:
+    assert (await cluster.shell.drain(["t1"], 60.0))["draining"] == ["t1"]
+
+
+async def notice(cluster: WiredCluster) -> None:
+    await cluster.shell.notice("t1", 3.0)
+
+
+async def join(cluster: WiredCluster) -> None:
+    cluster.start("t2")
+
+
+@pytest.mark.parametrize("app", ["Tally", "Walk"])
+@pytest.mark.parametrize("act", [drain, notice, join])
+def test_tasks_that_have_not_begun_go_with_their_executor(
+    act: Callable[[WiredCluster], Awaitable[object]], app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.support.simulated_cluster.KERNEL_S", 0.3)
+    cluster, history = trained(after_a_while(act), app=app)
+    history.check()
+    if act is not notice:  # with a notice a node works on, and is sent nothing early before its partitions move
+        assert history.recalled
+        assert history.given_back or act is join  # a node that joins loads first
+    if act is not join:
+        assert cluster.shell.controller.members.nodes["t1"].state == "drained"
+
+
+def test_a_task_that_is_given_back_and_done_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = list[asyncio.Future[None]]()
+
+    def recall(self: NodeScheduler, clocks: Collection[int]) -> None:
+        for batch in self._in_flight:
+            if batch.order.clock in clocks and batch.followed:
+                failure = self._report_failure(batch.order, RecalledError("planted"), False)
+                reports.append(asyncio.ensure_future(failure))
+
+    monkeypatch.setattr(NodeScheduler, "recall", recall)
+    _, history = trained(after_a_while(drain))
+    with pytest.raises(AssertionError, match="done by a node that has given them back"):
+        history.check()
+
+
+LATE = Trouble(late=0.1, late_s=2.0, usual_s=0.05)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_on_the_tree_of_pushes_no_task_is_reported_before_the_one_before(seed: int) -> None:
+    _, history = trained(None, LATE, seed, push_tree=True, n_reliable=2, stage=1)
+    history.check()
+
+
+def test_on_the_tree_a_batch_that_does_not_wait_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of a child that its parent refuses go to the servers later than those of the next clock by the parent."""
+
+    async def at_once(self: Batch) -> None:
+        return None
+
+    monkeypatch.setattr(Batch, "earlier_reported", at_once)
+    assert any(trained(None, LATE, seed, push_tree=True, n_reliable=2, stage=1)[1].early for seed in range(4))
