@@ -17,6 +17,7 @@ from typing import Any
 from psengine.config import JobConfig
 from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import Evaluate, ShardOwner
+from psengine.telemetry.event_log import MOST
 
 MOST_UNDER_WAY = 2
 
@@ -25,7 +26,7 @@ class Evaluating:
     """State of one job's evaluations."""
 
     def __init__(self) -> None:
-        #: (clock, figures by name), in order of clock.
+        #: (clock, figures by name), in order of clock; of more than `MOST` every second one of the older half goes.
         self.points: list[tuple[int, dict[str, float | None]]] = []
         #: Clocks that were skipped, or could not be evaluated.
         self.left_out: list[int] = []
@@ -87,7 +88,9 @@ class Evaluating:
         if metrics is None:
             self.left_out.append(clock)
         else:
-            self.points = sorted([*(point for point in self.points if point[0] != clock), (clock, dict(metrics))])
+            points = sorted([*(point for point in self.points if point[0] != clock), (clock, dict(metrics))])
+            older = MOST // 2 if len(points) > MOST else 0
+            self.points = [*points[:older:2], *points[older:]]
 
     def roll_back(self, group: int, clock: int) -> None:
         """Forget the groups after `group` and the clocks after `clock`: they are repeated."""

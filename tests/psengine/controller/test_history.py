@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from psengine.config import JobConfig
+from psengine.controller import evaluation_schedule
 from psengine.controller.controller import Controller
 from psengine.controller.evaluation_schedule import MOST_UNDER_WAY, Evaluating
 from psengine.controller.status import describe, summary
@@ -305,6 +307,18 @@ def test_one_that_takes_too_long_has_later_ones_left_out() -> None:
     evaluating.take(1, 1, None, 1)
     assert evaluating.series() == [[2, {"loss": 2.0}]]
     assert [order.clock for order in evaluating.instructions(config, {6: 6}, 99, (), 1)] == [6]
+
+
+def test_the_figures_of_a_long_job_are_thinned_and_never_fall_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation_schedule, "MOST", 8)
+    evaluating, config = Evaluating(), JobConfig("job", clocks=99, evaluate_every=1)
+    for clock in range(1, 31):
+        evaluating.instructions(config, {clock: clock}, 99, (), 1)
+        evaluating.take(clock, 1, {"loss": 1.0}, clock)
+    clocks = [clock for clock, _ in evaluating.series()]
+    assert 4 <= len(clocks) <= 8
+    assert clocks[-4:] == [27, 28, 29, 30]
+    assert clocks == sorted(clocks)
 
 
 def test_one_that_is_under_way_when_all_go_back_counts_if_it_is_of_what_stays() -> None:
