@@ -139,7 +139,7 @@ class MarketCooled(BidEvent):
 
 @dataclass(frozen=True, slots=True)
 class NodesOffered(BidEvent):
-    """The job can do without machines, since what it holds in memory fits on fewer; it replaces the offer before.
+    """The job offers machines for release, since its memory fits on fewer; the event replaces the offer before.
 
     `instance_ids` are the machines to let go. `machines` is the number of spot machines that the job has a use for;
     None: no limit.

@@ -87,10 +87,7 @@ class BestPolicy:
         decides, ceiling = view.evictions.bids_decide, view.job.ceiling_on_demand
         end = hour_end(price, bid, kind.on_demand_micros, refunded, decides, ceiling)
         if end == HourEndRule.PASSED:
-            taken = (
-                f"{offer_text} has passed the bid of {price_text(bid)}: "
-                "the market takes it, and refunds the hour to who stays"
-            )
+            taken = f"{offer_text} has passed the bid of {price_text(bid)}: the market takes it, and refunds the hour"
             return Decision(Choice.RENEW, taken, float("inf"))
         if end == HourEndRule.FALLEN:
             fallen = (

@@ -91,7 +91,7 @@ class ProteusPolicy:
         if price is not None and allocation.bid_micros is not None and price > allocation.bid_micros:
             taken = (
                 f"{allocation.market} at {price_text(price)} has passed the bid of "
-                f"{price_text(allocation.bid_micros)}: the market takes it, and refunds the hour to who stays"
+                f"{price_text(allocation.bid_micros)}: the market takes it, and refunds the hour"
             )
             return Decision(Choice.RENEW, taken, let_go)
         verdict = Choice.RENEW if is_worth_keeping(renewed, let_go) else Choice.LAPSE

@@ -117,7 +117,7 @@ def _decision_row(
     reason = decision.reason
     if until - first > 1:
         time += f" – {elapsed(last.at_s - facts.t0)}"
-        reason += f" (said {until - first} times)"
+        reason += f" (repeated {until - first} times)"
     if one.times > 1:
         reason += f" (ordered {one.times} times)"
     chosen = decision.chosen

@@ -258,8 +258,8 @@ def figures_of(
     `seconds_by_clock` and `stage_by_clock` begin with clock 1, or after `clocks_left_out`; `stalls` are described in
     `psengine.telemetry.stalls`, `bytes_moved` in `psengine.telemetry.byte_counts`, `timeline` in
     `psengine.telemetry.event_log`. `memory_by_clock`: [clock, bytes of tables, of states of executors, of input, number
-    of nodes] of common clocks. `driver_figures`: those that also stand beside the job's own; `remarks`: what the driver
-    said. `releases`: of each drained node the seconds from the notice or the request.
+    of nodes] of common clocks. `driver_figures`: those that also stand beside the job's own; `remarks`: those of the
+    driver. `releases`: of each drained node the seconds from the notice or the request.
     """
     totals = ("clocks", "passes", "seconds", "kernel_seconds", "losses", "metrics", "metrics_by_clock")
     by_clock = ("seconds_by_clock", "stage_by_clock")

@@ -153,7 +153,7 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
         since = [record for record in records if record.allocation.launched_at_s >= begun_s]
         losses = sum(record.living_count < record.allocation.count for record in since)
         if losses > _MOST_LOSSES:
-            raise JobFailed(f"job {spec.job_id}: the reliable tier was lost {losses} times; see who ends it")
+            raise JobFailed(f"job {spec.job_id}: the reliable tier was lost {losses} times; find out what ends it")
         order_id = first if last is None else f"{first}{_AGAIN}{_number(last) + 1}"
         if last is not None and last.state is IntentState.REFUSED and _failure(last) is Failure.QUOTA:
             missing = min(missing, max(int(last.params["count"]) // 2, 1))

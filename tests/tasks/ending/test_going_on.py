@@ -161,7 +161,7 @@ def test_a_reliable_tier_that_is_lost_again_and_again_ends_the_job(
         ticks(2)
     job = here.store.job("job")
     assert job.state is JobState.FAILED
-    assert "the reliable tier was lost 6 times; see who ends it" in str(job.failure)
+    assert "the reliable tier was lost 6 times; find out what ends it" in str(job.failure)
     assert len(orders(here)) == 6
     assert "reliable" not in " ".join(alive(here))
 

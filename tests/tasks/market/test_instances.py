@@ -118,7 +118,7 @@ def test_a_reliable_tier_that_is_lost_again_and_again_ends_the_job(here: TaskRun
         pause("job", "proteus run", market_stays=False)
         plain(secure_reliable_tier)(spec(), JobEngine("job"))
     pause("job", "proteus run", market_stays=False)
-    with pytest.raises(JobFailed, match="job job: the reliable tier was lost 6 times; see who ends it"):
+    with pytest.raises(JobFailed, match="job job: the reliable tier was lost 6 times; find out what ends it"):
         plain(secure_reliable_tier)(spec(), JobEngine("job"))
 
 

@@ -116,13 +116,13 @@ def test_decisions_are_those_of_the_journal(store: Store, page: PageTables) -> N
 def test_the_table_of_decisions_folds_only_what_said_the_same(store: Store, page: PageTables) -> None:
     rows = page.rows("decision-table")
     said = [entry.record["decision"]["reason"] for entry in _records(store, "Acquire", "Renew", "Lapse", "Wait")]
-    folded = [row for row in rows if "(said 2 times)" in row[4]]
+    folded = [row for row in rows if "(repeated 2 times)" in row[4]]
     assert len(folded) == 2
     assert {row[1] for row in folded} == {"wait"}
     assert {row[5] for row in folded} == {"–"}
     again = sum("(ordered 2 times)" in row[4] for row in rows)
     assert len(rows) == len(said) - len(folded) - again
-    assert {row[4].partition(" (said")[0].partition(" (ordered")[0] for row in rows} == set(said)
+    assert {row[4].partition(" (repeated")[0].partition(" (ordered")[0] for row in rows} == set(said)
 
 
 def _micros(text: str) -> int:
