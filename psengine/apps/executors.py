@@ -27,7 +27,7 @@ InitialRows = Callable[[TableSpec, RowSet], Array]
 
 
 def as_application(app: App | Application, initial_rows: InitialRows) -> Application:
-    """Return `app` as a general application; `initial_rows` is asked for the first state of an easy one."""
+    """Return `app` as a general application; `initial_rows` gives the first state of an easy one."""
     return app if isinstance(app, Application) else cast(Application, _EasyApplication(app, initial_rows))
 
 
@@ -169,7 +169,7 @@ class _EasyExecutor:
         self._about = _accepted(app.run, **about)
         self._takes_rng = bool(_accepted(app.run, rng=None))
         self._takes_staleness = bool(_accepted(app.run, staleness=None))
-        #: Rows that `App.rows` named, by clock: it is asked once. A thread names those of the next clock while a task
+        #: Rows that `App.rows` named, by clock: it is called once. A thread names those of the next clock while a task
         #: runs on another one, so the dictionary is replaced and never written to.
         self._rows: dict[int, dict[str, RowSet]] = {}
         #: Rows of own tables; the arrays are never written to.

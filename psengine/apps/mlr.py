@@ -81,7 +81,7 @@ class MultinomialLogisticRegression:
         Whether the steps of a micro-task are divided by 1 + the number of clocks before its own whose updates may be
         missing in the model that it reads.
     input_mean, input_sd : sequence of float, shape (n_inputs,)
-        Of the whole training set, which says them where `standardize` is asked for (`infra.datasets.examples`).
+        Of the whole training set; computed if `standardize` is set (`infra.datasets.examples`).
 
     Notes
     -----

@@ -17,14 +17,14 @@ from psengine.tiers.measured_stage import ClockTime
 _TO_END = "a driver ends the job with `finish`"
 #: Maximum number of successive failures to open the shards; each includes a node's own read retries.
 MOST_NOT_OPENED = 20
-#: Seconds after which shards that are not open yet are opened anew; a node gives its own reads up before that.
+#: Seconds after which shards that are not open yet are opened again; a node gives up its own reads before that.
 OPEN_S = 1800.0
 #: Maximum number of repeated attempts to open them from replicas; a node that is cut off is lost by then.
 MOST_FROM_REPLICAS = 5
 #: Seconds until the second attempt; the pause doubles each time, up to a maximum.
 _REOPEN_S, _MOST_REOPEN_S = 0.5, 60.0
 
-#: How long a node waits for others in the tree of pushes, in times of a recent clock, and bounds in seconds.
+#: How long a node waits for others in the tree of pushes, as a multiple of a recent clock, and bounds in seconds.
 _PATIENCE, _LEAST_PATIENCE_S, _MOST_PATIENCE_S = 0.5, 0.25, 30.0
 
 #: Number of nodes that load from which on nodes are planned for once a tick: each plan looks at all partitions.
@@ -146,7 +146,7 @@ class Consequences(ControllerState):
         return self.book.running_on(name) > 0 or self.book.states.held_at(self.members.nodes[name].address) > 0
 
     def _put_off_plan(self) -> bool:
-        """Return whether so many nodes load that they are planned for together, at the next tick."""
+        """Return whether many nodes load, which are planned for together, at the next tick."""
         many = len(self.members.index.by_name("joining")) >= MANY_LOAD
         self._plan_due |= many
         return many
@@ -286,7 +286,7 @@ class Consequences(ControllerState):
             self.stopping.complete(*self.progress.last_complete)
 
     def _end_after_passes(self) -> None:
-        """Set the last clock of a job that is to make so many passes: of those dispatched, the first with as many."""
+        """Set the last clock of a job with a number of passes: the first dispatched one with that many."""
         book, driver, config = self.book, self.driver, self.config
         if config is None or config.passes is None or book is None or driver is None:
             return

@@ -37,7 +37,7 @@ clock is common.
 Invariants: a partition has an owner while a ready node exists (once training began); owners are ready nodes; one
 attempt of a micro-task is current; nothing is dispatched beyond the driver's bound.
 
-It combines `membership` (nodes, and who owns which partition), `tiers` (servers and backup owners of the shards),
+It combines `membership` (nodes, and the owners of the partitions), `tiers` (servers and backup owners of the shards),
 `micro_tasks` (what is done and runs), `dispatcher`, `draining` (until when leaving nodes work), `stopping` (how far the
 job goes), `training_progress`, `recovery` (rollback) and `model_saving`.
 

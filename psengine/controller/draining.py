@@ -1,4 +1,4 @@
-"""Who of those who were told to go works until when, and who may go at all. Pure: decides, and moves nothing.
+"""Which nodes that are to leave work until when, and which may leave. Decides, and moves nothing.
 
 Source: Proteus (EuroSys 2017), 3.3 (the eviction warning is used to end well).
 """
@@ -17,23 +17,22 @@ from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.tier_manager import Tiers
 
-#: seconds that are always left: for the way of the orders and the reports, and a clock that is not ours
+#: Seconds that are always kept in reserve: for messages, and for clocks that differ.
 FLOOR_S = 2.0
 _TIMES = 3.0
-#: The same for those who have yet to begin the last clock of those whose time came with theirs.
+#: The same for nodes that have not begun the last clock of nodes whose time ends with theirs.
 _LAST_TIMES = 1.0
-#: Seconds for which further notices are waited for, as long as nodes look for theirs apart; and of what is left, so
-#: much at most.
+#: Seconds for which further notices are awaited, because nodes poll separately; and the maximum share of the time left.
 _TOGETHER_S, _TOGETHER_SHARE = 5.0, 0.05
 
 
 class Leaving:
-    """The notices that have come, and what time they leave.
+    """The notices that were received, and the time that they leave.
 
     Attributes
     ----------
     notices : EventBatch
-        Those that were not answered yet.
+        Those that are not answered yet.
     """
 
     def __init__(self, members: Membership, tiers: Tiers, progress: TrainingProgress) -> None:
@@ -45,16 +44,16 @@ class Leaving:
         if not self._members.notice(event.node, event.seconds_left, event.about):
             return False
         self._members.drain((event.node,), event.now_s + event.seconds_left, works_on=True)
-        # Whoever was told before has less time left than the last one, maybe, and waits for the others to be told, too.
+        # A node with an earlier notice may have less time left, and waits for further notices, too.
         ends_s = [node.until_s for node in self._going if node.until_s is not None]
         least_s = min(ends_s, default=event.now_s) - event.now_s
         self.notices.add(event.now_s, wait_s=_TOGETHER_SHARE * min(event.seconds_left, max(0.0, least_s)))
         return True
 
     def end_work(self, book: MicroTaskTable, now_s: float) -> bool:
-        """Give those who are leaving nothing new to do, where it is time for that; return whether there are any.
+        """Give leaving nodes no new work if it is time; return whether there are any.
 
-        Nobody ends while further notices are waited for: what he owned would go to those who are told next.
+        No node ends while further notices are awaited: its partitions would go to nodes that receive a notice next.
         """
         if self.notices.size:
             return False
@@ -62,7 +61,7 @@ class Leaving:
         return self._members.end_work(is_time, partial(is_time, last=True), book.begun)
 
     def may_begin(self, now_s: float) -> Mapping[str, NodeRecord]:
-        """Return the nodes that may be given something to do: those leaving as long as they have time for it."""
+        """Return the nodes that may be given work: leaving ones as long as they have time for it."""
         ready = self._members.index.by_name("ready")
         leaving = self._members.index.by_name("leaving")
         if not leaving:
@@ -73,22 +72,22 @@ class Leaving:
     def drain(self, names: Collection[str], until_s: float, now_s: float, book: MicroTaskTable | None) -> None:
         """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""
         self._members.drain(names, until_s)
-        if self.notices.size:  # they cannot wait longer than that for others to be told
+        if self.notices.size:  # they cannot wait longer for further notices
             self.notices.add(now_s, wait_s=_TOGETHER_SHARE * max(0.0, until_s - now_s))
         self.note_last(book)
 
     def note_last(self, book: MicroTaskTable | None) -> None:
-        """Note the last clock of those who are draining, where it is not known yet: it is what they run."""
+        """Note the last clock of draining nodes, if it is not known yet: that of their running tasks."""
         for node in self._members.in_state("draining"):
             if node.last_clock is None and book is not None:
                 owned = self._members.placement.owned_by(node.name)
                 node.last_clock = max((book.begun(partition) for partition in owned), default=None)
 
     def serving_on(self, book: MicroTaskTable, now_s: float) -> frozenset[str]:
-        """Return those of whom what they serve stays where it is, though they are to go.
+        """Return the leaving nodes whose shards stay where they are.
 
-        Until the last clock that they do is common: before that, all who go would read from the few who stay, and what
-        has come of a clock under way would move with its shards, block by block.
+        They stay until the nodes' last clock is common: before that, all leaving nodes would read from the few that
+        remain, and the updates of the clock under way would move with its shards, block by block.
         """
         took_s = self._tiers.backups.took_s
 
@@ -100,12 +99,12 @@ class Leaving:
         return frozenset(node.name for node in self._going if stays(node))
 
     def may_leave(self, names: Collection[str]) -> bool:
-        """Return whether these nodes can go: what they serve and keep, other reliable nodes can."""
+        """Return whether these nodes can leave: other nodes can serve and replicate their shards."""
         others = [node for node in self._members.able_to_serve if node.name not in names]
         return bool(others) or not any(self.must_stay(name) for name in names)
 
     def must_stay(self, name: str) -> bool:
-        """Return whether a node is to stay while it is the last of the reliable ones: it serves or keeps shards."""
+        """Return whether a node has to stay if it is the last reliable one: it serves or replicates shards."""
         node = self._members.nodes.get(name)
         return node is not None and node.tier == "reliable" and self._tiers.holds(name)
 
@@ -116,8 +115,8 @@ class Leaving:
     def _hand_over_s(self) -> float:
         """Return the time that is left for hand-overs.
 
-        Also by those who have nothing to hand over, as long as others who go have: whoever worked on by itself would
-        read from the few who stay.
+        Nodes without shards reserve it too, as long as other leaving nodes have some: a node that worked on alone would
+        read from the few that remain.
         """
         return self._tiers.backups.took_s if any(self._tiers.holds(node.name) for node in self._going) else 0.0
 
@@ -141,7 +140,7 @@ def work_until_s(until_s: float, clock_s: float, hand_over_s: float, last: bool 
     clock_s : float
         How long the longest of the last clocks took, hence a node's work in one of them.
     hand_over_s : float
-        How long it takes to bring what those who go serve to other nodes; 0 where none of them serves anything.
+        Time to hand over the shards of the leaving nodes; 0 if they serve none.
     last : bool
         Return the moment from which on it begins nothing at all.
     """
@@ -157,8 +156,8 @@ def hands_over_by_s(until_s: float, clock_s: float, hand_over_s: float) -> float
     until_s : float
         When its notice runs out.
     clock_s : float
-        As in `work_until_s`. Whoever reads whole tables moves more in it than a hand-over does.
+        As in `work_until_s`. A node that reads whole tables transfers more in a clock than in a hand-over.
     hand_over_s : float
-        How long it takes to bring what is served to other nodes; 0 if that is not known.
+        Time to hand over the shards; 0 if it is not known.
     """
     return until_s - (FLOOR_S + max(_TIMES * hand_over_s, clock_s))

@@ -1,7 +1,7 @@
 """Records of a job, which decide nothing: its event log, bytes moved, evaluations.
 
-It looks at the controller after each event, and appends to the log what differs from before. So whatever comes or goes,
-however it comes about, is seen in one place.
+It looks at the controller after each event, and appends to the log what differs from before. So each change of the
+nodes is seen in one place, whatever its cause.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class History:
         self._idle_since: float | None = None
 
     def note(self, event: Event, controller: Observed) -> list[Instruction]:
-        """Note what `event` has come to; return what is to be evaluated by that."""
+        """Note the effect of `event`; return the evaluations that it makes due."""
         if isinstance(event, BytesMoved):
             self.traffic.note(event.address, event.moved)
             return []
@@ -88,7 +88,7 @@ class History:
         if book is None or config is None or controller.result is not None:
             return []
         if isinstance(event, BatchDone) and book.common == self.common and not self._members.index.has_changed:
-            return []  # most events are this, and the end of the clock tells what they have come to
+            return []  # most events are this; their effect is noted at the end of the clock
         second = progress.seconds(event.now_s)
         nodes = self._note_nodes(controller, second)
         self._note_hold(controller, second)
@@ -116,7 +116,7 @@ class History:
         """Take over the history of a job that goes on from a checkpoint of `group` (see `figures`)."""
         self.traffic.go_on(summary)
         self.evaluating.go_on(summary.get("metrics_by_clock", []))
-        until = float(summary["seconds"])  # whoever came or went then, all began anew
+        until = float(summary["seconds"])  # changes that were open then ended with the restart
         changes = summary.get("changes", ())
         self.log.read({**summary, "changes": [{**change, "until": change["until"] or until} for change in changes]})
         self.common, self.clock = group, int(summary.get("clocks", group))

@@ -12,7 +12,7 @@ It knows neither micro-tasks nor the state of the job: what runs where is an arg
 | drained | it runs and serves nothing: it can leave |
 | lost | its process ended before that |
 
-A quarantined node of which a read failed is asked again, with growing pauses (`ask_again`).
+A quarantined node whose read failed is requested to load again, after growing pauses (`ask_again`).
 
 A leaving node serves its shards until its last clock is common.
 
@@ -33,7 +33,7 @@ from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Limits, Owners, Placement, balance, contiguous_runs, quotas, switch, take_over
 from psengine.protocol.instructions import Instruction, LoadPartitions
 
-#: Seconds until a node of which a read failed is asked again: at first, and at most.
+#: Seconds until a node whose read failed is requested to load again: at first, and at most.
 _AGAIN_S, _MOST_AGAIN_S = 5.0, 60.0
 
 
@@ -160,7 +160,7 @@ class Membership:
         return found
 
     def quarantine(self, node: NodeRecord, error: str, again: bool, now_s: float) -> None:
-        """Quarantine a node that cannot load; `again`: it is asked again, less often each time."""
+        """Quarantine a node that cannot load; `again`: it is requested to load again, less often each time."""
         node.state, node.error, node.recovers = "draining" if node.state == "leaving" else "unfit", error, again
         node.again_s = now_s + min(_AGAIN_S * 2.0**node.failed_reads, _MOST_AGAIN_S) if again else None
         node.failed_reads += again

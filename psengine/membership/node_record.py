@@ -42,7 +42,7 @@ class NodeRecord:
     last_clock: int | None = None
     #: Why it is quarantined.
     error: str = ""
-    #: Whether it is quarantined because a read failed, so that it is asked again, at `again_s` unless it was asked.
+    #: Whether it is quarantined because a read failed, so that it is requested again, at `again_s` or before.
     recovers: bool = False
     again_s: float | None = None
     #: Number of times that a read failed.

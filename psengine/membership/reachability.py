@@ -1,18 +1,18 @@
-"""Which node is done without where two cannot reach each other, while the controller reaches both.
+"""Which node is excluded if two cannot reach each other, while the controller reaches both.
 
-Whoever cannot reach a server fails at its batch, and is given it again. While that goes on no clock ends, so after the
-time of a silence one of the two has to go. It is the same with a server that cannot reach who keeps its shards: while
-that goes on nothing new is kept.
+A node that cannot reach a server fails at its batch, and receives it again. Meanwhile no clock ends, so after the time
+of a silence one of the two is excluded. The same holds for a server that cannot reach the backup owner of its shards:
+meanwhile no new replica is stored.
 
-| of two nodes | then |
+| of two nodes | excluded |
 |---|---|
-| one fails at several, or several fail at one | it is that one |
-| one is transient | it is that one, for a reliable one may have what is nowhere else |
-| both are transient | it is the one that holds nothing; if both do, the one that asked |
-| both are reliable | they are waited for |
+| one fails at several, or several fail at one | that one |
+| one is transient | that one: a reliable one may have the only replica |
+| both are transient | the one that holds no shards; if both do, the one that asked |
+| both are reliable | neither; the job waits |
 
-A node is first taken for lost, so that it comes back as another process, with other connections. If that one is cut off
-as well, it goes at the first word of it; if it holds nothing it is set aside.
+A node is first considered lost, so that it rejoins as another process, with other connections. If that one is cut off
+as well, it is excluded at the first report; if it holds no shards it is quarantined.
 
 Source: Proteus (EuroSys 2017), 3.3 (failures of which there was no notice).
 Differs: the paper knows nodes that are lost, not links.
@@ -29,13 +29,13 @@ from psengine.protocol.events import BackedUp, BatchDone, BatchFailed, Event, No
 
 _TRIES = 2
 
-#: the addresses of who asked, and of who did not answer
+#: Addresses of the process that asked, and of the one that did not answer.
 _Link = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class End:
-    """A node as one end of links; `holds` says whether it serves or keeps shards."""
+    """A node as one end of links; `holds`: whether it serves or replicates shards."""
 
     name: str
     tier: Tier
@@ -44,7 +44,7 @@ class End:
 
 @dataclass(frozen=True)
 class CutOff:
-    """A node to be done without: taken for lost, or `aside`, which leaves its process as it is."""
+    """A node to exclude: considered lost, or `aside`, which leaves its process as it is."""
 
     address: str
     name: str
@@ -60,14 +60,14 @@ class _Broken:
 
 
 class Links:
-    """Calls between nodes that came to nothing."""
+    """Calls between nodes that failed."""
 
     def __init__(self) -> None:
         self._broken: dict[_Link, _Broken] = {}
         self._went: set[str] = set()
 
     def heard(self, event: Event, now_s: float) -> None:
-        """Note whom a node could not reach, or that it has done a batch, or its copies, and so reaches all it needs."""
+        """Note a node that another could not reach, or a done batch or replication, whose node reaches all it needs."""
         match event:
             case BatchFailed(address=asks, unreachable=answers) | NotBackedUp(address=asks, unreachable=answers) if (
                 answers
@@ -75,18 +75,18 @@ class Links:
                 copies = isinstance(event, NotBackedUp)
                 self._broken.setdefault((asks, answers), _Broken(now_s, copies)).tries += 1
             case BatchDone(address=asks) | BackedUp(address=asks):
-                copies = isinstance(event, BackedUp)  # who keeps its shards may be nobody whom its batches need
+                copies = isinstance(event, BackedUp)  # its batches may not need the backup owner
                 self._broken = {
                     link: broken for link, broken in self._broken.items() if link[0] != asks or broken.copies != copies
                 }
 
     def look(self, ends: Mapping[str, End], now_s: float) -> CutOff | None:
-        """Return who is to be done without now, one at a time: without it, others may reach each other.
+        """Return the node to exclude now, one at a time: without it, others may reach each other.
 
         Parameters
         ----------
         ends : mapping
-            {address: node} of those who are there; links of others are forgotten.
+            {address: node} of the present nodes; links of others are dropped.
         """
         self._broken = {link: broken for link, broken in self._broken.items() if ends.keys() >= set(link)}
         for link, broken in self._broken.items():

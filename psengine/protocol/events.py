@@ -292,7 +292,7 @@ class StopRequested(Event):
 
 @dataclass(frozen=True)
 class HoldRequested(Event):
-    """No clock after `clock` is to be begun, until another one, or None, is asked for. A stop overrules it."""
+    """No clock after `clock` is to begin, until the next such event; None: no limit. A stop overrules it."""
 
     clock: int | None
     now_s: float

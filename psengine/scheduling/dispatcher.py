@@ -19,11 +19,11 @@ from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.scheduling.push_tree import TreeLayout
 from psengine.tables.tree_sum import largest_subtrees
 
-#: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to be done with.
+#: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to complete.
 _SUMS = 2
 #: Number of tasks for each core of a node from which on no further batch is sent to it.
 _TASKS_A_CORE = 2
-#: In times of its last batch, what a node's next one is at least if it waits for all of it.
+#: Minimum size of a node's next batch if it waits for all of it, as a multiple of its last one.
 _TIMES = 2
 
 
@@ -34,7 +34,7 @@ class BatchDispatcher:
         self._book, self._driver = book, driver
         self._batches = 0
         self._held_back: set[int] = set()
-        #: how many micro-tasks each node was sent in its last two batches: one of them may have been to catch up
+        #: Number of micro-tasks in the last two batches of each node: one of them may have been to catch up.
         self._tasks: dict[str, tuple[int, int]] = {}
         #: The placement that the tasks that follow others were last compared with.
         self._compared: Placement | None = None
@@ -60,9 +60,9 @@ class BatchDispatcher:
 
         Otherwise, in groups of all executors, a node that runs something is sent nothing, and others only what is of
         their earliest clock: each batch reads and pushes for itself, and a partition that has fallen behind the node's
-        others would else be a batch of its own for ever. For the same reason a node that has taken partitions over
-        waits for those who are about to be done with them, if they are many, or if what it has is in many pieces. With
-        reads of rows a node that runs something is sent only what is of an earlier clock: what runs may wait for that.
+        others would else be a separate batch forever. For the same reason a node that has taken over partitions waits
+        for the nodes that are about to complete them, if they are many, or if its own are in many pieces. With reads of
+        rows a node that runs something is sent only what is of an earlier clock: what runs may wait for that.
 
         Parameters
         ----------
@@ -80,7 +80,7 @@ class BatchDispatcher:
         for task, withdrawn in book.ready(limit):
             owner = placement.owner[task.executor]
             if withdrawn and owner not in ready:
-                owner = next(iter(ready), None)  # any node can do without it
+                owner = next(iter(ready), None)  # any node can run a withdrawn task
             if owner is not None and owner in ready and task.executor not in self._held_back:
                 groups.setdefault((owner, task.group, task.read, withdrawn), []).append(task.executor)
                 first[owner] = min(task.group, first.get(owner, task.group))
@@ -187,11 +187,11 @@ class BatchDispatcher:
         return self._tree.place(name, self.tree_patience_s)
 
     def _waits(self, name: str, clock: int, partitions: list[int], owned: Sequence[int]) -> bool:
-        """Return whether a node's batch waits for those who are about to be done with the rest of its partitions.
+        """Return whether a node's batch waits for the nodes that are about to complete the rest of its partitions.
 
-        When many nodes go, what they worked on becomes free one by one. Begun with some of it, a node has two batches
-        to do instead of one, and of a batch in pieces a sum of each piece to send, as large as the table. To wait costs
-        a part of a clock such as there were: it is worth it where the next one is at least twice as long, or in pieces.
+        When many nodes leave, their partitions become free one by one. A node that begins with some of them has two
+        batches instead of one, and sends a sum of each piece of a batch in pieces, as large as the table. Waiting costs
+        part of a recent clock: it pays if the next clock is at least twice as long, or in pieces.
         """
         n_partitions = self._book.n_partitions
         under_way = [(partition, self._book.running.get(partition)) for partition in owned]

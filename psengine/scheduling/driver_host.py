@@ -105,7 +105,7 @@ class DriverHost:
         self.end: tuple[int, str] | None = None
         self._driver: Driver | None = None
         self._resumes = False
-        #: Whether the present driver counts the clocks; None until that is asked. The check of a protocol takes long.
+        #: Whether the present driver counts the clocks; None until that is checked. The check of a protocol takes long.
         self._counts_clocks: bool | None = None
         self._has_remarks: bool | None = None
         self._calls: list[_Call] = []
@@ -167,7 +167,7 @@ class DriverHost:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the driver has said of the job so far."""
+        """Remarks of the driver so far."""
         if self._has_remarks is None:
             self._has_remarks = isinstance(self._driver, HasRemarks)
         driver = cast(HasRemarks, self._driver)
@@ -184,7 +184,7 @@ class DriverHost:
     # -- of the controller ----------------------------------------------------------------------------------------
 
     def resume(self, checkpoint: Checkpoint | None) -> None:
-        """Begin anew with a checkpoint, or at the beginning; executors that are absent now stay so."""
+        """Begin again with a checkpoint, or at the beginning; executors that are absent now stay so."""
         if checkpoint is None:
             self.roll_back(0)
         elif "driver" not in checkpoint.summary:
@@ -334,7 +334,7 @@ class DriverHost:
                 self._book.withdraw(executor)
         if self._resumes:
             if self.absent:
-                raise DriverFailed("a driver that has `resume` cannot do without executors")
+                raise DriverFailed("a driver that has `resume` cannot drop executors")
             return
         self._calls.append(call)
         self._cut()

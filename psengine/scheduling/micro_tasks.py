@@ -130,7 +130,7 @@ class MicroTaskTable:
         return len(dispatched.members)
 
     def withdraw(self, executor: int, group: int | None = None) -> None:
-        """Do without the tasks of an executor that are not completed, or without that of one group.
+        """Withdraw the incomplete tasks of an executor, or that of one group.
 
         A task that was sent may have left an effect: a withdrawn task is sent in its place, which replaces it. It
         replaces the whole sum that its node sent, so that the other tasks of the group on that node are repeated.
@@ -143,7 +143,7 @@ class MicroTaskTable:
         awaited = [number for number, writer in self._awaited if writer == executor and group in (None, number)]
         if read := [task.group for task in self._open_tasks(executor) if task.group in awaited]:
             raise ValueError(
-                f"executor {executor} cannot be done without in group {read[0]}: a task that reads its rows was sent"
+                f"executor {executor} cannot be withdrawn from group {read[0]}: a task that reads its rows was sent"
             )
         for sent in self._sent(executor):
             if group in (None, sent.clock):

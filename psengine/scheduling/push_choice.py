@@ -79,7 +79,7 @@ class PushChoice:
         self._pushes.setdefault(clock, []).append(seconds)
 
     def fix(self, on: bool) -> None:
-        """Use the tree, or do not, for good."""
+        """Use the tree always, or never."""
         self.on, self._fixed = on, True
 
     def interrupt(self) -> None:

@@ -1,17 +1,17 @@
-"""What a job has moved, in bytes by kind: counted where it is received or sent, told with a node's other reports.
+"""The bytes that a job has moved, by kind: counted by the receiver or the sender, and part of a node's reports.
 
-A process tells what it has moved since it began, so a report that is lost, repeated or late does no harm; of one that
-is gone there is what it told last. Only what goes over the network or comes from the blob store is moved: a node that
-is its own server, or its own keeper, moves nothing. Beside the kinds a process counts what it exchanged with each other
-process, under `link` of that one's address: traffic between zones is paid. A report holds at most `LINKS_A_REPORT` of
+A process reports the bytes moved since it began, so a report that is lost, repeated or late does no harm; of a lost
+process the last report counts. Only bytes that cross the network or come from the blob store are moved: a node that is
+its own server, or its own backup owner, moves nothing. Beside the kinds a process counts the bytes exchanged with each
+other process, under `link` of its address: traffic between zones is paid. A report holds at most `LINKS_A_REPORT` of
 these, in turn.
 
 | kind | is | counted by |
 |---|---|---|
 | read | parameters that micro-tasks read | the reader |
 | push | updates | the sender |
-| hand_over | shards that move to another server, with what has come since their clock | the new server |
-| copy | shards that are copied to their keepers | the server |
+| hand_over | shards that move to another server, with the updates since their clock | the new server |
+| copy | shards that are copied to their backup owners | the server |
 | restore | shards read from a checkpoint, or from another's copies | the server |
 | input | partitions of the input, as arrays, or as another node has prepared them | the node that loads |
 | checkpoint, evaluate, model | state gathered for a checkpoint, an evaluation, the model at the end | the controller |
@@ -32,7 +32,7 @@ from psengine.rpc.integer_narrowing import wire_bytes
 from psengine.tables.sparse_rows import SparseRows
 
 KINDS = ("read", "push", "hand_over", "copy", "restore", "input", "checkpoint", "evaluate", "model")
-#: What had not to be read, because the node kept it; it is told apart, for nothing of it moved.
+#: Bytes that were not read, because the node had them; they are counted separately, since they did not move.
 KEPT = "own"
 #: The controller, among processes.
 CONTROLLER = ""

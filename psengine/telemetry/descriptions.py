@@ -156,7 +156,7 @@ class Describer:
                 text = f"{node} is to take shards {format_ranges(shards)} over from {giver}, epoch {epoch}"
                 yield list(dict.fromkeys([node, giver])), list(shards), text
             case instructions.UpdateShardMap(node=node, version=version):
-                yield [node], [], f"{node} is told map {version}"
+                yield [node], [], f"{node} receives map {version}"
             case instructions.LoadPartitions(node=node, partitions=partitions):
                 yield [node], [], f"{node} is to load partitions {format_ranges(partitions)}"
             case instructions.RecallTasks(node=node, clocks=clocks):
@@ -164,7 +164,7 @@ class Describer:
             case instructions.GatherModel(committed=clock, owners=owners):
                 yield _of(owners, f"the model of clock {clock} is to be gathered")
             case instructions.SaveCheckpoint(committed=clock, owners=owners, from_replicas=kept_ones):
-                whose = "those who keep its copies" if kept_ones else "its servers"
+                whose = "its backup owners" if kept_ones else "its servers"
                 yield _of(owners, f"clock {clock} is to be checkpointed, from {whose}")
 
 

@@ -1,12 +1,12 @@
-"""How long those who stayed waited when nodes came or went: from the time of each clock and a log of changes.
+"""How long the remaining nodes waited when nodes joined or left: from the time of each clock and a log of changes.
 
-A change is *carried out* from when the controller hears of it until nothing of it is left to do: a newcomer has loaded,
-who was told to go has drained, shards and copies are where they should be, and what was under way when a node was lost,
-or was lost with it, is done (again). The clocks in which that was so are *disturbed*. Its stall is what these took
-together, less what as many undisturbed clocks take: the median of those shortly before, or of those shortly after where
-that is more. So a clock that is longer for good, because fewer nodes work, is no stall; work that was done again is.
+A change is *carried out* from when the controller receives it until nothing of it is left to do: a new node has
+loaded, a leaving one has drained, shards and replicas are where they should be, and the work that was under way when a
+node was lost, or was lost with it, is done (again). The clocks in which that was so are *disturbed*. Its stall is their
+total time, less that of as many undisturbed clocks: the median of those shortly before, or of those shortly after where
+that is more. So clocks that stay longer, because fewer nodes work, are no stall; work that was done again is.
 
-While a job is held (a script of events holds it), nobody waits for a change: that time is taken out.
+While a job is held (a script of events holds it), no node waits for a change: that time is subtracted.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: undisturbed clocks looked at on either side
+#: Number of undisturbed clocks that are used on either side.
 NEAR = 10
 
 
 @dataclass(frozen=True)
 class Stall:
-    """What one change, or several of a kind in the same clock, cost those who stayed.
+    """What one change, or several of a kind in the same clock, cost the remaining nodes.
 
     Attributes
     ----------
     event : join, notice, drain, eviction (a node that had its notice is gone) or loss (one that had none).
-    nodes : who came or went.
+    nodes : those that joined or left.
     second : of training, at which the first of them did.
     clocks : the first and the last disturbed clock; None where the training was over.
     usual_s : what an undisturbed clock takes; None where there is none.
@@ -104,7 +104,7 @@ def stalls(
 
 
 def stalls_of(result: Mapping[str, Any]) -> list[Stall]:
-    """Return the stalls of a job, from what it says of itself (see `status.summary`); none of one that does not say."""
+    """Return the stalls of a job, from its result (see `status.summary`); none if it has no times."""
     return stalls(
         result.get("seconds_by_clock") or (), result.get("held") or (), result.get("changes") or (), left_out_of(result)
     )

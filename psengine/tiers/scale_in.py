@@ -6,7 +6,7 @@ transient nodes that are left over are *offered* for release. An offered node wo
 fall of the memory offers more of them; an offer is withdrawn when the memory has risen above what the other nodes can
 hold. More nodes than ever before start the rule over. Servers are merged by the same rule, by the memory of the tables.
 
-Never offered: reliable nodes, and so many transient ones that the job would leave its stage.
+Never offered: reliable nodes, and transient ones without which the job would leave its stage.
 
 Source: Litz (ATC 2018), 4.3, which names it as future work: 80 % fewer servers, half of the workers.
 """

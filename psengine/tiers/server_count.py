@@ -8,7 +8,7 @@ have been the same for some clocks:
 |---|---|
 | clocks are short, or kernels take nearly all of them | half of the transient nodes serve |
 | else | `WINDOW` clocks with half as many servers |
-| these are shorter by `GAIN` | so many stay |
+| these are shorter by `GAIN` | this number stays |
 | not so | `WINDOW` clocks with twice as many, which stay if they are shorter by `GAIN` |
 
 What was found holds until the number of transient nodes has changed by more than a quarter. The bits of the model do
@@ -58,7 +58,7 @@ class ServerCount:
         self._skip = 1
 
     def fix(self, count: int) -> None:
-        """Use `count` servers for good."""
+        """Fix the number of servers."""
         self.count, self._fixed = count, True
 
     def interrupt(self) -> None:
@@ -67,11 +67,11 @@ class ServerCount:
         self._skip = 1
 
     def wanted(self, transient: int, n_shards: int) -> int:
-        """Return the number of ActivePSs among so many transient nodes."""
+        """Return the number of ActivePSs among a number of transient nodes."""
         return min(transient, n_shards, half_of(transient) if self.count is None else self.count)
 
     def note(self, stage: Stage, transient: int, n_shards: int, servers: int, clock: ClockTime) -> bool:
-        """Note a committed clock with so many servers; return whether another number is wanted."""
+        """Note a committed clock with a number of servers; return whether another number is wanted."""
         if self._fixed:
             return False
         before = self.wanted(transient, n_shards)

@@ -191,7 +191,7 @@ class ParameterClient:
     ) -> dict[str, RowBlock]:
         """Return rows as they are before `clock`, once the effects `after` (clock, partition) have arrived.
 
-        That clock need not be committed, but `committed` is. `gives_way` is asked every few seconds.
+        That clock need not be committed, but `committed` is. `gives_way` is called every few seconds.
 
         Raises
         ------

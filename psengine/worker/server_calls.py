@@ -73,7 +73,7 @@ class ServerCalls:
         follow : bool
             Whether the request is sent to new owners of shards.
         again : callable
-            Returns whether a server is asked again that has answered a number of times that it does not have it yet.
+            Returns whether a request is repeated after a number of answers that the server does not have it yet.
 
         Raises
         ------

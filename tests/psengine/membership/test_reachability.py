@@ -1,4 +1,4 @@
-"""Two nodes that cannot reach each other: who of them is done without, when, and that the training goes on."""
+"""Two nodes that cannot reach each other: which one is excluded, and when, and that the training continues."""
 
 from __future__ import annotations
 

@@ -172,10 +172,10 @@ def test_a_task_that_names_writers_is_sent_when_they_were_and_not_before() -> No
     table.start(1, "n")
     assert ready(table) == [(0, 2), (2, 1)], "group 1 is not committed"
     assert table.start(0, "m").after == ((1, 1),)
-    with pytest.raises(ValueError, match="executor 1 cannot be done without in group 1"):
+    with pytest.raises(ValueError, match="executor 1 cannot be withdrawn from group 1"):
         table.withdraw(1)
     table.give_up("n")
-    with pytest.raises(ValueError, match="executor 1 cannot be done without in group 1"):
+    with pytest.raises(ValueError, match="executor 1 cannot be withdrawn from group 1"):
         table.withdraw(1)
     done(table, 1)
     done(table, 2)

@@ -183,7 +183,7 @@ def test_every_event_and_order_of_a_job_can_be_told() -> None:
         "r is ready: it has loaded partitions 0-1",
         "r is to serve shards 0-1 as they begin, epoch 1",
         "r serves shards 0-1, epoch 1",
-        "r is told map 1",
+        "r receives map 1",
         "r was given 6 micro-task(s) and did 6, of clocks 1-3",
         "the model of clock 3 is to be gathered",
     ]
@@ -226,7 +226,7 @@ def test_pages_are_written_when_there_is_something_new_and_a_full_one_once(monke
     async def run() -> None:
         maps(told, range(1, 3))
         await book.write()
-        assert texts(shelf.pages[0]) == ["a is told map 1", "a is told map 2"]
+        assert texts(shelf.pages[0]) == ["a receives map 1", "a receives map 2"]
         shelf.pages.clear()
         await book.write()
         assert shelf.pages == {}, "nothing new"
@@ -236,8 +236,8 @@ def test_pages_are_written_when_there_is_something_new_and_a_full_one_once(monke
 
     asyncio.run(run())
     assert [texts(page) for page in shelf.pages.values()] == [
-        ["a is told map 1", "a is told map 2", "a is told map 3"],
-        ["a is told map 4", "a is told map 5", "b was given 2 micro-task(s) and did 0, of clock 1"],
+        ["a receives map 1", "a receives map 2", "a receives map 3"],
+        ["a receives map 4", "a receives map 5", "b was given 2 micro-task(s) and did 0, of clock 1"],
     ]
 
 
@@ -259,8 +259,8 @@ def test_a_store_that_is_away_is_written_to_again(monkeypatch: pytest.MonkeyPatc
         await book.write()
 
     asyncio.run(run())
-    assert texts(shelf.pages[0]) == ["a is told map 1", "a is told map 2"]
-    assert texts(shelf.pages[max(shelf.pages)])[-1] == f"a is told map {2 * MOST - 1}", "the newest are there"
+    assert texts(shelf.pages[0]) == ["a receives map 1", "a receives map 2"]
+    assert texts(shelf.pages[max(shelf.pages)])[-1] == f"a receives map {2 * MOST - 1}", "the newest are there"
     assert sum(map(len, shelf.pages.values())) <= MOST + 3, "and what waits for the store is bounded"
 
 
