@@ -309,12 +309,12 @@ def _write_down(moves: Any, moved: Any, change: Any) -> None:
 
 @_part
 def _list_again(
-    of_document: Any, topic: Any, begin: Any, end: Any, low: Any, n: Any, doc_topics: Any, doc_counts: Any
+    of_document: Any, topic: Any, begin: Any, end: Any, low: Any, high: Any, n: Any, doc_topics: Any, doc_counts: Any
 ) -> Any:
-    """List the topics of a document, some of whose tokens have changed theirs; return the length of the list.
+    """List the topics of a document, some of whose tokens have changed theirs; return their number.
 
     The topics are those of the list of before, with `n` entries from `low`, and of the tokens from `begin` to `end`.
-    Their counts in `of_document` are set to 0.
+    Their counts in `of_document` are set to 0. The list ends before `high`: further topics are counted, and not listed.
     """
     length = np.int32(0)
     for entry in range(low, low + n):
@@ -326,7 +326,8 @@ def _list_again(
     for token in range(begin, end):
         k = topic[token] - np.int32(1)
         if k >= 0 and of_document[np.uint32(k)] > np.float32(0.0):
-            doc_topics[low + length], doc_counts[low + length] = k, np.int32(of_document[np.uint32(k)])
+            if low + length < high:
+                doc_topics[low + length], doc_counts[low + length] = k, np.int32(of_document[np.uint32(k)])
             of_document[np.uint32(k)] = np.float32(0.0)
             length += np.int32(1)
     return length
@@ -352,7 +353,8 @@ def list_topics(
     slots : (documents + 1,) int64
         The list of document d has room from `slots[d]` to `slots[d + 1]`.
     doc_topics, doc_counts, doc_lengths : int32
-        Topics and numbers of tokens, by entry, and number of entries, by document; updated in place.
+        Topics and numbers of tokens, by entry, and number of topics, by document; updated in place. A document of more
+        topics than its list has room for is not listed whole.
     """
     of_document = np.zeros(n_topics, np.float32)
     for d in range(len(starts) - 1):
@@ -364,8 +366,22 @@ def list_topics(
             if topic[token] > 0:
                 of_document[np.uint32(topic[token] - 1)] += np.float32(1.0)
         doc_lengths[d] = _list_again(
-            of_document, topic, starts[d], starts[d + 1], slots[d], doc_lengths[d], doc_topics, doc_counts
+            of_document, topic, starts[d], starts[d + 1], slots[d], slots[d + 1], doc_lengths[d], doc_topics, doc_counts
         )
+
+
+@njit(
+    [types.void(*[_read(int64, 1)] * 2, _read(int32, 1), _read(int32, 1), int32[::1])],
+    nogil=True,
+    cache=True,
+    error_model="numpy",
+)
+def move_lists(from_slots: Any, to_slots: Any, lengths: Any, values: Any, moved: Any) -> None:
+    """Copy lists of `lengths` entries, which begin at `from_slots` in `values`, to `to_slots` in `moved`."""
+    for d in range(len(lengths)):
+        begin, end = from_slots[d], to_slots[d]
+        for entry in range(lengths[d]):
+            moved[end + entry] = values[begin + entry]
 
 
 @njit(
@@ -519,7 +535,15 @@ def sweep(
         _write_down(moves, moved, change)
         if has_lists:
             doc_lengths[d] = _list_again(
-                of_document, topic, starts[d], starts[d + 1], slots[d], doc_lengths[d], doc_topics, doc_counts
+                of_document,
+                topic,
+                starts[d],
+                starts[d + 1],
+                slots[d],
+                slots[d + 1],
+                doc_lengths[d],
+                doc_topics,
+                doc_counts,
             )
     for k in range(n_topics):
         topics[k] = np.int64(in_topic[k])

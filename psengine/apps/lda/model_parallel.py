@@ -26,6 +26,9 @@ from psengine.config import TableSpec
 from psengine.tables.row_sets import RowSet
 from psengine.tables.sharding import Arrays
 
+#: The list of a document has free room for so many topics, and for one more for each so many that it has.
+_ROOM, _TOPICS_OF_ONE_MORE = 4, 4
+
 
 @dataclass(frozen=True)
 class WordBlock:
@@ -33,8 +36,8 @@ class WordBlock:
 
     Attributes
     ----------
-    words, row : int32 of shape (tokens,)
-        Word of each token, and its index in `rows`.
+    row : int32 of shape (tokens,)
+        Index in `rows` of the word of each token.
     rows : rows of `word_topic`
     starts : int64 of shape (documents + 1,)
         Document d has the tokens from `starts[d]` to `starts[d + 1]`.
@@ -42,11 +45,17 @@ class WordBlock:
         What the loss of these tokens has of the documents' lengths alone.
     """
 
-    words: I32
     row: I32
     rows: RowSet
     starts: I64
     loss_offset: float
+
+    @property
+    def words(self) -> I32:
+        """The word of each token, int32 of shape (tokens,)."""
+        if isinstance(self.rows, slice):
+            return self.row + np.int32(self.rows.start)
+        return self.rows[self.row].astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class BlockedDocuments:
     ----------
     token_start : number of its first token.
     slots : int64 of shape (documents + 1,)
-        Room for the list of the topics of each document.
+        Room for the list of all topics that each document can have.
     """
 
     token_start: int
@@ -117,7 +126,7 @@ class ModelParallelLda(TopicModel):
             order = np.flatnonzero(number_of == number)
             rows, row = _rows_of(words[order], np.flatnonzero(block_of == number))
             starts = np.searchsorted(order, offsets).astype(np.int64)
-            blocks.append(WordBlock(words[order], row, rows, starts, float(log_size[document[order]].sum())))
+            blocks.append(WordBlock(row, rows, starts, float(log_size[document[order]].sum())))
         slots = np.concatenate([[0], np.cumsum(np.minimum(lengths, self.k))]).astype(np.int64)
         return BlockedDocuments(token_start, tuple(blocks), slots)
 
@@ -125,6 +134,43 @@ class ModelParallelLda(TopicModel):
         """Return the executor of a partition."""
         del partition, n_partitions
         return BlockSampler(self, data)
+
+
+@dataclass(frozen=True)
+class DocumentLists:
+    """The topics of each document's tokens, with free room for some more (see `kernels.list_topics`).
+
+    Attributes
+    ----------
+    slots : int64 of shape (documents + 1,)
+        The list of document d has room from `slots[d]` to `slots[d + 1]`.
+    topics, counts, lengths : int32
+        Kernels update them in place.
+    """
+
+    slots: I64
+    topics: I32
+    counts: I32
+    lengths: I32
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every document has room for its topics."""
+        return bool((self.lengths <= np.diff(self.slots)).all())
+
+    def fitted(self, most: I64) -> DocumentLists:
+        """Return the lists with room for a quarter as many topics again and some, and with the room `most` at most.
+
+        Documents come to have fewer topics while a model converges, so their lists take less memory.
+        """
+        from psengine.apps.lda.kernels import move_lists
+
+        room = np.minimum(self.lengths + self.lengths // _TOPICS_OF_ONE_MORE + _ROOM, np.diff(most))
+        slots = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
+        moved = np.empty(slots[-1], np.int32), np.empty(slots[-1], np.int32)
+        for values, into in zip((self.topics, self.counts), moved, strict=True):
+            move_lists(self.slots, slots, self.lengths, values, into)
+        return DocumentLists(slots, *moved, self.lengths)
 
 
 class BlockSampler:
@@ -138,8 +184,8 @@ class BlockSampler:
         self._model, self._data = model, data
         #: Topic plus 1 of each token, by block.
         self._topics: list[NDArray[Any]] = []
-        #: Topics, counts and lengths of the documents' lists (see `kernels.list_topics`); None: to be counted.
-        self._lists: tuple[I32, I32, I32] | None = None
+        #: The topics of the documents; None: to be counted.
+        self._lists: DocumentLists | None = None
 
     @property
     def blocks(self) -> tuple[WordBlock, ...]:
@@ -189,15 +235,18 @@ class BlockSampler:
         from psengine.apps.lda.kernels import sweep
 
         model, data, block = self._model, self._data, self._data.blocks[number]
-        if self._lists is None:
-            self._lists = self._listed()
+        lists = self._listed() if self._lists is None else self._lists
+        if number == 0:
+            lists = lists.fitted(data.slots)  # once a pass
         word_topic = np.ascontiguousarray(params.get("word_topic", block.rows), np.int32)
         change = np.zeros(word_topic.shape, np.int32)
         topic, in_topic = self._topics[number].astype(np.int32), args.topics.copy()
         loss = sweep(
-            block.row, block.starts, data.slots, *self._lists, topic, word_topic, in_topic, change,
+            block.row, block.starts, lists.slots, lists.topics, lists.counts, lists.lengths,
+            topic, word_topic, in_topic, change,
             model.alpha, model.beta, model.beta * model.n_words, model.key(params.group, data.token_start),
         )  # fmt: skip
+        self._lists = lists if lists.is_whole else None
         moved: I64 = in_topic - args.topics
         params.add("word_topic", change, block.rows)
         params.add("topics", moved[None])
@@ -206,14 +255,14 @@ class BlockSampler:
         ]
         return moved, loss + block.loss_offset, len(topic)
 
-    def _listed(self) -> tuple[I32, I32, I32]:
+    def _listed(self) -> DocumentLists:
         from psengine.apps.lda.kernels import list_topics
 
         slots = self._data.slots
         lists = np.zeros(slots[-1], np.int32), np.zeros(slots[-1], np.int32), np.zeros(len(slots) - 1, np.int32)
         for block, topics in zip(self._data.blocks, self._topics, strict=True):
             list_topics(block.starts, topics.astype(np.int32), self._model.k, slots, *lists)
-        return lists
+        return DocumentLists(slots, *lists).fitted(slots)
 
 
 def blocks_of_words(counts: NDArray[Any] | None, n_words: int, n_blocks: int) -> I64:

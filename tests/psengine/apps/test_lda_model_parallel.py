@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.datasets.documents import read
+from psengine.apps.lda import model_parallel
 from psengine.apps.lda.model_parallel import BlockSampler, ModelParallelLda, blocks_of_words
 from psengine.apps.lda.rotation import BlockTask, TopicRotation
 from psengine.apps.registry import resolve
@@ -114,9 +115,11 @@ def test_the_counts_are_those_of_the_states_after_every_group(
             document = np.repeat(np.arange(len(block.starts) - 1), np.diff(block.starts))
             np.add.at(in_documents, (document, topic - 1), 1)
         if executor._lists is not None:
-            topics, numbers, n_topics = executor._lists
+            lists = executor._lists.fitted(executor._data.slots)
+            topics, numbers, n_topics = lists.topics, lists.counts, lists.lengths
+            assert (np.diff(lists.slots) <= n_topics * 1.25 + 4).all()
             listed = np.zeros_like(in_documents)
-            for d, (low, n) in enumerate(zip(executor._data.slots, n_topics, strict=False)):
+            for d, (low, n) in enumerate(zip(lists.slots, n_topics, strict=False)):
                 listed[d, topics[low : low + n]] = numbers[low : low + n]
             assert np.array_equal(listed, in_documents)
     assert np.array_equal(tables["word_topic"], counts)
@@ -147,6 +150,26 @@ def test_an_executor_that_has_moved_goes_on_with_the_same_bits() -> None:
     (ours, losses), (theirs, others) = (trained(model, raw, 8) for model in (stays, moves))
     assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
     assert losses == others
+
+
+def test_a_document_without_room_for_its_topics_has_them_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = parts([3, 20, 1], [25, 2], [9, 12])
+    whole = trained(app(raw, k=30), raw, 9)
+    monkeypatch.setattr(model_parallel, "_ROOM", 0)
+    monkeypatch.setattr(model_parallel, "_TOPICS_OF_ONE_MORE", 1000)
+    n_counted = 0
+    count = BlockSampler._listed
+
+    def counted(sampler: BlockSampler) -> Any:
+        nonlocal n_counted
+        n_counted += 1
+        return count(sampler)
+
+    monkeypatch.setattr(BlockSampler, "_listed", counted)
+    tight = trained(app(raw, k=30), raw, 9)
+    assert n_counted > len(raw), "some documents come to have more topics"
+    assert all(whole[0][name].tobytes() == tight[0][name].tobytes() for name in whole[0])
+    assert whole[1] == tight[1]
 
 
 def test_a_state_is_never_written_to() -> None:
