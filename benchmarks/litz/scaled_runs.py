@@ -33,12 +33,13 @@ class RunSize:
     ----------
     nodes : of which half join or go.
     clocks : {application: clocks of its job}. The ideal is that of a job of minutes, in which a second hardly counts.
-    clock_s : seconds of kernels in each clock on one node.
+    clock_s : {application: seconds of kernels in each clock on one node}. Kernels of `lda` take most of a clock, though
+        its links are slow; else a job would gain little from more nodes.
     """
 
     nodes: int = 8
-    clocks: Mapping[str, int] = field(default_factory=lambda: {"mlr": 120, "lda": 60})
-    clock_s: float = 4.0
+    clocks: Mapping[str, int] = field(default_factory=lambda: {"mlr": 120, "lda": 40})
+    clock_s: Mapping[str, float] = field(default_factory=lambda: {"mlr": 4.0, "lda": 16.0})
     rounds: int = 3
 
 
@@ -49,7 +50,7 @@ FULL = RunSize()
 def stand_in(app: str, scratch: Path, size: RunSize) -> Iterator[tuple[StandIn, Places]]:
     """Measure an application; yield its stand-in, and the nodes on which it can run."""
     measured = MEASURED[app](scratch / f"measured-{app}")
-    job = StandIn(measured, size.nodes, size.clocks[app], size.clock_s / measured.pass_s)
+    job = StandIn(measured, size.nodes, size.clocks[app], size.clock_s[app] / measured.pass_s)
     with places(job.n_nodes, link_rate(job), scratch / app) as cluster:
         yield job, cluster
 

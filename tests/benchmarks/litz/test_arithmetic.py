@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -94,3 +95,10 @@ def test_drawn_documents_are_cut_into_partitions() -> None:
     parts = list(drawn_set(12, 40, 3, 10.0, 3).parts(0))
     assert len(parts) == 3
     assert sum(len(part["offsets"]) - 1 for part in parts) == 12
+
+
+def test_the_example_of_the_page_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "litz.md").read_text()
+    ((code, output),) = re.findall(r"```python\n(.*?)```\n\n    (.*?)\n", page, re.DOTALL)
+    exec(code, {})  # noqa: S102 # the page's own
+    assert capsys.readouterr().out.strip() == output
