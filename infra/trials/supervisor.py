@@ -109,6 +109,7 @@ class TrialSupervisor:
         self._retry_s = _RETRY_S
         self._reported_s = 0.0
         self._reported: TrialReport | None = None
+        self._reporting = asyncio.Lock()
 
     def stop(self, why: str) -> None:
         """Ask the training to stop after its present step; the first reason counts."""
@@ -234,6 +235,7 @@ class TrialSupervisor:
         began_s = self._real.now_s()
         self._uploading = state.folder
         try:
+            await self._put_report()  # first: a deployment that goes on from the state reports later steps only
             await asyncio.to_thread(upload_state, self._blobs, self._paths, self._job.deployment, state.step, folder)
         except BlobError as error:
             logger.warning("the state of step %d is not uploaded and is tried again: %s", state.step, error)
@@ -275,10 +277,15 @@ class TrialSupervisor:
             return
         self._reported_s = now_s
         try:
-            await asyncio.to_thread(self._write_report, report)
-            self._reported = report
+            await self._put_report()
         except BlobError as error:
             logger.warning("the report is not written and is tried again: %s", error)
+
+    async def _put_report(self) -> None:
+        async with self._reporting:  # an older report never replaces a newer one
+            report = self._progress.report(self._clock.now_s())
+            await asyncio.to_thread(self._write_report, report)
+            self._reported = report
 
     # -- notices and orders
 

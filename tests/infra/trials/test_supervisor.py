@@ -19,7 +19,7 @@ from infra.storage.blobs import Blobs
 from infra.storage.leases import ENDING_S, Lease
 from infra.storage.trial_paths import SweepPaths, TrialPaths
 from infra.trials.documents import TrialOrders, TrialReport, TrialSetting
-from infra.trials.state_store import fetch_newest_state, stored_states
+from infra.trials.state_store import fetch_newest_state, stored_states, upload_state
 from infra.trials.states import unpack_state
 from infra.trials.supervisor import TrialJob, TrialSupervisor
 
@@ -208,6 +208,24 @@ def test_the_target_may_rise_while_the_trial_trains(sweep: Sweep) -> None:
 
     last = asyncio.run(story())
     assert (last.ended, last.saved_step) == ("finished", 8)
+
+
+def test_the_values_up_to_a_state_are_reported_before_it_is_uploaded(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deployment that goes on from it would not report them again."""
+    reported = []
+
+    def upload(blobs: Blobs, paths: TrialPaths, deployment: str, step: int, folder: Path) -> None:
+        reported.append((step, [done for done, _ in sweep.report(deployment).values if done <= step]))
+        upload_state(blobs, paths, deployment, step, folder)
+
+    monkeypatch.setattr("infra.trials.supervisor.upload_state", upload)
+    order = sweep.deploy("train", until_step=4)
+    job = TrialJob("digits", 7, order, threads=1, poll_s=0.05, report_s=3600.0)
+    asyncio.run(TrialSupervisor(job, sweep.blobs, SystemClock(), directory=sweep.folder / "machine").run())
+    assert reported
+    assert all(values == list(range(1, step + 1)) for step, values in reported)
 
 
 def _machine(sweep: Sweep, order: str) -> "subprocess.Popen[bytes]":
