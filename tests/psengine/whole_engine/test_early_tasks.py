@@ -13,7 +13,8 @@ from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.worker.node_scheduler import Batch, NodeScheduler, RecalledError
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.simulated_jobs import CLOCKS, Meanwhile, check, finished, job, reached, run_job
+from tests.support.simulated_jobs import CLOCKS, Meanwhile, check, finished, job, reached, run_job, started
+from tests.support.simulated_storm import WiredStorm
 from tests.support.small_apps import PARTITIONS
 
 CALM = Trouble(usual_s=0.05)
@@ -156,3 +157,17 @@ def test_on_the_tree_a_batch_that_does_not_wait_is_seen(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Batch, "earlier_reported", at_once)
     assert any(trained(None, LATE, seed, push_tree=True, n_reliable=2, stage=1)[1].early for seed in range(4))
+
+
+@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.storm) for seed in range(40) if seed != 3)])
+def test_the_history_is_in_order_while_nodes_come_and_go(seed: int) -> None:
+    async def meanwhile(cluster: WiredCluster) -> None:
+        storm = WiredStorm(cluster)
+        storm.names = 1  # t1 is present
+        await started(cluster)
+        await storm.run(10)
+
+    trouble = Trouble(lost=0.01, doubled=0.1, late=0.02, late_s=3.0, usual_s=0.05)
+    config = {"n_reliable": 2, "checkpoint_s": 2.0, "stage_2_above": 0.5, "push_tree": bool(seed % 2)}
+    _, history = trained(meanwhile, trouble, seed, ("Tally", "Walk")[seed // 2 % 2], staleness=1 + seed % 3, **config)
+    history.check()
