@@ -1,14 +1,18 @@
-"""What follows from a change of the job, its nodes, or its tasks: the actions that several events share."""
+"""What follows from the facts that events have changed: the actions that several events share.
+
+An event changes facts and says what is due (`Due`). After it `_reconcile` compares the facts with what is wanted, which
+node works on what, where each shard and replica is, which task runs, and issues the instructions that are lacking.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from psengine.controller.model_saving import Saving
-from psengine.controller.state import ControllerState
+from psengine.controller.state import ENDED, CannotContinue, ControllerState, Due
 from psengine.controller.status import summary
 from psengine.membership.node_record import NodeRecord, memory_of
-from psengine.protocol.instructions import GatherModel, Instruction, RecallTasks
+from psengine.protocol.instructions import GatherModel, RecallTasks
 from psengine.scheduling.push_choice import Pushers
 from psengine.telemetry.formatting import format_ranges
 from psengine.tiers.measured_stage import ClockTime
@@ -32,27 +36,49 @@ MANY_LOAD = 32
 
 
 class Consequences(ControllerState):
-    """Actions on the state of a job; each returns instructions."""
+    """Actions on the state of a job."""
 
-    def _maps(self) -> list[Instruction]:
+    def _mark_due(self, due: Due) -> None:
+        self._due = max(self._due, due)
+
+    def _send_maps(self) -> None:
         self._map_sent, self._maps_due = self.shards.version, False
-        return [self.shards.update_for(node) for node in self.members.present.values()]
+        self._instructions += [self.shards.update_for(node) for node in self.members.present.values()]
+
+    def _reconcile(self, now_s: float) -> None:
+        """Issue what the facts lack: maps, loads, moves, replicas and tasks, as far as events have changed what is due.
+
+        Notices and joins are collected for a short time, and then planned for together.
+        """
+        if self.state in ENDED:
+            return
+        may_leave = self.members.settle(self._busy)
+        if self._maps_due and (may_leave or not self.shards.moving):
+            # Servers redirect what comes to them for shards that have moved; one that may leave does not for long.
+            self._send_maps()
+        if self.leaving.notices.take(now_s) | self._joins.due(now_s):
+            self._mark_due(Due.NODES)
+        if self._due == Due.NODES:
+            self._plan()
+        if self._end_work(now_s):  # planned for first, so that its partitions go to their heirs
+            self._mark_due(Due.NODES)
+            self._plan()
+        due, self._due = self._due, Due.NOTHING
+        if due >= Due.SHARDS:
+            self._begin(now_s)
+            self._adapt(now_s)
+        if due >= Due.TASKS:
+            self._dispatch(now_s)
 
     def _end_at(self, clock: int) -> None:
         """Begin no clock after `clock`; the first clock is always completed, since without one there is no model."""
         self.stopping.end_at(max(1, clock))
 
-    def _end_without_model(self, now_s: float) -> bool:
-        """End a job whose stop was requested if there is nothing to save; return whether that is so."""
+    def _end_without_model(self, now_s: float) -> None:
+        """End a job whose stop was requested if there is nothing to save."""
         left = self._begun or self._recovery.restored is not None or self.checkpoints.under_way is not None
-        if left or self.stopping.stop_reason is None:
-            return False
-        self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
-        return True
-
-    def _fail(self, reason: str) -> list[Instruction]:
-        self.state, self.reason = "failed", reason
-        return []
+        if not left and self.stopping.stop_reason is not None:
+            self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
 
     def _end(self, result: dict[str, object], reason: str = "") -> None:
         """End with `result`; its `stopped`, which the manifest also holds, decides between stopped and finished."""
@@ -61,7 +87,7 @@ class Consequences(ControllerState):
         self.members.settle(lambda name: False)  # nothing is served from now on
         self.state, self.reason = ("finished", reason) if stopped is None else ("stopped", str(stopped))
 
-    def _gather(self, now_s: float) -> list[Instruction]:
+    def _gather(self, now_s: float) -> None:
         assert self.book is not None
         assert self.config is not None
         self.state, self.reason = "running", "saving the model"
@@ -75,99 +101,92 @@ class Consequences(ControllerState):
                 self.book.states.at(self.book.common),
             )
         )
-        return [self._saving.instruction]
+        self._instructions.append(self._saving.instruction)
 
-    def _keep(self, now_s: float) -> list[Instruction]:
-        """Return the instruction for a checkpoint, if one is due."""
-        if not self.training or self.shards.opening or self._saving is not None:
-            return []
-        return self._recovery.keep(now_s, lambda clock: summary(self, now_s, clock))
+    def _save_checkpoint(self, now_s: float) -> None:
+        """Begin a checkpoint, if one is due."""
+        if self.training and not self.shards.opening and self._saving is None:
+            self._instructions += self._recovery.keep(now_s, lambda clock: summary(self, now_s, clock))
 
-    def _begin(self, now_s: float) -> list[Instruction]:
+    def _begin(self, now_s: float) -> None:
         """Open the shards when enough nodes are present; wait for nodes that still load, up to `start_patience_s`.
 
         After a loss the complete reliable tier is not waited for.
         """
         if self.config is None or self.asked_s is None or self._begun or self.shards.opening:
-            return []
+            return
         again = self.progress.started_s is not None
         if self.stopping.ending and self._recovery.restored is None and self.checkpoints.under_way is not None:
-            return []  # that checkpoint is about to become the model to save
+            return  # that checkpoint is about to become the model to save
         if self.members.cannot_serve and not again:
-            return self._fail(f"too few nodes can serve: {self.members.quarantined}")
+            raise CannotContinue(f"too few nodes can serve: {self.members.quarantined}")
         if self._reopen_s is not None and now_s < self._reopen_s:
-            return []
+            return
         patient = now_s - self.asked_s < self.config.start_patience_s
         servers = self.members.servers(patient, few=again and not patient)
-        if not servers:
-            return []
-        self.reason, self._reopen_s = "opening the shards", None
-        return self.tiers.open(self.config, servers, self._recovery.restored)
+        if servers:
+            self.reason, self._reopen_s = "opening the shards", None
+            self._instructions += self.tiers.open(self.config, servers, self._recovery.restored)
 
-    def _continue_without_quarantined(self, now_s: float) -> list[Instruction]:
+    def _continue_without_quarantined(self) -> None:
         """Continue without the quarantined nodes; fail when there are no others and none is awaited."""
         if self.members.cannot_load:
-            return self._fail(f"no node can load: {self.members.quarantined}")
+            raise CannotContinue(f"no node can load: {self.members.quarantined}")
         if not self._begun and not self.members.in_state("joining", "ready"):
             self.reason = f"waiting for a node that can load ({self.members.quarantined})"
-        return self._go_on(now_s)
-
-    def _answer_notices(self, now_s: float) -> list[Instruction]:
-        """Return what follows from the notices received, all of them together, when no more are waited for."""
-        complete = self.leaving.notices.take(now_s)
-        plan = self._place() if complete else []  # before any of them ends, so that its partitions go to their heirs
-        return plan + self._go_on(now_s) if self._end_work(now_s) or complete else []
+        self._mark_due(Due.NODES)
 
     def _end_work(self, now_s: float) -> bool:
-        """End the work of leaving nodes whose time has come; return whether there are any."""
-        if self.book is None or not self.leaving.end_work(self.book, now_s):
-            return False
-        if self._begun:
-            self.members.take_over()
-        self.members.settle(self._busy)
-        return True
+        """End the work of leaving nodes whose time has come; return whether there are any.
 
-    def _adapt(self, now_s: float) -> list[Instruction]:
+        What still runs on a draining node after its deadline is given up.
+        """
+        if self.book is None:
+            return False
+        ended = self.leaving.end_work(self.book, now_s)
+        overdue = self.members.overdue(now_s)
+        for name in overdue:
+            self.book.give_up(name)
+        if ended or overdue:
+            self.members.settle(self._busy)
+        return ended
+
+    def _adapt(self, now_s: float) -> None:
         """Move shards and replicas to where they should be; not while the model is gathered."""
-        if not self._begun or self._saving is not None or self.config is None or self.book is None:
-            return []
+        config, members, book = self.config, self.members, self.book
+        if not self._begun or self._saving is not None or config is None or book is None:
+            return
         last = self.stopping.last_clock
-        over = last is not None and self.book.common >= last  # gathered from leaving nodes, the model might be lost
+        over = last is not None and book.common >= last  # gathered from leaving nodes, the model might be lost
         stay = bool(self.leaving.notices.size) and not over  # the next notice may be for a node that shards would go to
-        if not self.members.in_state("leaving", "draining"):
-            stay = self._joins.may_serve_soon(now_s, bool(self.members.in_state("joining")))
-        serving_on = frozenset() if over else self.leaving.serving_on(self.book, now_s)
-        states = self.book.states
-        return self.tiers.adapt(self.config, self.members, self.book.common, now_s, serving_on, stay, states)
+        if not members.in_state("leaving", "draining"):
+            stay = self._joins.may_serve_soon(now_s, bool(members.in_state("joining")))
+        serving_on = frozenset() if over else self.leaving.serving_on(book, now_s)
+        self._instructions += self.tiers.adapt(config, members, book.common, now_s, serving_on, stay, book.states)
 
     def _busy(self, name: str) -> bool:
         if self.tiers.holds(name) or self.book is None:
             return self.tiers.holds(name)
         return self.book.running_on(name) > 0 or self.book.states.held_at(self.members.nodes[name].address) > 0
 
-    def _put_off_plan(self) -> bool:
-        """Return whether many nodes load, which are planned for together, at the next tick."""
-        many = len(self.members.index.by_name("joining")) >= MANY_LOAD
-        self._plan_due |= many
-        return many
+    def _mark_nodes_due(self) -> None:
+        """Mark the nodes as due; if many load, they are planned for together, at the next tick."""
+        if len(self.members.index.by_name("joining")) >= MANY_LOAD:
+            self._plan_due = True
+        else:
+            self._mark_due(Due.NODES)
 
-    def _go_on(self, now_s: float) -> list[Instruction]:
-        """Return what follows from a change of the nodes."""
+    def _plan(self) -> None:
+        """Choose the stage for the present nodes, and which node works on what in it."""
         if self._begun and self.leaving.notices.size:  # nodes that get a notice next must not start to load
             self.members.switch()
-            plan: list[Instruction] = []
-        else:
-            self._plan_due = False
-            plan = self._place()
-        return plan + self._begin(now_s) + self._adapt(now_s) + self._dispatch(now_s)
-
-    def _place(self) -> list[Instruction]:
-        """Choose the stage for the present nodes, and which node works on what in it."""
+            return
+        self._plan_due = False
         if self.config is not None and self._begun:
             self.tiers.choose_stage(self.config, self.members)
-        return self._replan()
+        self._replan()
 
-    def _replan(self) -> list[Instruction]:
+    def _replan(self) -> None:
         """Bring the placement in line with the nodes; during a rollback no node is instructed to load.
 
         More nodes may be lost along with the first: loads planned for one loss at a time are wasted after the next.
@@ -175,47 +194,51 @@ class Consequences(ControllerState):
         self._withhold()
         if self._begun and self.shards.opening:
             self.members.take_over()
-            return []
-        return self.members.replan(self._begun)
+        else:
+            self._instructions += self.members.replan(self._begun)
 
-    def _recover(self, reason: str, now_s: float) -> list[Instruction]:
+    def _recover(self, reason: str, now_s: float) -> None:
         """Roll back to the last common clock of which every shard is available."""
         assert self.config is not None
+        self._mark_due(Due.NODES)
         if self.progress.started_s is None:  # nothing was done yet
             self.tiers.abandon(self.members)
-            return self._go_on(now_s)
+            return
         self.tiers.choose_stage(self.config, self.members)
         self._reopen_s = None
         instructions = self._recovery.roll_back_to_replicas(reason) if self._begun else None
         if instructions is None:
-            return self._roll_back_to_checkpoint(reason, now_s)
-        self._after_rollback()
-        return instructions + self._replan()
+            self._roll_back_to_checkpoint(reason, now_s)
+        else:
+            self._after_rollback()
+            self._instructions += instructions
 
-    def _roll_back_to_checkpoint(self, reason: str, now_s: float) -> list[Instruction]:
+    def _roll_back_to_checkpoint(self, reason: str, now_s: float) -> None:
         """Roll back to the last checkpoint, or to the beginning, as soon as a node can serve."""
         self._recovery.roll_back_to_checkpoint(reason)
         self._begun, self.asked_s = False, now_s
         self._after_rollback()
         self.state = "waiting"
-        return [] if self._end_without_model(now_s) else self._go_on(now_s)
+        self._end_without_model(now_s)
+        self._mark_due(Due.NODES)
 
-    def _open_anew(self, shards: Sequence[int], error: str, again: bool, now_s: float) -> list[Instruction]:
+    def _open_anew(self, shards: Sequence[int], error: str, again: bool, now_s: float) -> None:
         """Have shards that could not be opened opened again from their replicas, if that may help, or a checkpoint."""
         why = f"shards {tuple(shards)} could not be opened"
         if self._begun and (self._not_opened >= MOST_FROM_REPLICAS or not again):
             self._not_opened = 0
-            return self._roll_back_to_checkpoint(f"{why}: {error}", now_s)
+            self._roll_back_to_checkpoint(f"{why}: {error}", now_s)
+            return
         self._not_opened += 1
         if self._not_opened >= MOST_NOT_OPENED:
-            return self._fail(f"{why} {self._not_opened} times: {error}")
+            raise CannotContinue(f"{why} {self._not_opened} times: {error}")
         self._reopen_s = now_s + min(_REOPEN_S * 2.0 ** (self._not_opened - 1), _MOST_REOPEN_S)
         if self._begun:
             self.reason = f"{why} and are opened again: {error}"
-            return []
-        return self._roll_back_to_checkpoint(f"{why}: {error}", now_s)
+        else:
+            self._roll_back_to_checkpoint(f"{why}: {error}", now_s)
 
-    def _give_up_opening(self, now_s: float) -> list[Instruction]:
+    def _give_up_opening(self, now_s: float) -> None:
         """Treat shards whose opening has taken too long as not opened: a node may be stuck."""
         generation = self.shards.generation
         if not self.shards.opening or self._reopen_s is not None:
@@ -225,18 +248,18 @@ class Consequences(ControllerState):
         elif now_s >= self._opening[1] + OPEN_S:
             unopened = self.shards.unopened
             error = f"node {self.shards.owners[unopened[0]].node} has not reported in {OPEN_S:g} s"
-            return self._open_anew(unopened, error, False, now_s)
-        return []
+            self._open_anew(unopened, error, False, now_s)
 
-    def _reopen(self, now_s: float) -> list[Instruction]:
+    def _reopen(self, now_s: float) -> None:
         """Open the shards from their replicas again, after the pause that follows a failure; nothing more is lost."""
         if not self._begun or self._reopen_s is None or now_s < self._reopen_s or self.config is None:
-            return []
+            return
         self._reopen_s = None
         restored = self.tiers.restore_from_replicas(self.config, self.members)
         if restored is None:
-            return self._roll_back_to_checkpoint("replicas of shards were lost", now_s)
-        return restored[1]
+            self._roll_back_to_checkpoint("replicas of shards were lost", now_s)
+        else:
+            self._instructions += restored[1]
 
     def _after_rollback(self) -> None:
         if self._late_stop is not None and self.book is not None:
@@ -249,7 +272,6 @@ class Consequences(ControllerState):
         self._saving, self.reason = None, self.rollbacks[-1][1]
         self.tiers.interrupt()
         self.push_choice.interrupt()
-        self.members.settle(self._busy)
 
     def _advance(self, now_s: float) -> bool:
         """Commit the groups that are complete, and inform the driver; return whether there are any."""
@@ -324,16 +346,17 @@ class Consequences(ControllerState):
             self.scale_in.look(self.tiers.holding(self.config, self.members, counted))
             self.tiers.most_servers = self.scale_in.most_servers
 
-    def _dispatch(self, now_s: float) -> list[Instruction]:
+    def _dispatch(self, now_s: float) -> None:
         """Dispatch the tasks that may run. At the end: gather the model."""
         book, driver, dispatcher, limits = self.book, self.driver, self._dispatcher, self.stopping
         if not self._begun or book is None or self._saving is not None or self.shards.opening:
-            return []
+            return
         assert driver is not None
         assert dispatcher is not None
         ready = self.leaving.may_begin(now_s)
         self._note_unowned(ready)
-        loads = self._replan() if self._withhold() else []
+        if self._withhold():
+            self._replan()
         if driver.absent:
             self._return_executors(ready)
         self._advance(now_s)  # groups may be complete without executors that are absent
@@ -341,13 +364,15 @@ class Consequences(ControllerState):
         if limits.ending and not working:  # no node is left to complete the clock under way
             if not book.common and limits.stop_reason is not None:
                 self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
-                return []
+                return
             self._end_at(book.common)
         if limits.last_clock is not None and book.common >= limits.last_clock:
-            instructions = self._adapt(now_s)  # move the shards of leaving nodes
-            return instructions if self.shards.moving else instructions + self._gather(now_s)
+            self._adapt(now_s)  # move the shards of leaving nodes
+            if not self.shards.moving:
+                self._gather(now_s)
+            return
         if book.idle and not driver.absent:
-            return self._fail(f"the driver dispatched nothing more, or left group {book.sealed + 1} open: {_TO_END}")
+            raise CannotContinue(f"the driver dispatched nothing more, or left group {book.sealed + 1} open: {_TO_END}")
         self.state = "running" if working and not book.idle else "waiting"
         if not working:
             quarantined = self.members.quarantined and f" ({self.members.quarantined})"
@@ -357,15 +382,13 @@ class Consequences(ControllerState):
         else:
             self.reason = self.progress.trouble
         dispatcher.tree_patience_s = self._tree_patience_s()
-        recalls = [
+        self._instructions += [
             RecallTasks(name, self.members.nodes[name].address, tuple(clocks))
             for name, clocks in dispatcher.recalls(self.members.placement).items()
         ]
-        return [
-            *loads,
-            *recalls,
-            *dispatcher.orders(self.members.placement, ready, limits.limit, self._map_sent, self.shards.generation),
-        ]
+        self._instructions += dispatcher.orders(
+            self.members.placement, ready, limits.limit, self._map_sent, self.shards.generation
+        )
 
     def _note_unowned(self, ready: Mapping[str, NodeRecord]) -> None:
         """Report executors to the driver that have no node, since no node may own more partitions."""

@@ -31,8 +31,8 @@ which attempt, and when the job ends. It knows no network, no clock and no Dask;
 | BytesMoved, Evaluated | nothing; they are recorded, see `history` |
 | MemoryMeasured | with the next common clock nodes may be offered for release, see `scale_in` |
 
-Notices and joins that follow each other closely are handled together. The shards of a draining node move when its last
-clock is common.
+An event changes facts; `consequences` then issues what these lack. Notices and joins that follow each other closely
+are handled together. The shards of a draining node move when its last clock is common.
 
 Invariants: a partition has an owner while a ready node exists (once training began); owners are ready nodes; one
 attempt of a micro-task is current; nothing is dispatched beyond the driver's bound.
@@ -49,11 +49,12 @@ from __future__ import annotations
 from psengine.controller import invariants
 from psengine.controller.job_events import JobEvents
 from psengine.controller.node_events import NodeEvents
-from psengine.controller.state import ENDED
+from psengine.controller.state import ENDED, CannotContinue, Due
 from psengine.membership.failure_detector import silence_timeout_s
 from psengine.protocol import events
 from psengine.protocol.instructions import Instruction
 from psengine.scheduling.driver_host import DriverFailed
+from psengine.tables.row_owners import SharedRowError
 from psengine.telemetry.formatting import format_error
 
 
@@ -65,92 +66,91 @@ class Controller(JobEvents, NodeEvents):
         if isinstance(event, events.BytesMoved):  # comes with each report
             return self.history.note(event, self)
         if isinstance(event, events.MemoryMeasured):
-            return self._on_memory_measured(event)
+            self._on_memory_measured(event)
+            return []
+        self._instructions = []
         try:
-            instructions = [*self._answer(event), *self._plan_for_arrivals(event.now_s)]
+            if self.state not in ENDED or isinstance(event, events.NodeJoined | events.NodesLost):
+                self._apply(event)
+            self._reconcile(event.now_s)
         except DriverFailed as error:
             app = "" if self.config is None else self.config.app
             line = str(error) if error.__cause__ is None else format_error(error.__cause__, app)
-            return self._fail(f"the driver failed: {line}")
-        return [*instructions, *self.history.note(event, self)]
+            self.fail(f"the driver failed: {line}")
+        except (CannotContinue, SharedRowError) as error:
+            self.fail(str(error))
+        return [*self._instructions, *self.history.note(event, self)]
 
-    def _answer(self, event: events.Event) -> list[Instruction]:
-        if self.state in ENDED and not isinstance(event, events.NodeJoined | events.NodesLost):
-            return []
+    def _apply(self, event: events.Event) -> None:
+        """Change the facts by an event."""
         match event:
             case events.JobStarted():
-                return self._on_job_started(event)
+                self._on_job_started(event)
             case events.JobFoundFinished():
-                return self._on_found_finished(event)
+                self._on_found_finished(event)
             case events.NodeJoined():
-                return self._on_joined(event)
+                self._on_joined(event)
             case events.NodeReady():
-                return self._on_ready(event)
+                self._on_ready(event)
             case events.ShardsOpened():
-                return self._on_shards_opened(event)
+                self._on_shards_opened(event)
             case events.ShardsNotOpened():
-                return self._on_shards_not_opened(event)
+                self._on_shards_not_opened(event)
             case events.ShardsTaken():
-                return self._on_shards_taken(event)
+                self._on_shards_taken(event)
             case events.ShardsNotTaken():
                 self.shards.not_taken(event.shards, event.epoch)
-                return []
             case events.BackedUp():
-                return self._on_backed_up(event)
+                self._on_backed_up(event)
             case events.NotBackedUp():
                 self.tiers.backups.not_backed_up(event.number, event.now_s)
-                return []
             case events.StatesTaken():
-                return self._on_states_taken(event)
+                self._on_states_taken(event)
             case events.BatchDone():
-                return self._on_batch_done(event)
+                self._on_batch_done(event)
             case events.BatchFailed():
-                return self._on_batch_failed(event)
+                self._on_batch_failed(event)
             case events.NodeFailed():
-                return self._on_node_failed(event)
+                self._on_node_failed(event)
             case events.NodeUnfit():
-                return self._on_unfit(event)
+                self._on_unfit(event)
             case events.NoticeReceived():
-                return self._on_notice(event)
+                self.leaving.told(event)
             case events.DrainRequested():
-                return self._drain(event.nodes, event.deadline_s, event.now_s)
+                self.leaving.drain(event, self.book)
+                self._mark_due(Due.NODES)
             case events.NodesLost():
-                return self._on_lost(event)
+                self._on_lost(event)
             case events.TimerFired():
-                return self._on_tick(event)
+                self._on_tick(event)
             case events.StopRequested():
-                return self._on_stop(event.reason, event.now_s)
+                self._on_stop(event)
             case events.HoldRequested():
                 self.stopping.pause_at(event.clock)
-                return self._dispatch(event.now_s)
+                self._mark_due(Due.TASKS)
             case events.ModelSaved():
                 self._end(event.result, self.stopping.criterion or "reached its stopping criterion")
-                return []
             case events.EffectsMissing():
-                return self._on_effects_missing(event.lost)
+                self._fail_for_missing(event.lost)
             case events.SaveFailed():
-                return self._on_save_failed(event)
+                self._on_save_failed(event)
             case events.CheckpointRequested():
                 self.checkpoints.request()
-                return self._keep(event.now_s)
+                self._save_checkpoint(event.now_s)
             case events.CheckpointSaved():
-                unplaced = self.state == "waiting" and not self._begun and not self.shards.opening
-                if self._recovery.saved(event.checkpoint, event.now_s, unplaced):
-                    reason = f"the checkpoint of clock {event.checkpoint.n_clocks} has replaced the one begun from"
-                    return self._roll_back_to_checkpoint(reason, event.now_s)
-                return []
+                self._on_checkpoint_saved(event)
             case events.CheckpointFailed():
                 self.checkpoints.failed(event.now_s)
                 self._end_without_model(event.now_s)
-                return []
             case events.BytesMoved() | events.MemoryMeasured() | events.Evaluated():
-                return []  # recorded in the history
-        raise TypeError(f"the controller knows no {type(event).__name__}")
+                pass  # recorded in the history
+            case _:
+                raise TypeError(f"the controller knows no {type(event).__name__}")
 
     def fail(self, reason: str) -> None:
         """End the job as failed, unless it has ended: it is to continue in another process, from its checkpoint."""
         if self.state not in ENDED:
-            self._fail(reason)
+            self.state, self.reason = "failed", reason
 
     def silence_timeout_s(self, address: str) -> float:
         """Return the seconds that the process at `address` may be silent before it is considered lost."""

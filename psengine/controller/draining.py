@@ -12,7 +12,7 @@ from functools import partial
 from psengine.membership.event_batch import EventBatch
 from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
-from psengine.protocol.events import NoticeReceived
+from psengine.protocol.events import DrainRequested, NoticeReceived
 from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.tier_manager import Tiers
@@ -39,23 +39,22 @@ class Leaving:
         self._members, self._tiers, self._progress = members, tiers, progress
         self.notices = EventBatch(together_s=_TOGETHER_S)
 
-    def told(self, event: NoticeReceived) -> bool:
-        """Take a notice; return whether it is news."""
+    def told(self, event: NoticeReceived) -> None:
+        """Take a notice; it is ignored if the node is not present."""
         if not self._members.notice(event.node, event.seconds_left, event.about):
-            return False
+            return
         self._members.drain((event.node,), event.now_s + event.seconds_left, works_on=True)
         # A node with an earlier notice may have less time left, and waits for further notices, too.
         ends_s = [node.until_s for node in self._going if node.until_s is not None]
         least_s = min(ends_s, default=event.now_s) - event.now_s
         self.notices.add(event.now_s, wait_s=_TOGETHER_SHARE * min(event.seconds_left, max(0.0, least_s)))
-        return True
 
     def end_work(self, book: MicroTaskTable, now_s: float) -> bool:
         """Give leaving nodes no new work if it is time; return whether there are any.
 
         No node ends while further notices are awaited: its partitions would go to nodes that receive a notice next.
         """
-        if self.notices.size:
+        if self.notices.size or not self._members.index.by_name("leaving"):
             return False
         is_time = partial(self._is_time, now_s, self._hand_over_s())
         return self._members.end_work(is_time, partial(is_time, last=True), book.begun)
@@ -69,12 +68,21 @@ class Leaving:
         is_time = partial(self._is_time, now_s, self._hand_over_s(), last=True)
         return ChainMap({name: node for name, node in leaving.items() if not is_time(node)}, ready)
 
-    def drain(self, names: Collection[str], until_s: float, now_s: float, book: MicroTaskTable | None) -> None:
+    def drain(self, event: DrainRequested, book: MicroTaskTable | None) -> None:
         """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""
-        self._members.drain(names, until_s)
-        if self.notices.size:  # they cannot wait longer for further notices
-            self.notices.add(now_s, wait_s=_TOGETHER_SHARE * max(0.0, until_s - now_s))
+        self._members.drain(event.nodes, event.now_s + event.deadline_s)
+        if self.notices.size:  # they cannot wait longer than that for further notices
+            self.notices.add(event.now_s, wait_s=_TOGETHER_SHARE * max(0.0, event.deadline_s))
         self.note_last(book)
+
+    def refused(self, names: Collection[str]) -> list[str]:
+        """Return which of these nodes may not be drained.
+
+        They are unknown, or serve or replicate shards that no reliable node but these could hold.
+        """
+        needed = all(node.name in names for node in self._members.able_to_serve)
+        nodes, holds = self._members.nodes, self._tiers.holds
+        return [n for n in names if n not in nodes or (needed and nodes[n].tier == "reliable" and holds(n))]
 
     def note_last(self, book: MicroTaskTable | None) -> None:
         """Note the last clock of draining nodes, if it is not known yet: that of their running tasks."""
@@ -97,16 +105,6 @@ class Leaving:
             return node.state == "leaving" or book.common < (node.last_clock or 0)
 
         return frozenset(node.name for node in self._going if stays(node))
-
-    def may_leave(self, names: Collection[str]) -> bool:
-        """Return whether these nodes can leave: other nodes can serve and replicate their shards."""
-        others = [node for node in self._members.able_to_serve if node.name not in names]
-        return bool(others) or not any(self.must_stay(name) for name in names)
-
-    def must_stay(self, name: str) -> bool:
-        """Return whether a node has to stay if it is the last reliable one: it serves or replicates shards."""
-        node = self._members.nodes.get(name)
-        return node is not None and node.tier == "reliable" and self._tiers.holds(name)
 
     @property
     def _clock_s(self) -> float:

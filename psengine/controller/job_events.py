@@ -3,45 +3,45 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NoReturn
 
 from psengine.config import JobConfig
 from psengine.controller.consequences import Consequences
+from psengine.controller.state import CannotContinue, Due
 from psengine.drivers.interface import Done
 from psengine.protocol import events
 from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.instructions import Instruction
 from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
-from psengine.tables.row_owners import SharedRowError
 
 
 class JobEvents(Consequences):
     """How the controller answers these events."""
 
-    def _on_job_started(self, event: events.JobStarted) -> list[Instruction]:
+    def _on_job_started(self, event: events.JobStarted) -> None:
         if self.config is not None:
-            return []
+            return
         self._adopt(event.config, event.checkpoint)
         if event.config.passes is not None and self.driver is not None and self.driver.passes(1, 0) is None:
-            return self._fail(
+            raise CannotContinue(
                 f"the job ends after {event.config.passes} passes, and {event.config.app} does not say what a pass is: "
                 "give clocks instead, or see docs/applications.md, Passes"
             )
         self.asked_s = event.now_s
         self.reason = f"waiting for {event.config.n_reliable} reliable node(s)"
         if self.members.quarantine_misfits(self.members.in_state("joining")):
-            return self._continue_without_quarantined(event.now_s)
-        return self.members.replan(self._begun) + self._begin(event.now_s)
+            self._continue_without_quarantined()
+        self._mark_due(Due.NODES)
 
-    def _on_found_finished(self, event: events.JobFoundFinished) -> list[Instruction]:
-        if self.config is None:
-            self._adopt(event.config)
-            self.progress.losses = list(event.losses)
-            if event.lost_micro_tasks:
-                return self._on_effects_missing(event.lost_micro_tasks)
-            self._end(event.result, "the model was there already")
-        return []
+    def _on_found_finished(self, event: events.JobFoundFinished) -> None:
+        if self.config is not None:
+            return
+        self._adopt(event.config)
+        self.progress.losses = list(event.losses)
+        if event.lost_micro_tasks:
+            self._fail_for_missing(event.lost_micro_tasks)
+        self._end(event.result, "the model was there already")
 
     def _adopt(self, config: JobConfig, checkpoint: Checkpoint | None = None) -> None:
         clock = 0 if checkpoint is None else checkpoint.clock
@@ -62,37 +62,44 @@ class JobEvents(Consequences):
         if config.servers is not None:
             self.tiers.servers.fix(config.servers)
 
-    def _on_stop(self, reason: str, now_s: float) -> list[Instruction]:
+    def _on_stop(self, event: events.StopRequested) -> None:
         if self._saving is not None:
-            self._late_stop = reason
-            return []
-        self.stopping.stop_reason = reason
+            self._late_stop = event.reason
+            return
+        self.stopping.stop_reason = event.reason
         if self.book is not None:
             self._end_at(self.book.last_begun)
-        return [] if self._end_without_model(now_s) else self._dispatch(now_s)
+        self._end_without_model(event.now_s)
+        self._mark_due(Due.TASKS)
 
-    def _on_effects_missing(self, lost: int) -> list[Instruction]:
+    def _fail_for_missing(self, lost: int) -> NoReturn:
         self.lost_micro_tasks = lost
-        return self._fail(f"{lost} effect(s) are missing from the model")
+        raise CannotContinue(f"{lost} effect(s) are missing from the model")
 
-    def _on_save_failed(self, event: events.SaveFailed) -> list[Instruction]:
+    def _on_checkpoint_saved(self, event: events.CheckpointSaved) -> None:
+        unplaced = self.state == "waiting" and not self._begun and not self.shards.opening
+        if self._recovery.saved(event.checkpoint, event.now_s, unplaced):
+            reason = f"the checkpoint of clock {event.checkpoint.n_clocks} has replaced the one begun from"
+            self._roll_back_to_checkpoint(reason, event.now_s)
+
+    def _on_save_failed(self, event: events.SaveFailed) -> None:
         saving = self._saving
         if saving is None:
-            return []
+            return
         if saving.without_shards and not event.fatal:
-            return self._recover(saving.without_shards, event.now_s)
-        if not saving.failed(event.error, event.fatal, event.now_s):
-            return self._fail(saving.reason)
-        self.reason = saving.reason
-        return []
+            self._recover(saving.without_shards, event.now_s)
+        elif saving.failed(event.error, event.fatal, event.now_s):
+            self.reason = saving.reason
+        else:
+            raise CannotContinue(saving.reason)
 
-    def _on_batch_done(self, event: events.BatchDone) -> list[Instruction]:
+    def _on_batch_done(self, event: events.BatchDone) -> None:
         book, dispatcher, driver = self.book, self._dispatcher, self.driver
         if book is None or dispatcher is None or driver is None:
-            return []
+            return
+        self._mark_due(Due.TASKS)
         if dispatcher.superseded(event):  # maybe the node that reports was given up, while the others wait for it
-            self.members.settle(self._busy)
-            return self._dispatch(event.now_s)
+            return
         if event.clock > book.common and not driver.counts_clocks:  # else nothing is measured, see `_advance`
             self.push_choice.pushed(event.clock, event.push_s)
         book.states.drop_before(book.common)
@@ -101,7 +108,7 @@ class JobEvents(Consequences):
         for (name, address), results in event.by_process.items():
             node = self.members.process(name, address)
             if node is None:
-                return []
+                return
             completed = [(stats, book.complete(stats.partition, event.clock, stats.attempt)) for stats in results]
             done = [(stats, running) for stats, running in completed if running is not None]
             for stats, _ in done:
@@ -116,49 +123,40 @@ class JobEvents(Consequences):
                 node.holds |= frozenset(stats.partition for stats, _ in of_node)
             ran += [Done(task, stats.result, stats.examples, stats.loss_sum) for stats, task in of_node]
         if claims:
-            try:
-                self.row_claims.check()
-            except SharedRowError as error:
-                return self._fail(str(error))
+            self.row_claims.check()
         driver.completed(ran)
-        advanced = self._advance(event.now_s)
-        self.members.settle(self._busy)
-        # The checkpoint and the replicas come first: once the next clock is dispatched, the servers fold it in.
-        saves = self._keep(event.now_s) + self._adapt(event.now_s) if advanced else []
-        return saves + (self._answer_notices(event.now_s) or self._dispatch(event.now_s))
+        if self._advance(event.now_s):
+            # The checkpoint comes first: once the next clock is dispatched, the servers fold it in.
+            self._save_checkpoint(event.now_s)
+            self._mark_due(Due.SHARDS)
 
-    def _on_batch_failed(self, event: events.BatchFailed) -> list[Instruction]:
+    def _on_batch_failed(self, event: events.BatchFailed) -> None:
         if self._dispatcher is None or self.members.process(event.node, event.address) is None:
-            return []
+            return
         current = self._dispatcher.failed(event)
         if not current:
-            return []
+            return
         if event.recalled:
-            self.members.settle(self._busy)
-            return self._dispatch(event.now_s)
+            self._mark_due(Due.TASKS)
+            return
         if event.fatal:
-            return self._fail(f"partition {current[0]}, clock {event.clock}, on node {event.node}: {event.error}")
+            raise CannotContinue(f"partition {current[0]}, clock {event.clock}, on node {event.node}: {event.error}")
         self.progress.failed(event.node, event.clock, event.error)
-        self.members.settle(self._busy)
-        return []
 
-    def _on_tick(self, event: events.TimerFired) -> list[Instruction]:
+    def _on_tick(self, event: events.TimerFired) -> None:
         book, config = self.book, self.config
         if book is None or config is None or self._dispatcher is None:
-            return []
+            return
         self._dispatcher.tick()
-        ended = self._answer_notices(event.now_s)
-        for name in self.members.overdue(event.now_s):
-            book.give_up(name)
-        self.members.settle(self._busy)
         if self._saving is not None:
-            return [*ended, *self._saving.due(event.now_s)]
-        ended += [*self.members.ask_again(event.now_s), *self._reopen(event.now_s), *self._give_up_opening(event.now_s)]
+            self._instructions += self._saving.due(event.now_s)
+            return
+        self._instructions += self.members.ask_again(event.now_s)
+        self._reopen(event.now_s)
+        self._give_up_opening(event.now_s)
         over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
         if over and not self.stopping.ending:
             self._end_at(book.last_begun)
         if self._maps_due:
-            ended += self._maps()
-        if self.tiers.loss_burst.passes(event.now_s) or self._plan_due:
-            return ended + self._go_on(event.now_s)
-        return ended + self._begin(event.now_s) + self._adapt(event.now_s) + self._dispatch(event.now_s)
+            self._send_maps()
+        self._mark_due(Due.NODES if self.tiers.loss_burst.passes(event.now_s) or self._plan_due else Due.SHARDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Literal
 
 from psengine.config import JobConfig, Stage
@@ -15,6 +16,7 @@ from psengine.drivers.interface import Driver
 from psengine.drivers.ssp import Ssp
 from psengine.membership.join_batching import JoinBatching
 from psengine.membership.membership import Membership
+from psengine.protocol.instructions import Instruction
 from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
@@ -33,6 +35,19 @@ ENDED: tuple[JobState, ...] = ("finished", "stopped", "failed")
 def default_driver(config: JobConfig) -> Driver:
     """Return the driver of an application that makes none."""
     return Ssp(config.staleness)
+
+
+class Due(IntEnum):
+    """What is to be brought in line with the facts; each includes the ones before."""
+
+    NOTHING = 0
+    TASKS = 1
+    SHARDS = 2
+    NODES = 3
+
+
+class CannotContinue(Exception):
+    """The job cannot go on; the message says why."""
 
 
 class ControllerState:
@@ -83,8 +98,11 @@ class ControllerState:
         self._maps_due = False
         #: Executors without a node, as last reported to the driver.
         self._unowned: frozenset[int] = frozenset()
-        #: Whether the placement is brought in line with the nodes at the next tick.
+        #: What the events have changed, and whether the nodes are to be planned for at the next tick.
+        self._due = Due.NOTHING
         self._plan_due = False
+        #: Instructions that the event under way has brought, in order.
+        self._instructions: list[Instruction] = []
         #: Number of successive failures to open the shards.
         self._not_opened = 0
         #: When the shards are to be opened again after a failure; None unless one is waited for.

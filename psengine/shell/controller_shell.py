@@ -211,9 +211,7 @@ class ControllerShell:
         Returns the names that are `draining`, and those that were `refused`: unknown nodes, and nodes with shards or
         replicas that no other node could hold. Poll the status to see when a node is drained.
         """
-        controller, members = self.controller, self.controller.members.nodes
-        held = not controller.leaving.may_leave(nodes)
-        refused = [name for name in nodes if name not in members or (held and controller.leaving.must_stay(name))]
+        refused = self.controller.leaving.refused(nodes)
         allowed = tuple(name for name in nodes if name not in refused)
         self._feed(DrainRequested(allowed, deadline_s, self._now()))
         return {"draining": list(allowed), "refused": refused}

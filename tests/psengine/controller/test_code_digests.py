@@ -58,8 +58,7 @@ def test_a_node_that_joins_a_running_job_is_judged_at_once_and_its_new_process_a
     orders = controller.handle(joined("t", "transient", WRONG))
     assert states(controller) == {"r": "ready", "t": "unfit"}
     assert not [order for order in orders if isinstance(order, LoadPartitions)]
-    controller.handle(replace(joined("t", "transient", RIGHT), address="tcp://t-again"))
-    orders = controller.handle(TimerFired(0.5))
+    orders = controller.handle(replace(joined("t", "transient", RIGHT), address="tcp://t-again"))
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["t"]
     assert states(controller) == {"r": "ready", "t": "joining"}
     controller.validate()

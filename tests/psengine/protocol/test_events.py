@@ -24,7 +24,7 @@ def test_every_event_is_frozen_and_carries_the_time() -> None:
 
 
 def test_the_controller_has_a_case_for_every_event() -> None:
-    tree = ast.parse(textwrap.dedent(inspect.getsource(Controller._answer)))
+    tree = ast.parse(textwrap.dedent(inspect.getsource(Controller._apply)))
     cases = [
         ast.unparse(node.cls).removeprefix("events.") for node in ast.walk(tree) if isinstance(node, ast.MatchClass)
     ]
