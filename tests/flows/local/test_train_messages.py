@@ -49,7 +49,8 @@ def test_why_a_model_is_not_saved_is_said_at_once_and_once() -> None:
     order: GatherModel = object()  # type: ignore[assignment]
     saving = Saving(order)
     saving.failed("model.npz: cannot write it: No space left on device", False, 0.0)
-    statuses = [{"reason": reason} for reason in ("", "saving the model", saving.reason, saving.reason, "")]
+    reasons = ("", "saving the model", saving.reason, saving.reason, "")
+    statuses: list[dict[str, Any]] = [{"reason": reason, "remarks": []} for reason in reasons]
     show = _Display()
     _follow(_Training(statuses), "job", show, Interrupts())  # type: ignore[arg-type]
     assert show.lines == [

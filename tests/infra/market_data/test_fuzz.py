@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from bidding.evictions.fit_conditioned import fit_conditioned
 from bidding.evictions.fit_survival import fit_survival
-from bidding.market.model import Market
+from bidding.market.model import HOUR_S, Market
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Trace, TraceSet
 from infra.market_data.aws_price_list import read_price_list
@@ -106,7 +106,7 @@ READERS: Mapping[str, Callable[[Path], Any]] = {
     "advisor": read_advisor,
     "availability": read_availability,
     "requests": lambda path: read_requests(path, (A, B), "p.csv"),
-    "eviction model": lambda path: read_model(path).packed([A, B]),
+    "eviction model": lambda path: [read_model(path).survival(market, 1_000, HOUR_S) for market in (A, B)],
 }
 #: Beside what a reader holds anyway.
 _MOST_BYTES = 300_000_000
