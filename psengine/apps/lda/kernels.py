@@ -35,9 +35,10 @@ def _read(dtype: Any, ndim: int) -> Any:
 # Parts of the pass below, without a test for division by zero. Functions that every token calls are inlined.
 _part = njit(nogil=True, error_model="numpy")
 _inner = njit(nogil=True, error_model="numpy", forceinline=True)
-# Vectorised sums over a run of topics: only here the compiler chooses the order of summation. They are inlined, so that
-# there is one copy of each: a process that compiles would call the one compiled alone, whose order is another than that
-# of the copy in the cached pass, and its bits would differ from those of all other processes.
+# Vectorised sums over a run of topics: only here the compiler chooses the order of summation. They write nothing, or
+# the order would depend on the addresses of the arrays. They are inlined, so that there is one copy of each: a process
+# that compiles would call the one compiled alone, whose order is another than that of the copy in the cached pass, and
+# its bits would differ from those of all other processes.
 _run_of_topics = njit(nogil=True, error_model="numpy", forceinline=True, fastmath={"reassoc", "contract", "nsz"})
 
 
@@ -150,14 +151,14 @@ def _limit(n_topics: Any) -> Any:
     return _padded(max(n_topics // ROW_FROM, 1))
 
 
-@_run_of_topics
+@_inner
 def _begin_document(of_document: Any, inverse: Any, alpha: Any, weight: Any) -> Any:
     """Set the weight of each topic in a document; return the sum."""
-    whole = np.float32(0.0)
     for k in range(np.uint64(len(inverse))):
         weight[k] = (of_document[k] + alpha) * inverse[k]
-        whole += weight[k]
-    return np.float64(whole)
+    # Not summed in the loop that writes: where arrays are near each other in memory that one is not vectorised, and the
+    # order of the sum, so its last bits, would depend on where they are.
+    return np.float64(_sum_weights(weight, np.uint64(0), np.uint64(len(inverse))))
 
 
 @_inner

@@ -172,6 +172,18 @@ def test_a_document_without_room_for_its_topics_has_them_counted_again(monkeypat
     assert whole[1] == tight[1]
 
 
+def test_bits_do_not_depend_on_where_arrays_are_in_memory() -> None:
+    """With few topics the arrays of a document are near each other, at times."""
+    raw, dice = parts([3, 20, 1], [25, 2], [9, 12]), np.random.default_rng(0)
+    found = set()
+    for _ in range(200):
+        for size in dice.integers(1, 400, 100):  # freed at once: the next arrays take these places
+            np.zeros(size, np.float32)
+        tables, losses = trained(app(raw, k=30), raw, 9)
+        found.add((tables["word_topic"].tobytes(), tuple(losses)))
+    assert len(found) == 1
+
+
 def test_a_state_is_never_written_to() -> None:
     raw = [part([30, 20])]
     model = app(raw)
