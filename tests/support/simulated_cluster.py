@@ -22,6 +22,7 @@ from psengine.shell.controller_shell import ControllerShell
 from psengine.shell.dask_plugins import HELLO, AgentPlugin
 from psengine.worker.agent import NodeAgent
 from psengine.worker.blocking_work import BlockingWork
+from psengine.worker.kernel_threads import Permits
 from tests.support.lossy_network import Trouble, Wires
 from tests.support.virtual_time import InPlace, InTurn
 
@@ -142,6 +143,7 @@ class Node:
         self.agent._blocking, runner._foresight = BlockingWork(run=in_place), InPlace()
         threads = InTurn(KERNEL_S)
         runner._kernel_threads.pool = threads
+        runner._kernel_threads._permits = Permits(1 << 20)  # one piece of work runs at a time anyway
         runner._kernel_threads.wait_for = threads.wait_for  # type: ignore[method-assign]
         wires.listen(self.address, worker.handlers)
         hello = {"node": self.name, "tier": self.tier, "threads": 1, "code_sha256": ""}

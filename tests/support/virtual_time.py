@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from greenlet import getcurrent, greenlet
+
+from psengine.worker.kernel_threads import KernelBatch
 
 T = TypeVar("T")
 
@@ -58,21 +59,18 @@ class InPlace(ThreadPoolExecutor):
 class InTurn(ThreadPoolExecutor):
     """An executor of one thread, as it were: each piece of work is done in the loop, after `takes_s` of its time.
 
-    Work that waits for the loop (`wait_for`) is left and resumed; no other work is done meanwhile.
+    Work that waits for the loop (`wait_for`) is left and resumed; other work is done meanwhile, as by `KernelThreads`.
     """
 
     def __init__(self, takes_s: float) -> None:
         super().__init__(1)
         self._takes_s, self._free_s = takes_s, 0.0
         self._open: set[Future[Any]] = set()
-        self._is_busy = False
-        self._next: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
 
     def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        loop, future = asyncio.get_running_loop(), Future[T]()
-        self._free_s = max(self._free_s, loop.time()) + self._takes_s
+        future = Future[T]()
         self._open.add(future)
-        loop.call_at(self._free_s, self._do, future, lambda: work(*args, **kwargs))
+        self._do_later(future, partial(work, *args, **kwargs))
         return future
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
@@ -81,13 +79,19 @@ class InTurn(ThreadPoolExecutor):
         assert parent is not None, "called outside of the executor"
         return cast("asyncio.Task[T]", parent.switch(work)).result()
 
-    def _do(self, future: Future[T], work: Callable[[], T]) -> None:
-        if self._is_busy:
-            self._next.append((future, work))
+    def _do_later(self, future: Future[T], work: partial[T]) -> None:
+        loop = asyncio.get_running_loop()
+        self._free_s = max(self._free_s, loop.time()) + self._takes_s
+        loop.call_at(self._free_s, self._do, future, work)
+
+    def _do(self, future: Future[T], work: partial[T]) -> None:
+        batch = getattr(work.func, "__self__", None)
+        waits = isinstance(batch, KernelBatch) and not all(event.is_set() for event in batch._after)
+        if waits and not future.cancelled():
+            self._do_later(future, work)  # a thread would wait for these events; the loop must not
             return
         self._open.discard(future)
         if future.set_running_or_notify_cancel():
-            self._is_busy = True
             self._go_on(greenlet(partial(_settle, future, work)))
 
     def _go_on(self, piece: greenlet, *waited: asyncio.Task[Any]) -> None:
@@ -95,10 +99,6 @@ class InTurn(ThreadPoolExecutor):
         if not piece.dead:
             task = asyncio.get_running_loop().create_task(awaited)
             task.add_done_callback(partial(self._go_on, piece))
-            return
-        self._is_busy = False
-        while self._next and not self._is_busy:
-            self._do(*self._next.popleft())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         super().shutdown(wait, cancel_futures=cancel_futures)
