@@ -152,14 +152,14 @@ class Cluster:
             agent.instruct(UpdateShardMap(node, address(node), self.version, tuple(self.owners), 1))
 
     def take(self, shard: int, to: str) -> None:
-        """Have a shard move; its new owner is in the map when the map is told the next time."""
+        """Move a shard; the next map that is sent names its new owner."""
         old = self.owners[shard]
         self.owners[shard] = ShardOwner(shard, to, address(to), old.epoch + 1)
         order = TakeShards(to, address(to), self.config, old.address, (shard,), (old.epoch,), old.epoch + 1)
         self.agents[to].instruct(order)
 
     def dispatch(self, clock: int) -> list[Dispatch]:
-        """Tell whoever may go on to, up to `clock`."""
+        """Send the tasks that may begin, up to `clock`."""
         ready = {node: NodeRecord(node, address(node), "reliable", 1) for node in NODES}
         orders = self.dispatcher.orders(self.placement, ready, clock, self.version, 1)
         for order in orders:

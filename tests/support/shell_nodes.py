@@ -94,7 +94,7 @@ class Store:
 
 
 class Nodes:
-    """Nodes that do what they are told at once; `loses` leaves the updates of that many micro-tasks out."""
+    """Nodes that carry out instructions at once; the updates of `loses` micro-tasks are left out."""
 
     def __init__(self) -> None:
         self.shell: ControllerShell

@@ -71,7 +71,7 @@ def test_a_checkpoint_that_is_waited_for_is_asked_for_again_where_the_servers_ha
         answer = await shell.checkpoint()
         assert (answer["error"], nodes.gone_on) == ("", 0)
         assert answer["clock"] >= 3
-        nodes.gone_on = 10**6  # for ever: that is told
+        nodes.gone_on = 10**6  # as often as it is tried: the failure is reported
         answer = await shell.checkpoint()
         assert answer["error"] == "GoneOn: shard 0 is at clock 11, clock 10 was requested"
 
