@@ -15,7 +15,7 @@ from psengine.telemetry.event_log import Described, EventLog
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two writes: what a controller that is killed leaves untold at most.
+#: Seconds between two writes: the log of a controller that is killed lacks at most as much.
 EVERY_S = 2.0
 
 #: (number of the page, its entries): writes a page, in place of what it was before; blocks
@@ -53,7 +53,7 @@ class EventLogWriter:
                 try:
                     await asyncio.to_thread(self._keep, self._page, [event.record() for _, event in page])
                 except Exception as error:  # noqa: BLE001 - each store has errors of its own
-                    logger.warning("a page of the story was not kept: %s", error)
+                    logger.warning("a page of the event log was not stored: %s", error)
                     return
                 self._stored = page[-1][0]
                 if len(page) == PAGE:
