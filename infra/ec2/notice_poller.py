@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+import httpcore  # noqa: F401 - httpx would load it at the first request: in a thread, where that may fail
 import httpx
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
 

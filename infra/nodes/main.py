@@ -245,6 +245,8 @@ def _withdraw(blobs: Blobs, rendezvous: str, meeting: dict[str, Any]) -> None:
 def _callbacks(blobs: Blobs, code: JobCode, job_id: str) -> ControllerCallbacks:
     from infra.applications.trained_models import find_result, save_model
     from infra.clock import SystemClock
+    from infra.ec2 import notice_poller
+    from infra.settings import load_settings
     from infra.storage.checkpoints import find_checkpoint, save_checkpoint
     from infra.storage.event_logs import keep_page
     from infra.storage.job_paths import HELD_OUT
@@ -254,12 +256,9 @@ def _callbacks(blobs: Blobs, code: JobCode, job_id: str) -> ControllerCallbacks:
         return _open(data_url).read_npz(HELD_OUT)
 
     def report_notice(about: Mapping[str, Any]) -> None:
-        from infra.ec2.notice_poller import report_notice
-        from infra.settings import load_settings
-
         events_url = load_settings().events_url
         if events_url is not None:
-            report_notice(events_url, about)
+            notice_poller.report_notice(events_url, about)
 
     return ControllerCallbacks(
         read_heldout,

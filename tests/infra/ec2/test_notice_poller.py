@@ -3,6 +3,8 @@
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -182,3 +184,16 @@ def test_a_notice_that_is_refused_is_not_reported_again():
         with pytest.raises(httpx.HTTPStatusError):
             report_notice(url, ABOUT)
         assert len(posts) == 1
+
+
+def test_no_package_is_imported_when_a_notice_is_reported() -> None:
+    """In a thread, an import beside another one may fail (Python 3.11.7: SystemError of an AST constructor)."""
+    command = (
+        "import sys; from infra.ec2.notice_poller import report_notice; before = set(sys.modules)\n"
+        "try: report_notice.__wrapped__('http://127.0.0.1:1', {'allocation_id': 'a'})\n"
+        "except Exception as error: print(type(error).__name__, *sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=60)
+    error, *modules = done.stdout.split()
+    assert error == "ConnectError"
+    assert set(modules) <= {"encodings.idna", "stringprep"}
