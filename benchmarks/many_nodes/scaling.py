@@ -23,7 +23,7 @@ _KERNEL_S, _TABLE_S = 4.0, 0.5
 
 
 def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = None) -> list[Figure]:
-    """Measure up to the greatest of `nodes`; no figures if namespaces cannot be created."""
+    """Measure four nodes, and each of `nodes`; no figures if namespaces cannot be created."""
     if reason := lacking():
         print(f"scaling: skipped: {reason}")
         return []
@@ -31,9 +31,9 @@ def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = No
     table_s, work_s = table_and_work(most)
     with places(most, round(TABLE_BYTES / table_s), scratch) as cluster:
         found = [
-            measure(cluster, layout, load_for(layout, work_s), quick=layout.nodes < 16)
+            measure(cluster, layout, load_for(layout, work_s), quick=layout.nodes < min(NODES))
             for layout in scalings()
-            if layout.nodes <= most
+            if layout.nodes < min(NODES) or layout.nodes in nodes
         ]
     if picture is not None:
         from benchmarks.many_nodes.pictures import draw_scaling
