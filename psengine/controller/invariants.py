@@ -27,7 +27,8 @@ def check(controller: ControllerState) -> None:
         assert last_clock is None or running.clock <= last_clock
     for partition, following in book.following.items():
         before = book.running[partition]
-        assert (following.node, following.task.read) == (before.node, "parent")
+        assert (following.node, following.task.read) == (before.node, before.task.read)
+        assert before.task.read == "parent" or following.task.after is not None
         assert before.clock < following.clock <= book.sealed
         assert last_clock is None or following.clock <= last_clock
     addresses = {node.address for node in members.nodes.values() if not node.gone}

@@ -31,6 +31,9 @@ class TaskKey:
         update, which replaces that of any earlier attempt, and reports 0 examples.
     after
         Tasks, as (group, executor), that write rows which this one reads, and were under way when it was sent.
+    written_by
+        That of `after` which is the last writer of all rows that this one reads; None: there may be several, or one
+        that was completed.
     follows
         Group and attempt of the executor's task before, which this node was sent, and which was under way when this one
         was sent: the task begins in the state that it leaves. None: the task before is completed.
@@ -42,6 +45,7 @@ class TaskKey:
     args: Any = None
     withdrawn: bool = False
     after: tuple[tuple[int, int], ...] = ()
+    written_by: tuple[int, int] | None = None
     follows: tuple[int, int] | None = None
 
     @property

@@ -56,7 +56,8 @@ class BatchDispatcher:
         tasks than two for each core: while some read and push, others run.
 
         With stale reads in groups of all executors, a node that runs all of its partitions in one clock is sent the
-        next clock at once: it follows. A node that is about to leave is not.
+        next clock at once: it follows. A node that is about to leave is not. Tasks that read rows follow likewise, once
+        the writers of the rows were sent theirs.
 
         Otherwise, in groups of all executors, a node that runs something is sent nothing, and others only what is of
         their earliest clock: each batch reads and pushes for itself, and a partition that has fallen behind the node's
@@ -103,8 +104,8 @@ class BatchDispatcher:
             order = self._order(ready[name], clock, partitions, read, whole)
             out.append(replace(order, completed_by=completed_by, goes_on=certain))
         out += [
-            self._order(ready[name], clock, partitions, "parent", whole=True)
-            for (name, clock), partitions in self._following(placement, ready, limit).items()
+            self._order(ready[name], clock, partitions, read, whole=True)
+            for (name, clock, read), partitions in self._following(placement, ready, limit).items()
         ]
         return [replace(order, map_version=map_version, generation=generation) for order in out]
 
@@ -130,19 +131,19 @@ class BatchDispatcher:
 
     def _following(
         self, placement: Placement, ready: Mapping[str, NodeRecord], limit: int | None
-    ) -> dict[tuple[str, int], list[int]]:
-        """Return the batches that are sent before the ones that they follow are completed, by node and clock.
+    ) -> dict[tuple[str, int, Read], list[int]]:
+        """Return the batches that are sent before the ones that they follow are completed, by node, clock and read.
 
         A node runs all of its partitions then, and nothing else, in groups of all executors: they stay in step.
         """
-        batches: dict[tuple[str, int], list[int]] = {}
+        batches: dict[tuple[str, int, Read], list[int]] = {}
         for task in self._book.may_follow(limit):
             name = self._book.running[task.executor].node
             if task.executor not in self._held_back and self._book.is_full(task.group):
-                batches.setdefault((name, task.group), []).append(task.executor)
+                batches.setdefault((name, task.group, task.read), []).append(task.executor)
         return {
-            (name, clock): partitions
-            for (name, clock), partitions in batches.items()
+            (name, clock, read): partitions
+            for (name, clock, read), partitions in batches.items()
             if name in ready
             and ready[name].state == "ready"
             and len(partitions) == self._book.running_on(name)

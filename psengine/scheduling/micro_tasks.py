@@ -2,7 +2,8 @@
 
 A driver dispatches tasks into queues, one for each executor (partition); the controller sends the first task of each
 queue to the executor's node. Tasks of one group (clock) are committed together, groups in order. Where a task reads
-"parent", the next one may be sent to the same node before it is completed: it follows the first one.
+"parent", or "rows" whose writers were sent their tasks, the next one may be sent to the same node before it is
+completed: it follows the first one.
 
 Invariants: an executor has at most one task under way, and one that follows it on the same node; its tasks run, and are
 completed, in the order of their dispatch; only the latest attempt of a task can complete it, so each effect counts
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from math import inf
 
 from psengine.drivers.interface import Task
@@ -194,13 +196,18 @@ class MicroTaskTable:
     def may_follow(self, limit: int | None) -> list[Task]:
         """Return the tasks that may be sent while the ones before are under way, by executor; `limit` as in `ready`.
 
-        Both read "parent". The task has to go to the node on which the one before is.
+        Both read "parent", or both "rows", whose writers were sent their tasks. The task has to go to the node on which
+        the one before is.
         """
         if not self._may_follow:
             self._may_follow = set()
             return []
         heads = (self._queues[executor][0][0] for executor in sorted(self._may_follow))
-        return [task for task in heads if limit is None or task.group <= limit]
+        return [
+            task
+            for task in heads
+            if (limit is None or task.group <= limit) and (task.read == "parent" or self._writers_sent(task))
+        ]
 
     def _writers_sent(self, task: Task) -> bool:
         """Return whether all that a task names in `after` was sent.
@@ -211,11 +218,13 @@ class MicroTaskTable:
         return task.after is not None and all(not queue or queue[0][0].group >= task.group for queue in queues)
 
     def _writers_running(self, task: Task) -> tuple[tuple[int, int], ...]:
-        """Return the tasks, as (group, executor), that a task reads after, and that are not completed."""
-        found = ((executor, self.running.get(executor)) for executor in sorted(set(task.after or ())))
-        return tuple(
-            (writer.clock, executor) for executor, writer in found if writer is not None and writer.clock < task.group
-        )
+        """Return the tasks, as (group, executor), that a task reads after, and that are not completed.
+
+        Of an executor with two of them the later one counts: it began after the other one.
+        """
+        found = ((executor, self._sent(executor)) for executor in sorted(set(task.after or ())))
+        before = ((executor, [one.clock for one in sent if one.clock < task.group]) for executor, sent in found)
+        return tuple((clocks[-1], executor) for executor, clocks in before if clocks)
 
     def start(self, executor: int, node: str) -> TaskKey:
         """Note that the executor's next task is sent to `node`; return its attempt (1 for the first) and arguments.
@@ -234,11 +243,13 @@ class MicroTaskTable:
         self.repeated += task.group <= self._reached.get(executor, 0)
         self._reached[executor] = max(task.group, self._reached.get(executor, 0))
         self.last_dispatched = max(task.group, self.last_dispatched)
-        if before is not None:
-            return TaskKey(executor, attempt, None, task.args, follows=(before.clock, before.attempt))
         after = () if withdrawn else self._writers_running(task)
         self._awaited.update(after)
-        return TaskKey(executor, attempt, self.states.current(executor), task.args, withdrawn, after)
+        written_by = after[0] if len(after) == len(set(task.after or ())) == 1 else None
+        key = TaskKey(executor, attempt, None, task.args, withdrawn, after, written_by)
+        if before is not None:
+            return replace(key, follows=(before.clock, before.attempt))
+        return replace(key, state=self.states.current(executor))
 
     def complete(self, executor: int, group: int, attempt: int) -> Running | None:
         """Note a completion and return what ran; None when it is late, repeated or superseded and changes nothing."""
@@ -403,7 +414,8 @@ class MicroTaskTable:
             self._waiting.add(executor)
         elif executor not in self.following and not running.withdrawn:
             task, withdrawn = queue[0]
-            if task.read == running.task.read == "parent" and not withdrawn:
+            early = task.read == "parent" or (task.read == "rows" and task.after is not None)
+            if early and task.read == running.task.read and not withdrawn:
                 self._may_follow.add(executor)
 
 

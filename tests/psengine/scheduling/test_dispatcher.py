@@ -1,8 +1,6 @@
 """What is dispatched together."""
 
-import pytest
-
-from psengine.drivers.interface import Dispatcher, Driver, Task
+from psengine.drivers.interface import Dispatcher, Task
 from psengine.drivers.rotation import Rotation
 from psengine.drivers.ssp import Ssp
 from psengine.membership.node_record import NodeRecord, NodeState
@@ -151,12 +149,32 @@ def test_what_follows_is_recalled_when_the_partitions_of_its_node_change() -> No
     assert orders(dispatcher, "aaab", "ready")[:2] == [("a", 2, [0, 1, 2]), ("b", 2, [3])]
 
 
-@pytest.mark.parametrize("driver", [Ssp(0), Rotation()])
-def test_a_task_that_does_not_read_what_is_there_follows_none(driver: Driver) -> None:
-    book, host = driven_table(4, driver)
+def test_a_task_that_reads_a_committed_group_follows_none() -> None:
+    book, host = driven_table(4, Ssp(0))
     dispatcher = BatchDispatcher(book, host)
     assert orders(dispatcher, "aabb", "ready") == [("a", 1, [0, 1]), ("b", 1, [2, 3])]
     assert orders(dispatcher, "aabb", "ready") == []
+
+
+def test_a_task_that_reads_rows_follows_once_their_writers_are_sent() -> None:
+    book, host = driven_table(4, Rotation())
+    dispatcher = BatchDispatcher(book, host)
+    assert orders(dispatcher, "aacc", "ready") == [("a", 1, [0, 1])], "executor 1 reads what 2 writes"
+    assert orders(dispatcher, "aabb", "ready") == [("b", 1, [2, 3]), ("a", 2, [0, 1]), ("b", 2, [2, 3])]
+    assert [book.following[e].task.read for e in range(4)] == ["rows"] * 4
+    assert orders(dispatcher, "aabb", "ready") == []
+
+
+def test_a_batch_that_follows_names_what_writes_its_rows() -> None:
+    book, host = driven_table(4, Rotation())
+    dispatcher = BatchDispatcher(book, host)
+    nodes = {name: NodeRecord(name, f"tcp://{name}", "reliable", 1, state="ready") for name in "ab"}
+    batches = dispatcher.orders(Placement(tuple("aabb"), (None,) * 4), nodes, None, 1, 1)
+    assert [task.written_by for batch in batches for task in batch.tasks] == [
+        *[None] * 4,
+        *((1, executor) for executor in (1, 2, 3, 0)),
+    ]
+    assert all(task.after == (task.written_by,) for batch in batches[2:] for task in batch.tasks)
 
 
 def test_a_batch_that_follows_names_the_task_whose_state_it_begins_with() -> None:

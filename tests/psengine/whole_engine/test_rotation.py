@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,10 @@ import pytest
 
 from psengine.config import JobConfig, Momentum, TableSpec
 from psengine.drivers.interface import Dispatcher, Done, Driver, Task
+from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.single_process import drive_alone, initial
+from psengine.tables.row_sets import RowBlock
+from psengine.worker.task_parameters import WrittenRows
 from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, NODES
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
@@ -99,9 +102,11 @@ class Rotating(Driver):
         to.seal(self.last)
 
 
-def trained(seed: int, befalls: Meanwhile | None = None, ruled: bool = False) -> WiredCluster:
-    calm = Trouble() if befalls is None else Trouble(lost=0.02, doubled=0.05, usual_s=0.05)
-    cluster = WiredCluster(seed, calm)
+def trained(
+    seed: int, befalls: Meanwhile | None = None, ruled: bool = False, calm: Trouble | None = None
+) -> WiredCluster:
+    trouble = Trouble(lost=0.02, doubled=0.05, usual_s=0.05) if befalls else calm or Trouble()
+    cluster = WiredCluster(seed, trouble)
     job = JobConfig(
         "rotation",
         "tests.psengine.whole_engine.test_rotation:Rotation",
@@ -134,6 +139,35 @@ def test_it_has_the_bits_of_one_process_whatever_befalls(seed: int, alone: np.nd
     assert cluster.store.model["blocks"].tobytes() == alone.tobytes()
     assert cluster.store.result is not None
     assert (cluster.store.result["clocks"], cluster.store.result["passes"]) == (GROUPS, GROUPS / BLOCKS)
+
+
+def test_a_block_is_handed_over_on_a_node_and_that_is_seen(alone: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the next reader on the node gets the block without what was added to it."""
+    handed, after = [], WrittenRows.after
+
+    def without(self: WrittenRows, tables: Collection[str]) -> dict[str, RowBlock]:
+        handed.append(after(self, tables))
+        return {table: RowBlock(self.named[table], self.read[table].of(self.named[table])) for table in tables}
+
+    monkeypatch.setattr(WrittenRows, "after", without)
+    cluster = trained(0)
+    assert len(handed) >= GROUPS, "of six blocks, some stay on their node"
+    assert cluster.store.model is not None
+    assert cluster.store.model["blocks"].tobytes() != alone.tobytes()
+
+
+def test_a_group_is_shorter_where_links_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages take up to 50 ms, and kernels 20 ms."""
+
+    def group_s() -> float:
+        cluster = trained(0, calm=Trouble(usual_s=0.05))
+        assert cluster.store.result is not None
+        seconds = cluster.store.result["seconds_by_clock"][6:]
+        return float(sum(seconds) / len(seconds))
+
+    early_s = group_s()
+    monkeypatch.setattr(BatchDispatcher, "_following", lambda *args: {})
+    assert early_s < 0.75 * group_s()
 
 
 def test_a_table_with_an_update_rule_cannot_be_read_before_its_group_is_committed() -> None:
