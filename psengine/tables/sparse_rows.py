@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.tables.row_sets import Array, RowSet
+from psengine.tables.row_sets import Array, RowSet, count, cut
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.tree_sum import Delta
 
@@ -104,9 +104,11 @@ class SparseUpdate:
         return values if self.rows is None else RowDelta(self.rows, values)
 
     def within(self, low: int, high: int) -> Array | RowDelta | None:
-        """Return the update as it was before; of a run only the rows of [low, high), None if it has none of them."""
-        if not isinstance(self.rows, slice):
+        """Return the update as it was before; of a run only the rows of [low, high); None if it has none of them."""
+        if self.rows is None:
             return self.full
+        if not isinstance(self.rows, slice):
+            return self.full if count(cut(self.rows, low, high)) else None
         first, end = max(low, self.rows.start), min(high, self.rows.stop)
         if first >= end:
             return None

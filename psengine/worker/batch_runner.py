@@ -7,7 +7,7 @@ returns the figures to report.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -31,12 +31,14 @@ from psengine.worker.push_messages import sum_up, under
 from psengine.worker.push_tree import PushTree
 from psengine.worker.routing import SupersededError
 from psengine.worker.speculative_batch import NOTHING_DONE, Ahead, Begun, Kernels, MicroTaskResult, Sums
-from psengine.worker.task_parameters import TaskParameters, checked_reads, union_of
+from psengine.worker.task_parameters import TaskParameters, WrittenRows, checked_reads, pushed, union_of
 
 #: A node's data about the job; the sharding is of the tables on the servers.
 Job = tuple[JobConfig, Application, Sharding]
-#: Reads rows of tables from the servers.
-Read = Callable[[Wanted], Coroutine[Any, Any, Mapping[str, RowBlock]]]
+#: Reads rows of tables from the servers, for some partitions.
+Read = Callable[[Wanted, Collection[int]], Coroutine[Any, Any, Mapping[str, RowBlock]]]
+#: Rows that tasks on this node have written, by partition of the task that reads them next.
+HandedOver = Mapping[int, WrittenRows]
 #: Reads the sum of what some executors have added to a table; None if the servers do not keep it.
 ReadSum = Callable[[str, tuple[int, ...]], Coroutine[Any, Any, Array | None]]
 T = TypeVar("T")
@@ -100,6 +102,8 @@ class BatchRunner:
         self._task_reads: set[asyncio.Task[Any]] = set()
         #: {partition: the clock for which rows of own tables were last reported, and these rows}.
         self._reported_rows: dict[int, tuple[int, dict[str, RowSet]]] = {}
+        #: {(generation, group, executor): rows of the last batches that read rows, for their next reader}.
+        self._written: dict[tuple[int, int, int], WrittenRows] = {}
         #: The last batch that had a place in the tree, the results of its micro-tasks, and their sums.
         self._sent: tuple[Dispatch, dict[int, MicroTaskResult], Sums] | None = None
 
@@ -142,27 +146,51 @@ class BatchRunner:
         sent = self._sent_before(order)
         if sent is not None:
             self.drop_ahead()
-        done, sums = sent or await self._kernels_of(job, order)
+        handed = self._handed_over(order)
+        done, sums = sent or await self._kernels_of(job, order, handed)
         self._states.drop_before(order.committed)
         for task in order.tasks:
             state = done[task.partition].state
             if state is not None:
                 self._states.put(ExecutorState(task.partition, order.clock, task.attempt, state))
+        stats = tuple(self._stats(order.clock, task, done[task.partition]) for task in order.tasks)
+        named = under(sums, {task.partition: task.attempt for task in order.tasks})
+        is_pushed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if order.read == "rows":
+            self._written |= {
+                (order.generation, order.clock, part): WrittenRows(*finished.read, finished.update, is_pushed)
+                for part, finished in done.items()
+                if finished.read is not None
+            }
         on_computed()
         if order.goes_on:
             self.drop_ahead()  # of another batch in flight
             self._ahead = Ahead(order, self._client.routes.version, partial(self._begin_ahead, job, order, done))
-        named = under(sums, {task.partition: task.attempt for task in order.tasks})
         if order.place is not None:
             # Another node may report this batch. The updates of the batch before may be on their way by another node.
             await earlier()
             # The sums of several nodes may be sent once more because of one of them.
             self._sent = order, done, sums
         began_s = asyncio.get_running_loop().time()
-        stats = tuple(self._stats(order.clock, task, done[task.partition]) for task in order.tasks)
-        others = await self._tree.push(order, config, sharding, named, stats, self._on_threads)
+        try:
+            await pushed(handed.values())
+            others = await self._tree.push(order, config, sharding, named, stats, self._on_threads)
+            is_pushed.set_result(True)
+        finally:
+            if not is_pushed.done():
+                is_pushed.set_result(False)
         self._client.moved["own"] += sum(finished.kept_bytes for finished in done.values())
         return BatchResult(stats, others, asyncio.get_running_loop().time() - began_s)
+
+    def _handed_over(self, order: Dispatch) -> HandedOver:
+        """Return the rows that tasks of this node wrote and tasks of `order` read next, by partition of the reader."""
+        found = {
+            task.partition: self._written.pop((order.generation, *task.written_by), None)
+            for task in order.tasks
+            if task.written_by is not None
+        }
+        self._written = {key: rows for key, rows in self._written.items() if key[1] >= order.clock}
+        return {part: rows for part, rows in found.items() if rows is not None}
 
     def _sent_before(self, order: Dispatch) -> tuple[dict[int, MicroTaskResult], Sums] | None:
         """Return the results of the micro-tasks of `order` if they were sent last, under other attempts.
@@ -178,7 +206,9 @@ class BatchRunner:
         )
         return (done, sums) if fits and {task.partition for task in order.tasks} == done.keys() else None
 
-    async def _kernels_of(self, job: Job, order: Dispatch) -> tuple[dict[int, MicroTaskResult], Sums]:
+    async def _kernels_of(
+        self, job: Job, order: Dispatch, handed: HandedOver
+    ) -> tuple[dict[int, MicroTaskResult], Sums]:
         """Return the results of the micro-tasks of `order`, begun ahead if that fits, and the sums of their updates."""
         config, _, sharding = job
         ahead, self._ahead = self._ahead, None
@@ -188,17 +218,20 @@ class BatchRunner:
         done |= {task.partition: NOTHING_DONE for task in order.tasks if task.withdrawn}
         rest = [task for task in order.tasks if task.partition not in done]
         if rest:
-            others = await self._do(job, order, rest)
+            others = await self._do(job, order, rest, handed)
             done |= await others.results()
             sums = others.made() if len(rest) == len(order.tasks) else None
         done = {task.partition: done[task.partition] for task in order.tasks}
         if sums is None:
             updates = {part: finished.update for part, finished in done.items()}
-            sums = await self._on_threads(sum_up, updates, config.n_partitions, sharding.tables)
+            sums = await self._on_threads(sum_up, updates, config.n_partitions, sharding.tables, order.read == "rows")
         return done, sums
 
-    async def _do(self, job: Job, order: Dispatch, tasks: Sequence[TaskKey]) -> Kernels:
-        """Read what these micro-tasks of `order` want, and begin them."""
+    async def _do(self, job: Job, order: Dispatch, tasks: Sequence[TaskKey], handed: HandedOver) -> Kernels:
+        """Read what these micro-tasks of `order` want, and begin them.
+
+        Where some have their rows on this node, these begin at once, and each of the others reads for itself.
+        """
         _, _, sharding = job
         executors = {task.partition: await self._executor(task.partition) for task in tasks}
         before = await self._find_states(tasks)
@@ -207,20 +240,27 @@ class BatchRunner:
         }
         wanted = await self._wanted(job, assigned, order.clock)
         exact = order.read != "parent"
-        after = sorted({effect for task in tasks for effect in task.after})
 
-        async def read(rows: Wanted) -> Mapping[str, RowBlock]:
+        async def read(rows: Wanted, parts: Collection[int]) -> Mapping[str, RowBlock]:
             if order.read == "rows" and order.committed < order.clock - 1:
+                after = sorted({effect for task in tasks if task.partition in parts for effect in task.after})
                 return await self._client.read_before(sharding, rows, order.clock, after, order.committed)
             return await self._client.read_rows(sharding, rows, order.parent_clock, order.committed, exact)
 
+        begun_with = {part: handed[part] for part in assigned if part in handed and handed[part].holds(wanted[part])}
+        # Those that wait for a read give their cores to the others.
+        assigned = {part: assigned[part] for part in sorted(assigned, key=lambda part: part in begun_with)}
         needed = union_of(sharding.tables, list(wanted.values()))
+        blocks = None if begun_with else await read(needed, assigned.keys())
+
+        def first(part: int) -> Mapping[str, RowBlock] | None:
+            return begun_with[part].after(wanted[part]) if part in begun_with else blocks
 
         async def read_sum(table: str, executors: tuple[int, ...]) -> Array | None:
             return await self._client.kept_sum(sharding, table, executors, order.committed) if exact else None
 
         read_group = None if exact else order.committed
-        return self._start(job, order.clock, assigned, wanted, await read(needed), read, read_sum, read_group)
+        return self._start(job, order, order.clock, assigned, wanted, first, read, read_sum, read_group)
 
     async def _begin_ahead(self, job: Job, order: Dispatch, done: Mapping[int, MicroTaskResult]) -> Begun:
         """Read what comes after `order`, as soon as it is there, and begin the partitions' next micro-tasks with it."""
@@ -232,9 +272,10 @@ class BatchRunner:
         }
         wanted = await self._wanted(job, assigned, order.clock + 1)
         needed = union_of(sharding.tables, list(wanted.values()))
-        first, attempt = await self._client.read_ahead(sharding, needed, order.clock)
+        blocks, attempt = await self._client.read_ahead(sharding, needed, order.clock)
 
-        async def read(rows: Wanted) -> Mapping[str, RowBlock]:
+        async def read(rows: Wanted, parts: Collection[int]) -> Mapping[str, RowBlock]:
+            del parts
             found, others = await self._client.read_ahead(sharding, rows, order.clock)
             if others != attempt:
                 raise SupersededError(f"the effects of clock {order.clock} are of attempts {attempt} and {others}")
@@ -244,21 +285,23 @@ class BatchRunner:
             del table, executors
             return None  # the clock is not committed yet
 
-        return attempt, self._start(job, order.clock + 1, assigned, wanted, first, read, read_sum)
+        return attempt, self._start(job, order, order.clock + 1, assigned, wanted, lambda part: blocks, read, read_sum)
 
     def _start(
         self,
         job: Job,
+        order: Dispatch,
         clock: int,
         assigned: Mapping[int, _Assigned],
         wanted: Mapping[int, Wanted],
-        first: Mapping[str, RowBlock],
+        first: Callable[[int], Mapping[str, RowBlock] | None],
         read: Read,
         read_sum: ReadSum,
         read_group: int | None = None,
     ) -> Kernels:
-        """Begin micro-tasks; `first` are the rows that were read for all of them, `read` reads others.
+        """Begin micro-tasks of `order`, or of the clock after it.
 
+        `first` returns the rows that a partition begins with, None if they are to be read; `read` reads others.
         `read_group` is the last group that is whole in these rows; None: the one before.
         """
         config, _, sharding = job
@@ -278,25 +321,29 @@ class BatchRunner:
             finally:
                 self._task_reads.discard(task)
 
-        def fetch(table: str, rows: RowSet | None) -> RowBlock:
-            return self._kernel_threads.wait_for(fetched(read, {table: rows}))[table]
+        def fetch(part: int, table: str, rows: RowSet | None) -> RowBlock:
+            return self._kernel_threads.wait_for(fetched(read, {table: rows}, (part,)))[table]
 
         def fetch_sum(table: str, executors: tuple[int, ...]) -> Array | None:
             return self._kernel_threads.wait_for(fetched(read_sum, table, executors))
 
         def kernel(part: int) -> MicroTaskResult:
             task = assigned[part]
-            params = TaskParameters(clock, tables, wanted[part], first, fetch, fetch_sum, read_group)
+            blocks = first(part)
+            if blocks is None:
+                blocks = self._kernel_threads.wait_for(fetched(read, wanted[part], (part,)))
+            params = TaskParameters(clock, tables, wanted[part], blocks, partial(fetch, part), fetch_sum, read_group)
             rng = np.random.default_rng([config.seed, clock, part])
             began_s = perf_counter()
             result, loss_sum, examples, state = task.executor.run(task.before, task.args, params, rng)
             took_s = perf_counter() - began_s
             kept_bytes = sum(array.nbytes for array in (task.before or {}).values())
-            return MicroTaskResult(params.updates(), state, kept_bytes, result, loss_sum, examples, took_s)
+            read_rows = (wanted[part], params.blocks) if order.read == "rows" else None
+            return MicroTaskResult(params.updates(), state, kept_bytes, result, loss_sum, examples, took_s, read_rows)
 
         def sums(done: Mapping[int, MicroTaskResult]) -> Sums:
             updates = {part: finished.update for part, finished in done.items()}
-            return sum_up(updates, config.n_partitions, sharding.tables)
+            return sum_up(updates, config.n_partitions, sharding.tables, order.read == "rows")
 
         kernels = self._kernel_threads.start({part: partial(kernel, part) for part in assigned}, sums)
         self._foresee(job, assigned, clock + 1)

@@ -16,10 +16,16 @@ BlockSum = tuple[int, tuple[int, ...], Delta]
 Updates = Mapping[int, Sequence[Delta]]
 
 
-def sum_up(updates: Mapping[int, Delta], n_partitions: int, tables: Sequence[TableSpec]) -> list[tuple[Subtree, Delta]]:
-    """Return the sums of a batch's updates (by partition) over the largest possible blocks, in the smaller form."""
+def sum_up(
+    updates: Mapping[int, Delta], n_partitions: int, tables: Sequence[TableSpec], apart: bool = False
+) -> list[tuple[Subtree, Delta]]:
+    """Return the sums of a batch's updates (by partition) over the largest possible blocks, in the smaller form.
+
+    `apart`: each partition is a block. So a server has the effect of a task whatever happens to others of its batch.
+    """
     by_block = {(partition, partition + 1): update for partition, update in updates.items()}
-    return [(block, _sum(block, by_block, tables)) for block in largest_subtrees(updates.keys(), n_partitions)]
+    blocks = sorted(by_block) if apart else largest_subtrees(updates.keys(), n_partitions)
+    return [(block, _sum(block, by_block, tables)) for block in blocks]
 
 
 def under(sums: Sequence[tuple[Subtree, Delta]], attempts: Mapping[int, int]) -> list[BlockSum]:

@@ -13,11 +13,12 @@ the batch runs as ordered. Micro-tasks that other nodes have now are dropped ind
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from psengine.protocol.instructions import Dispatch, TaskKey
+from psengine.tables.row_sets import RowBlock, Wanted
 from psengine.tables.sharding import Arrays
 from psengine.tables.tree_sum import Delta, Subtree
 from psengine.worker.kernel_threads import KernelBatch
@@ -34,6 +35,7 @@ class MicroTaskResult:
     kept_bytes : size of the state that it began with.
     result : what its executor returned for the driver.
     kernel_s : how long its kernel took.
+    read : of a task that reads rows: those that its executor has named, and what was read.
     """
 
     update: Delta
@@ -43,6 +45,7 @@ class MicroTaskResult:
     loss_sum: float
     examples: int
     kernel_s: float
+    read: tuple[Wanted, Mapping[str, RowBlock]] | None = None
 
 
 #: Result of a withdrawn task.

@@ -1,20 +1,37 @@
-"""The tables as one task reads and updates them (`Parameters`)."""
+"""The tables as one task reads and updates them (`Parameters`), and the rows that it leaves to the next reader."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from psengine.config import TableSpec
-from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, checked, count, row_bytes, same, union
-from psengine.tables.row_updates import RowDelta, checked_update, combined
+from psengine.tables.row_sets import (
+    Array,
+    RowBlock,
+    RowSet,
+    Wanted,
+    checked,
+    count,
+    read_only,
+    row_bytes,
+    same,
+    union,
+)
+from psengine.tables.row_updates import RowDelta, added, checked_update, combined
 from psengine.tables.tree_sum import Delta
+from psengine.worker.routing import SupersededError
 
 #: Returns the sum of what some executors have added to a table, if the servers keep it.
 FetchSum = Callable[[str, tuple[int, ...]], Array | None]
 #: Returns rows of a table (None: all) from the servers; blocks.
 Fetch = Callable[[str, RowSet | None], RowBlock]
+
+
+_NO_VALUES = np.zeros((0, 0))
 
 
 class TaskParameters:
@@ -83,6 +100,11 @@ class TaskParameters:
         """Return what the task has added."""
         return self._updates
 
+    @property
+    def blocks(self) -> Mapping[str, RowBlock]:
+        """The rows that were read, by table."""
+        return self._read
+
     def _checked(self, table: str, rows: RowSet | None) -> RowSet | None:
         spec = self._tables.get(table)
         if spec is None:
@@ -93,6 +115,58 @@ class TaskParameters:
         if named is not None and same(rows, named):
             return named
         return checked(rows, spec)
+
+
+@dataclass(frozen=True, eq=False)
+class WrittenRows:
+    """Rows that a task has read, and what it has added to them: a task on the same node that reads them next has both.
+
+    Attributes
+    ----------
+    named : the rows that its executor has named.
+    read : what was read, these rows among it.
+    pushed : done when its update is on the servers (True), or was given up (False).
+    """
+
+    named: Wanted
+    read: Mapping[str, RowBlock]
+    update: Delta
+    pushed: asyncio.Future[bool]
+
+    def holds(self, wanted: Wanted) -> bool:
+        """Return whether all of these rows, of one table at least, are among them as they are after the task."""
+        return bool(wanted) and all(rows is not None and self._holds(table, rows) for table, rows in wanted.items())
+
+    def _holds(self, table: str, rows: RowSet) -> bool:
+        named, update = self.named.get(table), self.update.get(table)
+        if named is None or not RowBlock(named, _NO_VALUES).has(rows) or not self.read[table].has(named):
+            return False
+        return update is None or (isinstance(update, RowDelta) and same(update.rows, named))
+
+    def after(self, tables: Collection[str]) -> dict[str, RowBlock]:
+        """Return the named rows of tables after the task, with the bits that the servers have."""
+        found: dict[str, RowBlock] = {}
+        for table in tables:
+            named, update = self.named[table], self.update.get(table)
+            values = self.read[table].of(named)
+            after = values if update is None else added(values, update.values)  # type: ignore[union-attr] # see `_holds`
+            found[table] = RowBlock(named, read_only(after))
+        return found
+
+
+async def pushed(handed: Collection[WrittenRows]) -> None:
+    """Return when the updates of these rows are on the servers: what is added to them later is of no use without.
+
+    Raises
+    ------
+    SupersededError
+        If one was given up.
+    """
+    pushes = {rows.pushed for rows in handed}
+    if pushes:
+        await asyncio.wait(pushes)  # it does not cancel them when it is cancelled
+    if not all(push.result() for push in pushes):
+        raise SupersededError("the batch that has written the rows before was given up")
 
 
 def checked_reads(reads: Mapping[str, RowSet | None], tables: Mapping[str, TableSpec]) -> dict[str, RowSet | None]:

@@ -1,0 +1,79 @@
+"""Rows that a task on this node has written, for the task that reads them next."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from psengine.server.shard_store import ShardStore
+from psengine.tables.row_sets import RowBlock, RowSet
+from psengine.tables.row_updates import RowDelta
+from psengine.tables.tree_sum import Delta
+from psengine.worker.routing import SupersededError
+from psengine.worker.task_parameters import WrittenRows, pushed
+
+RNG = np.random.default_rng(3)
+TABLE = RNG.random((8, 3)).astype(np.float32)
+NAMED = slice(2, 6)
+
+
+def written(update: Delta, named: RowSet = NAMED, read: RowSet | None = NAMED) -> WrittenRows:
+    block = RowBlock(read, TABLE if read is None else TABLE[read])
+    return WrittenRows({"t": named}, {"t": block}, update, asyncio.Future(loop=asyncio.new_event_loop()))
+
+
+@pytest.mark.parametrize("named", [NAMED, np.array([1, 4, 5])])
+@pytest.mark.parametrize("read", [None, NAMED])
+def test_they_have_the_bits_of_the_server(named: RowSet, read: RowSet | None) -> None:
+    if read is not None and not isinstance(named, slice):
+        read = np.array([0, 1, 4, 5])
+    update = {"t": RowDelta(named, RNG.random(TABLE[named].shape))}  # of float64
+    store = ShardStore(0, 1, {"t": TABLE}, 1)
+    store.push(1, 0, (1,), update)
+    rows = written(update, named, read)
+    assert rows.holds({"t": named})
+    after = rows.after(["t"])["t"]
+    assert after.of(named).tobytes() == store.before(2, {"t": named})["t"].tobytes()
+    assert not after.values.flags.writeable
+
+
+def test_what_is_not_known_here_is_read() -> None:
+    inside = {"t": RowDelta(NAMED, TABLE[NAMED])}
+    assert written(inside).holds({"t": slice(3, 5)})
+    assert written({}).holds({"t": NAMED})
+    assert not written({}).holds({}), "nothing is named before the task runs"
+    assert not written(inside).holds({"t": slice(3, 7)}), "row 6 was not read"
+    assert not written(inside).holds({"t": None})
+    assert not written(inside).holds({"u": NAMED})
+    assert not written({"t": RowDelta(slice(1, 6), TABLE[1:6])}).holds({"t": NAMED})
+    assert not written({"t": TABLE}).holds({"t": NAMED})
+    assert not written(inside, read=slice(0, 2)).holds({"t": NAMED}), "the task has read others since"
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_what_is_added_to_them_later_waits_for_their_update(taken: bool) -> None:
+    async def run() -> bool:
+        rows = WrittenRows({}, {}, {}, asyncio.get_running_loop().create_future())
+        waits = asyncio.ensure_future(pushed([rows]))
+        given_up = asyncio.ensure_future(pushed([rows]))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        assert not waits.done()
+        rows.pushed.set_result(taken)
+        await asyncio.wait([waits])
+        return waits.exception() is None
+
+    assert asyncio.run(run()) == taken
+
+
+def test_an_update_that_was_given_up_ends_those_that_need_it() -> None:
+    async def run() -> None:
+        rows = WrittenRows({}, {}, {}, asyncio.get_running_loop().create_future())
+        rows.pushed.set_result(False)
+        await pushed([rows])
+
+    with pytest.raises(SupersededError, match="was given up"):
+        asyncio.run(run())
