@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from tests.support.fork_server import nursery_pid
 from tests.support.postgres import ABSENT, PostgresServer, binaries, postgres_server
+from tests.support.timeouts import PATIENCE
 
 # `default` draws the same examples every time; HYPOTHESIS_PROFILE=explore looks for new ones, for longer.
 settings.register_profile("default", derandomize=True, deadline=None, print_blob=True)
@@ -22,7 +23,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 _FIRST = ("tests/bidding/backtest/test_runner.py", "tests/e2e/test_deployments.py")
 
 #: Real seconds that a child which was told to end has to be gone.
-_ENDS_S = 5.0
+_ENDS_S = 5.0 * PATIENCE
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -19,6 +19,7 @@ from tests.support.chromium import CHROMIUM, MISSING, Chromium
 from tests.support.job_states import JOB, record_job
 from tests.support.prefect import prefect_api
 from tests.support.task_runtime import TaskRuntime
+from tests.support.timeouts import PATIENCE
 
 pytestmark = [
     pytest.mark.e2e,
@@ -65,7 +66,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
             return url
 
         report_url = show()
-        with httpx.Client(base_url=server.api_url, timeout=20.0) as api:
+        with httpx.Client(base_url=server.api_url, timeout=20.0 * PATIENCE) as api:
             pages = api.post("/artifacts/filter", json={}).raise_for_status().json()
             assert len(pages) == 1, "one page, changed in place"
             yield Shown(

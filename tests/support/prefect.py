@@ -323,7 +323,7 @@ def prefect_api(directory: Path, auth: str | None = None) -> Iterator[LocalPrefe
         with temporary_settings(ours):
             yield server
             for told in (APILogWorker, EventsWorker):
-                told.drain_all(timeout=20)
+                told.drain_all(timeout=20 * PATIENCE)
     finally:
         server.stop()
 

@@ -163,7 +163,7 @@ def test_follow_tells_what_comes_until_the_job_has_ended(directory: Path, monkey
     blobs.write_bytes(log_name("job-1", "i-2", SECOND), b"again\n")
     with Store.open(f"sqlite:///{directory}/state.db") as store:
         store.move_job("job-1", JobState.FAILED, 2000.0, failure="as it goes")
-    thread.join(20)
+    thread.join(20 * PATIENCE)
     assert not thread.is_alive()
     assert pieces[1:2] == [(FIRST.name, "and more\n")]
     assert pieces[2][1].startswith("line 0000000\n")

@@ -156,7 +156,7 @@ def eventually(condition: Callable[[], object], within_s: float = 10.0) -> None:
 
 
 def test_the_node_is_started_with_its_options_and_the_name_from_the_metadata_service(machine: Machine) -> None:
-    machine.boot("leave", poll_s=0.25).wait(10)
+    machine.boot("leave", poll_s=0.25).wait(10 * PATIENCE)
     (arguments,) = machine.starts().values()
     assert arguments == (
         "-m infra.nodes.main --job job-1 --blob file:///blobs --tier transient --threads 2 --poll-s 0.25 --name i-0abc"
@@ -173,7 +173,7 @@ def test_a_killed_node_is_started_again(machine: Machine) -> None:
 
 
 def test_a_node_that_ends_well_ends_the_machine_and_is_not_started_again(machine: Machine) -> None:
-    assert machine.boot("leave").wait(10) == 0
+    assert machine.boot("leave").wait(10 * PATIENCE) == 0
     assert len(machine.starts()) == 1
     assert machine.members() == []
 
@@ -192,7 +192,7 @@ def test_sigterm_ends_all(machine: Machine, behave: str) -> None:
     process = machine.boot(behave, controller=True, tier=Tier.RELIABLE)
     eventually(lambda: len(machine.starts()) == 2)
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(10 * PATIENCE) == 0
     assert machine.members() == []
 
 
@@ -201,8 +201,8 @@ def test_a_node_deaf_to_sigterm_is_killed_after_the_grace(machine: Machine) -> N
     eventually(machine.starts)
     began = time.monotonic()
     process.terminate()
-    assert process.wait(10) == 0
-    assert 0.8 < time.monotonic() - began < 6
+    assert process.wait(10 * PATIENCE) == 0
+    assert 0.8 < time.monotonic() - began < 20, "after the grace of the options, not the usual one"
     eventually(lambda: machine.members() == [])  # its last `sleep 0.2` may still run out
 
 
@@ -217,7 +217,7 @@ def test_the_first_reliable_node_runs_a_controller_and_a_worker(machine: Machine
 
 
 def test_the_end_of_the_controller_ends_the_worker_beside_it(machine: Machine) -> None:
-    assert machine.boot("controller-leaves", controller=True, tier=Tier.RELIABLE).wait(15) == 0
+    assert machine.boot("controller-leaves", controller=True, tier=Tier.RELIABLE).wait(15 * PATIENCE) == 0
     assert machine.members() == []
 
 
@@ -230,7 +230,7 @@ def test_the_guard_is_installed_first_and_runs_while_the_script_does(machine: Ma
     assert files.instance_id() == "i-0abc"
     assert files.script_runs()
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(10 * PATIENCE) == 0
     assert not files.script_runs()
     assert files.script_done.exists()
     assert machine.calls("shutdown") == ["-h now"]
@@ -250,7 +250,7 @@ def test_a_killed_script_counts_as_running_while_its_node_does(machine: Machine)
 
 def test_a_script_that_fails_early_leaves_the_guard_behind(machine: Machine) -> None:
     script = user_data(boot(python=str(machine.stub))).replace("NAME=''\n", "exit 1\n")
-    assert machine.run(script, "stay").wait(10) == 1
+    assert machine.run(script, "stay").wait(10 * PATIENCE) == 1
     files = MachineFiles(machine.units)
     assert machine.calls("systemctl") == ["daemon-reload", "enable --now proteus-lease.service"]
     assert (files.script_runs(), files.script_done.exists(), machine.calls("shutdown")) == (False, False, [])
@@ -258,14 +258,14 @@ def test_a_script_that_fails_early_leaves_the_guard_behind(machine: Machine) -> 
 
 def test_a_machine_whose_guard_cannot_be_installed_ends_at_once(machine: Machine) -> None:
     (machine.folder / "bin" / "systemctl").write_text("#!/bin/bash\nexit 1\n")
-    assert machine.boot("stay").wait(10) == 1
+    assert machine.boot("stay").wait(10 * PATIENCE) == 1
     assert machine.calls("shutdown") == ["-h now"]
     assert machine.starts() == {}
 
 
 def test_outside_of_a_machine_nothing_is_installed_or_shut_down(machine: Machine) -> None:
     del machine.environment["PROTEUS_UNIT_DIR"]
-    machine.boot("leave").wait(10)
+    machine.boot("leave").wait(10 * PATIENCE)
     assert not machine.units.exists()
     assert machine.calls("shutdown") + machine.calls("systemctl") == []
 
@@ -291,7 +291,7 @@ def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
 def test_the_machine_of_a_trial_runs_its_supervisor_under_the_guard(tier: Tier, machine: Machine) -> None:
     script = user_data(boot(trial=(7, "job-1-t7-1"), tier=tier, poll_s=0.25))
     assert lease_unit(BOOT) in script
-    machine.boot("leave", trial=(7, "job-1-t7-1"), tier=tier, poll_s=0.25).wait(10)
+    machine.boot("leave", trial=(7, "job-1-t7-1"), tier=tier, poll_s=0.25).wait(10 * PATIENCE)
     (words,) = (line.split() for line in machine.starts().values())
     assert words[:2] == ["-m", "infra.nodes.trial_main"]
     options = parse_trial(words[2:])
@@ -318,7 +318,7 @@ def test_secrets_are_refused(name: str, value: str) -> None:
 
 def test_values_are_quoted_and_the_limit_of_ec2_is_kept(machine: Machine) -> None:
     bait = f'$(touch {machine.folder}/bait) \'and "quotes"'
-    machine.boot("leave", blob_url=f"file:///{bait}", environment={"PROTEUS_NOTE": bait}).wait(10)
+    machine.boot("leave", blob_url=f"file:///{bait}", environment={"PROTEUS_NOTE": bait}).wait(10 * PATIENCE)
     (arguments,) = machine.starts().values()
     assert bait in arguments
     assert not (machine.folder / "bait").exists()

@@ -21,6 +21,7 @@ from infra.storage.blobs import BlobError, BlobMissing, Blobs
 from infra.storage.job_paths import JobPaths
 from infra.storage.leases import ENDING_S, FIRST_S, Lease, read_lease, write_leases
 from tests.support.market_servers import wait_for
+from tests.support.timeouts import PATIENCE
 
 T0 = 1_456_790_400.0
 HOUR_S = 3600.0
@@ -172,8 +173,8 @@ def test_neither_a_store_that_hangs_nor_an_alarm_that_hangs_keeps_the_machine_on
     monkeypatch.setattr(machine, "warn", lambda alarm, webhook: hang(warning))
     machine.run()
     assert machine.ended_at_s == FIRST_S
-    assert reading.wait(10)
-    assert warning.wait(10)
+    assert reading.wait(10 * PATIENCE)
+    assert warning.wait(10 * PATIENCE)
     forever.set()
 
 

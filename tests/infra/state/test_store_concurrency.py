@@ -37,7 +37,7 @@ def test_readers_do_not_wait_for_a_writer(store: Store) -> None:
     with store.transaction() as writing:
         writing.append("job-1", 0, entries("tick"))
         with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(store.journal, "job-1").result(5) == []
+            assert pool.submit(store.journal, "job-1").result(5 * PATIENCE) == []
     assert len(store.journal("job-1")) == 1
 
 
@@ -93,7 +93,7 @@ def test_of_two_processes_exactly_one_wins_each_claim_and_each_place_in_the_jour
         }
     finally:
         for runner in runners:
-            runner.join(5)
+            runner.join(5 * PATIENCE)
             runner.kill()
     for turn in range(_ROUNDS):
         assert [turn in results[name][0] for name in ("a", "b")].count(True) == 1

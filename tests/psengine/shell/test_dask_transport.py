@@ -18,6 +18,7 @@ from psengine.rpc.transport import Unreachable
 from psengine.shell.dask_transport import DaskTransport, pack, pack_apart, sent
 from psengine.tables.row_updates import RowDelta
 from psengine.telemetry.byte_counts import state_bytes
+from tests.support.timeouts import PATIENCE
 
 #: rows of 4 bytes: what Dask sends joined to its header, and what it sends apart
 SIZES = (0, 1, 1_000, 100_000, 2_000_000)
@@ -120,7 +121,7 @@ def test_large_integers_are_narrowed_on_a_thread_and_the_loop_goes_on(monkeypatc
 
     def waits(array: np.ndarray) -> None:
         at_work.set()
-        assert goes_on.wait(10.0), "the event loop stands still"
+        assert goes_on.wait(10.0 * PATIENCE), "the event loop stands still"
 
     monkeypatch.setattr("psengine.shell.dask_transport.narrowed", waits)
     counts = np.arange(1 << 18, dtype=np.int32)

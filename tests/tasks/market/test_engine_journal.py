@@ -15,6 +15,7 @@ from tasks.market.opening import close_job
 from tasks.market.purchases.sending import abandon_orders, buy
 from tasks.market.tick import claim_tick
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
+from tests.support.timeouts import PATIENCE
 
 
 def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskRuntime) -> None:
@@ -26,14 +27,14 @@ def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskR
     def tick(engine: BidEngine) -> list[TickDue]:
         asked.append(len(engine.positions))
         if len(asked) <= 2:
-            barrier.wait(10)  # both have read the same journal
+            barrier.wait(10 * PATIENCE)  # both have read the same journal
         return [TickDue(BEGIN_S + 60, {MARKET: 20_000})]
 
     threads = [threading.Thread(target=lambda: orders.extend(JobEngine("job").commit(tick))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(20 * PATIENCE)
     assert len(asked) == 3, "the loser decided again"
     assert len({order.order_id for order in orders}) == 1  # type: ignore[attr-defined]
     planned = [i for i in here.store.intents("job", [IntentState.PLANNED]) if i.kind == "acquire"]

@@ -102,7 +102,7 @@ def test_nothing_outlives_the_endpoint(command, number):
     endpoint.process.send_signal(number)
     assert endpoint.process.wait(20 * PATIENCE) == (-number if number is signal.SIGKILL else 0)
     wait_for(lambda: not processes(instance_id), "the family's end")
-    _, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=10 * PATIENCE)
     assert not alive
 
 
