@@ -341,6 +341,13 @@ def open_blobs(settings: "Settings") -> Blobs:
     return blobs_at(settings.blob_url, settings.region)
 
 
+def blobs_of_process(url: str) -> Blobs:
+    """Return the blobs under `url`, with the other settings of this process (a bucket's region)."""
+    from infra.settings import load_settings
+
+    return open_blobs(load_settings().model_copy(update={"blob_url": url}))
+
+
 def blobs_at(url: str, region: str) -> Blobs:
     """Return the blobs under `url`; a bucket is in `region`."""
     options: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 _AGAIN_S = 1.0
 
 
-async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
     """Cancel tasks, and return when each has ended, in whatever way.
 
     One cancellation is not enough: up to Python 3.11 one that arrives in the same iteration of the loop as the answer
@@ -25,6 +25,13 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
             task.cancel()
         await asyncio.wait(left, timeout=_AGAIN_S)
         left = [task for task in left if not task.done()]
+
+
+async def first_of(*waits: Awaitable[Any]) -> None:
+    """Return when one of `waits` has completed; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    await cancel_all(tasks)
 
 
 class Interruption:

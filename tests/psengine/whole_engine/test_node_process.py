@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from infra.errors import InputError
-from infra.nodes import main as node
+from infra.nodes import node_process as node
 from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.nodes.main import main, parse
 from infra.settings import Settings
@@ -54,7 +54,7 @@ def test_a_controller_that_is_not_there_is_told_at_once() -> None:
     began = time.monotonic()
     with pytest.raises(ControllerUnreachable, match=r"tcp://127\.0\.0\.1:1: no answer to status"):
         client.status()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 2 * PATIENCE
 
 
 def test_a_rendezvous_that_never_comes_is_told(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""The process of a job's controller: Dask's scheduler and the engine's controller, nothing else.
+
+It is imported after `infra.nodes.main.set_up`, which sets what its libraries read at import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import dask
+import numpy as np
+from distributed import Scheduler
+from numpy.typing import NDArray
+
+from infra.applications.code_shipping import JobCode
+from infra.applications.trained_models import find_result, save_model
+from infra.clock import SystemClock, open_clock
+from infra.ec2 import notice_poller
+from infra.nodes.lease_guard import MachineFiles
+from infra.settings import load_settings
+from infra.storage.blobs import Blobs, blobs_of_process
+from infra.storage.checkpoints import find_checkpoint, save_checkpoint
+from infra.storage.event_logs import keep_page
+from infra.storage.job_paths import HELD_OUT
+from infra.storage.leases import ENDING_S, utc
+from infra.version import program_version
+from psengine.protocol.version import PROTOCOL
+from psengine.rpc.cancellation import first_of
+from psengine.shell.callbacks import ControllerCallbacks
+from psengine.shell.control_port import ControlPort
+from psengine.shell.controller_shell import ControllerShell
+
+logger = logging.getLogger("infra.nodes.controller_process")
+
+_LEASE_LOOK_S = 0.5
+#: Routes that Dask's dashboard pages need.
+DASHBOARD_ROUTES = ["distributed.http.scheduler.info", "distributed.http.health", "distributed.http.statics"]
+
+
+async def run_controller(
+    options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop: asyncio.Event, code: JobCode
+) -> int:
+    """Run the job's controller until it closes or `stop` is set; return the exit code.
+
+    Parameters
+    ----------
+    options : those of `infra.nodes.main`.
+    blobs : the blob store of the job.
+    rendezvous : blob to which the controller writes its address; it is removed at the end.
+    code : the job's own code.
+    """
+    if options.dashboard:
+        dask.config.set({"distributed.scheduler.http.routes": DASHBOARD_ROUTES})
+    # The dashboard listens where the scheduler does; on a local run that is the loopback address.
+    pages = f"{options.host or ''}:0"
+    async with Scheduler(host=options.host, port=0, dashboard=options.dashboard, dashboard_address=pages) as scheduler:
+        shell = ControllerShell(scheduler, _callbacks(blobs, code, options.job), version=program_version())
+        shell.open()
+        control = ControlPort(shell.control)
+        host = scheduler.address.rpartition("://")[2].rpartition(":")[0]
+        port = await control.open(options.host or ("::" if host.startswith("[") else "0.0.0.0"))
+        meeting = {"address": scheduler.address, "job_id": options.job, "name": options.name, "pid": os.getpid()}
+        meeting |= {"control": f"tcp://{host}:{port}", "protocol": PROTOCOL, "version": program_version()}
+        if options.dashboard:
+            meeting["dashboard"] = _dashboard_url(scheduler)
+        await asyncio.to_thread(blobs.write_json, rendezvous, meeting)
+        logger.info("controller of job %s at %s", options.job, scheduler.address)
+        await first_of(stop.wait(), shell.closing.wait(), _checkpoint_before_the_end(shell))
+        control.close()
+        await shell.close()
+        await asyncio.to_thread(_withdraw, blobs, rendezvous, meeting)
+    return 1 if shell.fault and shell.controller.config is None else 0
+
+
+def _dashboard_url(scheduler: Any) -> str:
+    """Return the URL of Dask's dashboard."""
+    host = scheduler.address.rpartition("://")[2].rpartition(":")[0]
+    return f"http://{host}:{scheduler.http_server.port}/status"
+
+
+async def _checkpoint_before_the_end(shell: ControllerShell) -> None:
+    """Save a checkpoint when the lease of this machine ends soon, because no tick extends it, or the budget ends."""
+    files, clock, saved_for_s = MachineFiles.ours(), open_clock(load_settings().clock), 0.0
+    while True:
+        await asyncio.sleep(_LEASE_LOOK_S)
+        lease = files.known_lease()  # None: no guard watches this process (`proteus train`)
+        if lease is None or lease.is_last or lease.until_s == saved_for_s:
+            continue
+        if clock.now_s() < lease.until_s - ENDING_S:
+            continue
+        why = "the job's budget lasts no longer" if lease.is_cut else "no tick extends its lease"
+        logger.warning("this machine ends at %s, for %s: saving a checkpoint", utc(lease.until_s), why)
+        answer = await shell.checkpoint()
+        if answer["error"]:
+            logger.error("the checkpoint failed and is tried again: %s", answer["error"])
+        else:
+            saved_for_s = lease.until_s
+            logger.info("the job can go on from its checkpoint of clock %d", answer["clock"])
+
+
+def _withdraw(blobs: Blobs, rendezvous: str, meeting: dict[str, Any]) -> None:
+    """Remove this controller's address; a successor's address stays."""
+    if blobs.exists(rendezvous) and blobs.read_json(rendezvous) == meeting:
+        blobs.remove(rendezvous)
+
+
+def _callbacks(blobs: Blobs, code: JobCode, job_id: str) -> ControllerCallbacks:
+    def read_heldout(data_url: str) -> Mapping[str, NDArray[np.generic]]:
+        return blobs_of_process(data_url).read_npz(HELD_OUT)
+
+    def report_notice(about: Mapping[str, Any]) -> None:
+        events_url = load_settings().events_url
+        if events_url is not None:
+            notice_poller.report_notice(events_url, about)
+
+    return ControllerCallbacks(
+        read_heldout,
+        partial(save_model, blobs),
+        partial(find_result, blobs),
+        SystemClock().now_s,
+        report_notice,
+        partial(save_checkpoint, blobs),
+        partial(find_checkpoint, blobs),
+        code.load,
+        partial(keep_page, blobs, job_id, SystemClock().now_s()),
+    )
