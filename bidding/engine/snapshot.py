@@ -13,7 +13,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-from bidding.engine import engine, events, orders
+from bidding.engine import allocations, events, orders
 from bidding.engine.engine import BidEngine
 from bidding.engine.events import JobOpened
 from bidding.market import model
@@ -23,11 +23,11 @@ from bidding.policies import base
 _TYPE = "$"
 #: Attributes that the event that opened the job gives.
 _OPENED = frozenset({"_opened", "_policy"})
-#: Name -> class, of the dataclasses and enumerations that the engine's modules know.
+#: Name -> class, of the dataclasses and enumerations that the engine's state is made of.
 _CLASSES: Mapping[str, type] = MappingProxyType(
     {
         kind.__name__: kind
-        for module in (model, base, events, orders, engine)
+        for module in (model, base, events, orders, allocations)
         for kind in vars(module).values()
         if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum))
     }

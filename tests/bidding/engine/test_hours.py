@@ -7,8 +7,9 @@ import pytest
 
 from bidding.economics.job_model import JobModel
 from bidding.engine.allocations import AllocationState
-from bidding.engine.engine import BidEngine, EngineError
+from bidding.engine.engine import BidEngine
 from bidding.engine.events import JobClosed, JobReopened, MachineSeen, NoticeSeen
+from bidding.engine.holdings import EngineError
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.market.model import HOUR_S, EndCause, Market
 from bidding.policies.base import Candidate, Choice, Decision

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import bidding
 from bidding.economics.job_model import JobModel
-from bidding.engine.engine import BidEngine, EngineError
+from bidding.engine.engine import BidEngine
 from bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
@@ -34,6 +34,7 @@ from bidding.engine.events import (
     NoticeSeen,
     TickDue,
 )
+from bidding.engine.holdings import EngineError
 from bidding.engine.journal import SCHEMA, JournalError, from_record, replay, to_record
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.forecast import MarketFeatures

@@ -1,0 +1,280 @@
+"""What a job holds and knows by the events so far: allocations, the open purchase, cooldowns, the quota, the offer.
+
+Events change it; nothing here decides. An allocation's machines have a state each. Those that are held form the
+footprint; the market may take some and leave the rest. No state is final: a machine that is seen alive is held again,
+whatever was reported of it before.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bidding.engine.allocations import HeldAllocation, HeldMachine, MachineState
+from bidding.engine.events import (
+    AllocationGone,
+    AllocationGranted,
+    AllocationRefused,
+    BidEvent,
+    JobClosed,
+    JobOpened,
+    JobReopened,
+    MachineGone,
+    MachineNoticed,
+    MachineSeen,
+    MachinesUnlisted,
+    MarketCooled,
+    NodesOffered,
+    NoticeSeen,
+)
+from bidding.engine.orders import Acquire
+from bidding.market.failures import Failure, failure_of
+from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
+from bidding.market.money import Micros
+from bidding.policies import policy
+from bidding.policies.base import Policy
+
+#: Seconds for which a refusal for the account's quota limits the purchases that follow.
+QUOTA_S = HOUR_S
+
+
+class EngineError(ValueError):
+    """An event that is invalid in the present state."""
+
+
+class Holdings:
+    """What one job holds; the state changes only in `_record`, everything else is a view."""
+
+    def __init__(self) -> None:
+        self._opened: JobOpened | None = None
+        self._policy: Policy | None = None
+        self._begun_at_s = 0
+        self._closed_at_s: int | None = None
+        #: Allocation id -> position, in the order of the grants; ended ones stay, for the record.
+        self._positions: dict[str, HeldAllocation] = {}
+        self._open: Acquire | None = None
+        self._purchases = 0
+        self._answered: set[str] = set()
+        #: Market -> end of its cooldown, because it refused or takes what it sold.
+        self._cooling: dict[Market, int] = {}
+        self._last_prices: dict[Market, Micros] = {}
+        self._last_eviction_s: int | None = None
+        #: Most spot vCPUs that the account may have, by a refusal for its quota, and until when that is believed.
+        self._quota_vcpus = 0
+        self._quota_until_s = 0
+        #: Since when the market lists none of the machines that live by the book.
+        self._unlisted_since_s: int | None = None
+        #: Machines that the job offers for release, and the number of spot machines that it has a use for.
+        self._offered: frozenset[str] = frozenset()
+        self._machines: int | None = None
+        #: Time of the last tick that decided.
+        self._ticked_at_s: int | None = None
+
+    @property
+    def job_id(self) -> str | None:
+        """The job's id; None before `JobOpened`."""
+        return self._opened.job_id if self._opened else None
+
+    @property
+    def opened(self) -> JobOpened:
+        """The event that opened the job."""
+        if self._opened is None:
+            raise EngineError("the job was not opened")
+        return self._opened
+
+    @property
+    def types(self) -> Mapping[str, InstanceType]:
+        """The instance types on sale."""
+        return self.opened.types
+
+    @property
+    def begun_at_s(self) -> int:
+        """When the job was opened, or opened again, last; 0 before."""
+        return self._begun_at_s
+
+    @property
+    def closed(self) -> bool:
+        """Whether the job was closed, and not opened again since."""
+        return self._closed_at_s is not None
+
+    @property
+    def open_order(self) -> Acquire | None:
+        """The purchase that was ordered and not answered yet."""
+        return self._open
+
+    @property
+    def positions(self) -> dict[str, HeldAllocation]:
+        """Every allocation granted so far, by id."""
+        return dict(self._positions)
+
+    @property
+    def footprint(self) -> tuple[Allocation, ...]:
+        """Held allocations that continue to work, each with the number of its machines that do."""
+        return tuple(p.working for p in self._positions.values() if p.working is not None)
+
+    @property
+    def spot_vcpus(self) -> int:
+        """Spot vCPUs that count in the limit: held ones, and noticed ones until they are gone; not lapsing ones."""
+        return sum(map(self._vcpus_of, [*self.footprint, *self._noticed()]))
+
+    @property
+    def ticked_at_s(self) -> int | None:
+        """When a tick decided last; None before the first."""
+        return self._ticked_at_s
+
+    @property
+    def offer(self) -> tuple[frozenset[str], int | None]:
+        """Machines that the job offers for release, and the number of spot machines that it has a use for."""
+        return self._offered, self._machines
+
+    @property
+    def unlisted_since_s(self) -> int | None:
+        """Since when the market lists none of the machines that live by the book; None while it lists some."""
+        return self._unlisted_since_s
+
+    # -- events -----------------------------------------------------------------------------------------------
+
+    def _record(self, event: BidEvent) -> None:
+        """Apply an event that only reports a fact.
+
+        Raises
+        ------
+        EngineError
+            If the event is invalid in the present state.
+        """
+        match event:
+            case JobOpened():
+                self._handle_opened(event)
+            case AllocationGranted():
+                self._handle_granted(event)
+            case AllocationRefused():
+                self._handle_refused(event)
+            case NoticeSeen():
+                self._handle_notice(event)
+            case AllocationGone():
+                self._handle_gone(event)
+            case MachineSeen():
+                self._handle_machine_seen(event)
+            case MachineNoticed():
+                self._handle_machine_noticed(event)
+            case MachineGone():
+                self._handle_machine_gone(event)
+            case MachinesUnlisted():
+                self._unlisted_since_s = self._unlisted_since_s if self._unlisted_since_s is not None else event.at_s
+            case MarketCooled():
+                self._cool(event.market, event.at_s + self.opened.job.cooldown_s)
+            case NodesOffered():
+                self._offered, self._machines = frozenset(event.instance_ids), event.machines
+            case JobReopened():
+                self._begun_at_s, self._closed_at_s = event.at_s, None
+            case JobClosed():
+                # An unanswered purchase stays open until the caller has found out whether it was made.
+                self._closed_at_s = event.at_s if self._closed_at_s is None else self._closed_at_s
+
+    def _handle_opened(self, event: JobOpened) -> None:
+        if self._opened is not None:
+            raise EngineError(f"job {event.job_id} was opened before")
+        self._policy = policy(event.policy)
+        self._opened = event
+        self._begun_at_s = event.at_s
+
+    def _handle_granted(self, event: AllocationGranted) -> None:
+        if event.allocation.market.instance_type not in self.opened.types:
+            raise EngineError(f"{event.allocation.allocation_id}: no such type as {event.allocation.market} in the job")
+        self._answer(event.order_id)
+        if event.allocation.allocation_id not in self._positions:
+            machines = {name: HeldMachine() for name in event.instance_ids}
+            self._positions[event.allocation.allocation_id] = HeldAllocation(event.allocation, machines)
+
+    def _handle_refused(self, event: AllocationRefused) -> None:
+        order = self._open
+        if order is not None and order.order_id == event.order_id:
+            if failure_of(event.code) is Failure.QUOTA and order.bid_micros is not None:
+                # The quota is the account's, not the market's. Half of the order fits in, perhaps; so it is found out.
+                fewer = replace(order, count=order.count // 2)
+                self._quota_vcpus = self.spot_vcpus + self._vcpus_of(fewer)
+                self._quota_until_s = event.at_s + QUOTA_S
+            else:
+                self._cooling[order.market] = event.at_s + self.opened.job.cooldown_s
+        self._answer(event.order_id)
+
+    def _handle_notice(self, event: NoticeSeen) -> None:
+        position = self._position(event.allocation_id)
+        held = [machine for machine in position.machines.values() if machine.state is MachineState.HELD]
+        if held:
+            self._notice(position, held, event.at_s, event.takes_at_s)
+
+    def _handle_machine_noticed(self, event: MachineNoticed) -> None:
+        position = self._position(event.allocation_id)
+        machine = position.machine(event.instance_id)
+        if machine.state is not MachineState.GONE:
+            self._notice(position, [machine], event.at_s, event.takes_at_s)
+
+    def _notice(self, position: HeldAllocation, machines: list[HeldMachine], at_s: int, takes_at_s: int) -> None:
+        for machine in machines:
+            machine.state, machine.takes_at_s = MachineState.NOTICED, takes_at_s
+        position.update()
+        _note_doubt(position, at_s)
+        # A market that is about to take machines would sell one and take it, too.
+        market = position.allocation.market
+        self._cool(market, takes_at_s + 1)
+
+    def _cool(self, market: Market, until_s: int) -> None:
+        self._cooling[market] = max(self._cooling.get(market, until_s), until_s)
+
+    def _handle_gone(self, event: AllocationGone) -> None:
+        position = self._position(event.allocation_id)
+        self._end(position, position.living(), event.at_s, event.cause)
+
+    def _handle_machine_gone(self, event: MachineGone) -> None:
+        position = self._position(event.allocation_id)
+        if position.machine(event.instance_id).state is not MachineState.GONE:
+            self._end(position, [event.instance_id], event.at_s, event.cause)
+
+    def _end(self, position: HeldAllocation, names: list[str], at_s: int, cause: EndCause) -> None:
+        for name in names:
+            position.machines[name] = HeldMachine(MachineState.GONE, ended_at_s=at_s, cause=cause)
+        position.update()
+        _note_doubt(position, at_s)
+        if names and cause is EndCause.EVICTED:
+            self._last_eviction_s = max(at_s, self._last_eviction_s or at_s)
+        if names and cause is EndCause.FAILED:
+            self._cool(position.allocation.market, at_s + self.opened.job.cooldown_s)
+
+    def _handle_machine_seen(self, event: MachineSeen) -> None:
+        position = self._position(event.allocation_id)
+        before = position.standing
+        position.machine(event.instance_id)
+        position.machines[event.instance_id] = HeldMachine()
+        position.update()
+        if position.doubted_since_s is not None and position.held():
+            position.survived = (position.doubted_since_s, event.at_s, before)
+            position.doubted_since_s = None
+
+    def _noticed(self) -> tuple[Allocation, ...]:
+        return tuple(p.noticed for p in self._positions.values() if p.noticed is not None)
+
+    def _vcpus_of(self, bought: Allocation | Acquire) -> int:
+        if isinstance(bought, Allocation) and bought.tier is Tier.RELIABLE:
+            return 0
+        return bought.count * self.opened.types[bought.market.instance_type].vcpu
+
+    def _answer(self, order_id: str) -> None:
+        self._answered.add(order_id)
+        if self._open is not None and self._open.order_id == order_id:
+            self._open = None
+
+    def _position(self, allocation_id: str) -> HeldAllocation:
+        if allocation_id not in self._positions:
+            raise EngineError(f"no allocation {allocation_id!r} was granted")
+        return self._positions[allocation_id]
+
+    def validate(self) -> None:
+        """Raise `EngineError` where an invariant does not hold."""
+        if self._open is not None and self._open.order_id in self._answered:
+            raise EngineError(f"{self._open.order_id} is open and answered")
+        if self._opened is None and self._positions:
+            raise EngineError("allocations without a job")
+
+
+def _note_doubt(position: HeldAllocation, at_s: int) -> None:
+    if not position.held() and position.doubted_since_s is None:
+        position.doubted_since_s = at_s
