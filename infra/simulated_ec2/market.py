@@ -19,40 +19,28 @@ it. The codes are today's, not those of 2016. A client token whose instances hav
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 
-from bidding.evictions.fit_capacity import DOWN, UP
-from bidding.market.model import EndCause, InstanceFact, InstanceState, InstanceType, LaunchRequest, Market, PricePoint
+from bidding.evictions.fit_capacity import DOWN
+from bidding.market.model import EndCause, InstanceFact, InstanceType, LaunchRequest, Market, PricePoint
 from bidding.market.money import Micros
-from bidding.market.spot_market import BadRequest, LaunchRefused, MarketUnreachable
+from bidding.market.spot_market import MarketUnreachable
 from bidding.market.traces import Trace, TraceSet
 from infra.simulated_ec2.faults import OF_MACHINES, OF_SPOT, Fault, FaultKind, FaultScript
-from infra.simulated_ec2.held_instances import ACCOUNT, Boot, HeldInstance, LaunchOptions
-from infra.simulated_ec2.rules.behaviour import IMMEDIATE, Ec2Behaviour, lag_s
-from infra.simulated_ec2.rules.bill import Usage
+from infra.simulated_ec2.held_instances import ACCOUNT, HeldInstance, LaunchOptions
+from infra.simulated_ec2.rules.behaviour import IMMEDIATE, Ec2Behaviour
+from infra.simulated_ec2.rules.bill import Usage, usage_of
 from infra.simulated_ec2.rules.client_tokens import ClientTokens
+from infra.simulated_ec2.rules.lagging_reads import LaggingReads, Listing
 from infra.simulated_ec2.rules.machine_changes import MachineChanges, MarketChange, NoticeMode
-from infra.simulated_ec2.rules.quotas import quota_of
-from infra.simulated_ec2.rules.refusals import check_parameters, denied, no_capacity, over_quota, price_above_bid
-from infra.simulated_ec2.snapshot import MarketState, SimulatedInstance
+from infra.simulated_ec2.rules.purchases import available_count, check_bid, check_purchase, quota_room
+from infra.simulated_ec2.rules.refusals import cannot_start, cannot_stop, denied
+from infra.simulated_ec2.rules.traces import eviction_s, newest_price_s, published_prices
+from infra.simulated_ec2.snapshot import MarketState, restore_instance, stored_instance
 
 _NO_TRACES: Mapping[Market, Trace] = MappingProxyType({})
 _DEFAULT_OPTIONS = LaunchOptions()
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What one read shows.
-
-    Parameters
-    ----------
-    instances : the instances that it lists, in order of launch.
-    requests : the instances whose spot requests it finds, by id, as old as the read shows requests.
-    """
-
-    instances: list[InstanceFact]
-    requests: dict[str, InstanceFact] = field(default_factory=dict)
 
 
 class SimSpotMarket:
@@ -99,7 +87,7 @@ class SimSpotMarket:
         self.faults = FaultScript()
         self._machines = MachineChanges(notice, notice_s, boot_s)
         self._tokens = ClientTokens(behaviour.token_memory_s)
-        self._reads = 0
+        self._reads = LaggingReads(behaviour)
 
     # The SpotMarket Protocol, for the account `ACCOUNT` or another (`account_market`)
 
@@ -115,7 +103,7 @@ class SimSpotMarket:
     def dry_run(self, request: LaunchRequest) -> None:
         """Check a purchase; see `SpotMarket.dry_run`."""
         self.enter("launch", request.market)
-        self._check(request)
+        check_purchase(request, self.zones, self.sold(request.market), request.market in self.traces)
 
     def launch(self, request: LaunchRequest, options: LaunchOptions = _DEFAULT_OPTIONS) -> list[InstanceFact]:
         """Buy `request.count` instances, all or none (but see `options`); see `SpotMarket.launch`."""
@@ -147,22 +135,13 @@ class SimSpotMarket:
     def price_history(self, markets: Sequence[Market], from_s: int, until_s: int) -> list[PricePoint]:
         """Return price changes up to now; see `SpotMarket.price_history`."""
         now_s = self.enter("price_history")
-        points = []
-        for market in sorted(set(markets)):
-            if market in self.traces:
-                rows = self.traces[market].between(from_s, min(until_s, now_s))
-                pairs = zip(rows.times_s.tolist(), rows.prices_micros.tolist(), strict=True)
-                points += [PricePoint(market, *pair) for pair in pairs]
-        points.sort(key=lambda point: (point.at_s, point.market))
+        points = published_prices(self.traces, markets, from_s, min(until_s, now_s))
         self._lose_answer("price_history")
         return points
 
     def newest_price_s(self, after_s: int, until_s: int) -> int | None:
         """Return the time of the newest price; see `SpotMarket.newest_price_s`."""
-        last_s = min(until_s, self.enter("price_history"))
-        past_times_s = [trace.times_s[trace.times_s <= last_s] for trace in self.traces.values()]
-        newest_s = max((int(times_s[-1]) for times_s in past_times_s if times_s.size), default=after_s)
-        return newest_s if newest_s > after_s else None
+        return newest_price_s(self.traces, after_s, min(until_s, self.enter("price_history")))
 
     # The calls of the endpoint: their answers are lost by the endpoint itself
 
@@ -174,13 +153,16 @@ class SimSpotMarket:
         LaunchRefused, TokenMismatch, BadRequest, MarketUnreachable
         """
         now_s = self.enter("launch", request.market)
-        self._check(request)
+        check_purchase(request, self.zones, self.sold(request.market), request.market in self.traces)
         repeated = self._tokens.find(request, options, now_s)
         if repeated:
             return [held.fact(now_s) for held in repeated]
-        count = self._available(request, options, now_s)
+        scarce = self.faults.strikes(FaultKind.CAPACITY, "launch", now_s, request.market)
+        room = quota_room(request, options.account, self._machines, self.behaviour.quotas, self.sold)
+        count = available_count(request, options, scarce, room)
         if request.bid_micros is not None:
-            self._check_bid(request.market, request.bid_micros, now_s)
+            price_micros = self.traces[request.market].price_at(now_s)
+            check_bid(request, price_micros if self.has_capacity(request.market, now_s) else None)
         died = self.faults.strikes(FaultKind.DIE, "launch", now_s, request.market)
         held = [self._hold(request, options, now_s, died) for _ in range(count)]
         self._machines.advance(now_s)
@@ -188,18 +170,7 @@ class SimSpotMarket:
 
     def listing(self, account: str = ACCOUNT) -> Listing:
         """Return what the next read of an account shows at the market's time: things as they were a while ago."""
-        self._reads += 1
-        seen_s = self.now_s - lag_s(self.behaviour.instance_lag_s, f"{self._seed}/instances", self._reads)
-        requests_s = self.now_s - lag_s(self.behaviour.request_lag_s, f"{self._seed}/requests", self._reads)
-        own = [held for held in self._machines if held.options.account == account and not self._forgotten(held)]
-        return Listing(
-            [held.fact(seen_s) for held in own if held.launched_at_s <= seen_s],
-            {
-                held.instance_id: held.fact(requests_s)
-                for held in own
-                if held.is_spot and held.launched_at_s <= requests_s
-            },
-        )
+        return self._reads.listing(self._machines, account, self._seed)
 
     def end(self, instance_ids: Iterable[str]) -> None:
         """Terminate instances at the market's time; those that have ended, or are unknown, are no error."""
@@ -222,9 +193,7 @@ class SimSpotMarket:
         """
         held = self._machines.by_id[instance_id]
         if held.is_spot:
-            raise BadRequest(
-                "UnsupportedOperation", f"You can't stop the Spot Instance '{instance_id}' of a one-time request"
-            )
+            raise cannot_stop(instance_id)
         self._machines.stop(held, self.now_s)
 
     def start(self, instance_id: str) -> None:
@@ -237,10 +206,7 @@ class SimSpotMarket:
         """
         held = self._machines.by_id[instance_id]
         if held.ended_at_s is not None:
-            raise BadRequest(
-                "IncorrectInstanceState",
-                f"The instance '{instance_id}' is not in a state from which it can be started.",
-            )
+            raise cannot_start(instance_id)
         self._machines.start(held, self.now_s)
         self._machines.advance(self.now_s)
 
@@ -299,32 +265,14 @@ class SimSpotMarket:
         self._machines.advance(int(self._clock()))
         return {
             held.instance_id: (spot if held.is_spot else on_demand)(
-                Usage(
-                    held.used(self.now_s),
-                    self._price(held),
-                    held.is_spot,
-                    held.end_cause is EndCause.EVICTED,
-                )
+                usage_of(held, self.now_s, self.traces.get(held.request.market), self.sold)
             )
             for held in self._machines
         }
 
     def state(self, prices: str) -> MarketState:
         """Return what has been sold, for `restore`; `prices` is a digest that identifies the traces."""
-        instances = tuple(
-            SimulatedInstance(
-                held.instance_id,
-                held.request,
-                held.launched_at_s,
-                held.ended_at_s,
-                held.end_cause,
-                held.end_reason,
-                held.options,
-                tuple((boot.start_s, boot.runs_s, boot.stopped_s) for boot in held.boots),
-                (held.evicts_at_s, held.marks_at_s, held.announced_s),
-            )
-            for held in self._machines
-        )
+        instances = tuple(map(stored_instance, self._machines))
         return MarketState(self.now_s, self._seed, prices, instances)
 
     def restore(self, state: MarketState) -> None:
@@ -335,15 +283,9 @@ class SimSpotMarket:
         self._seed, self._machines.now_s = state.seed, state.now_s
         for instance in state.instances:
             held = self._remember(instance.instance_id, instance.request, instance.options, instance.launched_at_s)
-            if instance.boots:
-                held.boots = [Boot(*span) for span in instance.boots]
-            held.end_reason = instance.end_reason
-            if instance.fate is not None:
-                held.evicts_at_s, held.marks_at_s, held.announced_s = instance.fate
-            if instance.ended_at_s is None:
+            restore_instance(held, instance)
+            if held.ended_at_s is None:
                 self._machines.look_ahead(held)
-            else:
-                held.ended_at_s, held.end_cause = instance.ended_at_s, instance.end_cause
             self._tokens.remember(held)
 
     def shut_down(self, instance_id: str) -> None:
@@ -382,78 +324,6 @@ class SimSpotMarket:
         if self.faults.strikes(FaultKind.LOSE_ANSWER, operation, self.now_s, market) is not None:
             raise MarketUnreachable("ConnectionClosedError", "the connection was closed before the answer came")
 
-    # Rules
-
-    def _check(self, request: LaunchRequest) -> None:
-        """Refuse a request that is invalid at any price."""
-        market = request.market
-        if market.zone not in self.zones:
-            raise BadRequest(
-                "InvalidParameterValue", f"Invalid availability zone: [{market.zone}] (is none of {list(self.zones)})"
-            )
-        if self.sold(market) is None:
-            raise BadRequest(
-                "InvalidParameterValue", f"Invalid value '{market.instance_type}' for InstanceType: unknown type"
-            )
-        if request.bid_micros is not None and market not in self.traces:
-            raise LaunchRefused("Unsupported", f"{market} is not on the spot market: it has no price")
-        check_parameters(request)
-
-    def _check_bid(self, market: Market, bid_micros: Micros, now_s: int) -> None:
-        price_micros = self.traces[market].price_at(now_s)
-        if price_micros is None or not self.has_capacity(market, now_s):
-            raise no_capacity(market)
-        if price_micros > bid_micros:
-            raise price_above_bid(bid_micros, price_micros)
-
-    def _available(self, request: LaunchRequest, options: LaunchOptions, now_s: int) -> int:
-        """Return how many machines the purchase gets, by capacity and quota; raise if that is too few."""
-        least = request.count if options.at_least is None else options.at_least
-        scarce = self.faults.strikes(FaultKind.CAPACITY, "launch", now_s, request.market)
-        count = request.count if scarce is None else min(request.count, scarce.available)
-        if count < max(least, 1):
-            raise no_capacity(request.market)
-        room = self._room(request, options.account)
-        if room is not None and room < least:
-            raise over_quota(request.bid_micros is not None)
-        return count if room is None else min(count, room)
-
-    def _room(self, request: LaunchRequest, account: str) -> int | None:
-        """Return how many more machines the account's quota allows; None without a quota."""
-        quota = quota_of(request.market.instance_type, request.bid_micros is not None)
-        limit = None if quota is None else self.behaviour.quotas.get(quota.code)
-        if limit is None:
-            return None
-        used = sum(
-            self._vcpus(held.request.market)
-            for held in self._machines
-            if held.options.account == account
-            and held.state(self.now_s) in (InstanceState.PENDING, InstanceState.RUNNING)
-            and quota_of(held.request.market.instance_type, held.is_spot) is quota
-        )
-        return max(limit - used, 0) // self._vcpus(request.market)
-
-    def _vcpus(self, market: Market) -> int:
-        kind = self.sold(market)
-        assert kind is not None, f"{market} was sold"
-        return kind.vcpu
-
-    def _forgotten(self, held: HeldInstance) -> bool:
-        remember_s = self.behaviour.remember_s
-        return remember_s is not None and held.ended_at_s is not None and self.now_s - held.ended_at_s > remember_s
-
-    def _price(self, held: HeldInstance) -> Callable[[int], Micros]:
-        market = held.request.market
-
-        def price_at(at_s: int) -> Micros:
-            kind = self.sold(market)
-            assert kind is not None, f"{market} was sold"
-            price_micros = self.traces[market].price_at(at_s) if held.is_spot else kind.on_demand_micros
-            assert price_micros is not None, f"{market} was sold without a price"
-            return price_micros
-
-        return price_at
-
     def _hold(self, request: LaunchRequest, options: LaunchOptions, now_s: int, died: Fault | None) -> HeldInstance:
         digest = hashlib.blake2s(f"{self._seed}/{len(self._machines.by_id)}".encode()).hexdigest()
         held = self._remember(f"i-{digest[:17]}", request, options, now_s)
@@ -464,21 +334,10 @@ class SimSpotMarket:
     def _remember(
         self, instance_id: str, request: LaunchRequest, options: LaunchOptions, launched_at_s: int
     ) -> HeldInstance:
-        evicts_at_s = self._crossing(request, launched_at_s)
+        trace, availability = self.traces.get(request.market), self.availability.get(request.market)
+        evicts_at_s = eviction_s(request, trace, availability, self._max_life_s, launched_at_s)
         marks_at_s = self._machines.plan_notice(evicts_at_s, launched_at_s)
         boots = [self._machines.first_boot(launched_at_s)]
         held = HeldInstance(instance_id, request, options, launched_at_s, evicts_at_s, marks_at_s, evicts_at_s, boots)
         self._machines.by_id[instance_id] = held
         return held
-
-    def _crossing(self, request: LaunchRequest, now_s: int) -> int | None:
-        """Return the second at which an instance launched now will be evicted; None if never."""
-        if request.bid_micros is None:
-            return None
-        ends = [self.traces[request.market].first_above(request.bid_micros, now_s)]
-        availability = self.availability.get(request.market)
-        if availability is not None:
-            ends.append(availability.first_above(UP, now_s))
-        if self._max_life_s is not None:
-            ends.append(now_s + self._max_life_s)
-        return min((end for end in ends if end is not None), default=None)

@@ -15,7 +15,7 @@ from typing import Any
 from bidding.market.model import EndCause, LaunchRequest, Market
 from bidding.market.traces import Trace
 from infra.errors import InputError
-from infra.simulated_ec2.held_instances import LaunchOptions
+from infra.simulated_ec2.held_instances import Boot, HeldInstance, LaunchOptions
 
 SCHEMA = 2
 #: Schema 1 holds less of an instance: what it lacks has its default.
@@ -50,6 +50,30 @@ class MarketState:
     seed: str
     prices: str
     instances: tuple[SimulatedInstance, ...]
+
+
+def stored_instance(held: HeldInstance) -> SimulatedInstance:
+    """Return what is stored of an instance."""
+    return SimulatedInstance(
+        held.instance_id,
+        held.request,
+        held.launched_at_s,
+        held.ended_at_s,
+        held.end_cause,
+        held.end_reason,
+        held.options,
+        tuple((boot.start_s, boot.runs_s, boot.stopped_s) for boot in held.boots),
+        (held.evicts_at_s, held.marks_at_s, held.announced_s),
+    )
+
+
+def restore_instance(held: HeldInstance, stored: SimulatedInstance) -> None:
+    """Give an instance that was bought as `stored` was the rest of what is stored of it."""
+    if stored.boots:
+        held.boots = [Boot(*span) for span in stored.boots]
+    if stored.fate is not None:
+        held.evicts_at_s, held.marks_at_s, held.announced_s = stored.fate
+    held.ended_at_s, held.end_cause, held.end_reason = stored.ended_at_s, stored.end_cause, stored.end_reason
 
 
 def write_state(path: Path, state: MarketState) -> None:

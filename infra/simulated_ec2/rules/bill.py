@@ -9,7 +9,10 @@ to the micro-dollar. Every machine is billed by itself, and each amount of an ho
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bidding.market.model import EndCause, InstanceType, Market
 from bidding.market.money import Micros
+from bidding.market.traces import Trace
+from infra.simulated_ec2.held_instances import HeldInstance
 
 _HOUR_S = 3600
 #: Least seconds paid of a start.
@@ -32,6 +35,30 @@ class Usage:
     price_at: Callable[[int], Micros]
     spot: bool
     evicted: bool = False
+
+
+def usage_of(
+    held: HeldInstance, until_s: int, prices: Trace | None, sold: Callable[[Market], InstanceType | None]
+) -> Usage:
+    """Return what a machine has used by `until_s`.
+
+    Parameters
+    ----------
+    prices : the price trace of its market; None where it has none.
+    sold : returns the type of a market, whose on-demand price is the present one.
+    """
+    market = held.request.market
+
+    def price_at(at_s: int) -> Micros:
+        kind = sold(market)
+        assert kind is not None, f"{market} was sold"
+        if not held.is_spot:
+            return kind.on_demand_micros
+        price_micros = None if prices is None else prices.price_at(at_s)
+        assert price_micros is not None, f"{market} was sold without a price"
+        return price_micros
+
+    return Usage(held.used(until_s), price_at, held.is_spot, held.end_cause is EndCause.EVICTED)
 
 
 def by_hour(usage: Usage) -> Micros:

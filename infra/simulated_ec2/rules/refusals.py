@@ -48,6 +48,18 @@ def denied(code: str) -> MarketError:
     return market_error(code, _DENIALS.get(code, "The request was denied."))
 
 
+def cannot_stop(instance_id: str) -> BadRequest:
+    """Return the refusal to stop a spot instance: that of a one-time request cannot be stopped."""
+    return BadRequest("UnsupportedOperation", f"You can't stop the Spot Instance '{instance_id}' of a one-time request")
+
+
+def cannot_start(instance_id: str) -> BadRequest:
+    """Return the refusal to start an instance that has ended."""
+    return BadRequest(
+        "IncorrectInstanceState", f"The instance '{instance_id}' is not in a state from which it can be started."
+    )
+
+
 def no_capacity(market: Market) -> LaunchRefused:
     """Return the refusal of a market that has no machine left."""
     return LaunchRefused(
