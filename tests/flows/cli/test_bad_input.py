@@ -1,31 +1,17 @@
-"""The command's manners: bad input ends with 2, one line and no trace of itself; help is quick; JSON stands alone.
+"""Bad input of the command ends with exit code 2, one line and no trace of itself."""
 
-(How a whole run goes, and how it is broken off, is in test_local_run.py.)
-"""
-
-import errno
 import gzip
-import json
-import os
 import re
-import signal
 import socket
 import sqlite3
-import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner
 
-from infra.state.store import Store
-from tests.support.cli_process import PROTEUS, Outcome, environment, inside, proteus, tree
-from tests.support.market_servers import wait_for
+from tests.support.cli_process import Outcome, inside, proteus, tree
 from tests.support.price_rows import HEADER, price_row
-from tests.support.timeouts import PATIENCE
 
 GOOD_ROWS = [
     price_row(f"2016-03-{day:02}T00:00:00Z", kind, price=f"0.02{day % 10}")
@@ -240,176 +226,3 @@ def test_a_directory_that_another_run_has_is_refused(tmp_path: Path) -> None:
     assert outcome.code == 2
     assert re.fullmatch(r"proteus: --dir \S+: a run that is under way has it; name another directory\n", outcome.err)
     assert [path.name for path in directory.iterdir()] == ["run.lock"]
-
-
-#: Signals and exit codes; that both are handled alike is seen with one verb, and in the storms.
-SIGNALS = [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.storm)]
-#: Verb -> what it is given, and what is said when it is broken off. {held} is a file that nobody has written yet.
-BROKEN_OFF: Mapping[str, tuple[str, str]] = {
-    "submit": ("submit {held}", "nothing was bought"),
-    "traces describe": ("traces describe {held}", "nothing was bought"),
-}
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("verb", BROKEN_OFF)
-def test_broken_off_a_verb_says_one_line(tmp_path: Path, verb: str, number: signal.Signals, code: int) -> None:
-    options, says = BROKEN_OFF[verb]
-    held = tmp_path / "held"  # whoever opens it waits for what is never written
-    os.mkfifo(held)
-    arguments = [part.format(here=tmp_path, held=held) for part in options.split()]
-    with _begun(*arguments, here=tmp_path, PROTEUS_CATALOG=str(held)) as process:
-        writer = _wait_opened(held, process)
-        assert _broken_off(process, number) == (code, "", says)
-        os.close(writer)
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_broken_off_while_it_stops_a_job_nobody_knows(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    url = f"sqlite:///{tmp_path}/state.db"
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        with Store.open(url) as store:
-            store.create_job("job", {}, 1000.0)
-            store.set_controller("job", f"tcp://127.0.0.1:{silent.getsockname()[1]}")
-        with _begun("stop", "job", here=tmp_path, PROTEUS_DATABASE_URL=url) as process:
-            silent.settimeout(60)
-            connection, _ = silent.accept()
-            with connection:
-                says = "whether job job is to stop is not known; `proteus jobs` shows it; stop may be repeated"
-                assert _broken_off(process, number) == (code, "", says)
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_broken_off_while_it_lists_jobs_nothing_was_bought(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    url = f"sqlite:///{tmp_path}/state.db"
-    with Store.open(url) as store:
-        store.create_job("job", {}, 1000.0)
-    clock = tmp_path / "clock"  # whoever opens it waits for what is never written
-    os.mkfifo(clock)
-    with _begun("jobs", here=tmp_path, PROTEUS_DATABASE_URL=url, PROTEUS_CLOCK=str(clock)) as process:
-        writer = _wait_opened(clock, process)
-        assert _broken_off(process, number) == (code, "", "nothing was bought")
-        os.close(writer)
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_broken_off_while_it_submits_nobody_knows(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    job = tmp_path / "job.yaml"
-    job.write_text("{job_id: j, training: {clocks: 3}, transient: {markets: [c4.large/us-east-1a]}}")
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
-        with _begun("submit", str(job), here=tmp_path, PREFECT_API_URL=url) as process:
-            silent.settimeout(60)
-            silent.accept()
-            says = "whether job j was submitted is not known; submit it again, and it attaches"
-            assert _broken_off(process, number) == (code, "", says)
-
-
-@contextmanager
-def _begun(*arguments: str, here: Path, **variables: str) -> "Iterator[subprocess.Popen[str]]":
-    process = subprocess.Popen(
-        [PROTEUS, *arguments],
-        cwd=here,
-        env=environment(here / "home") | variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def _wait_opened(held: Path, process: "subprocess.Popen[str]") -> int:
-    """Wait until the command reads from the pipe `held`; return the pipe's other end, which writes nothing."""
-    writer: list[int] = []
-
-    def opened() -> bool:
-        assert process.poll() is None, process.communicate()
-        try:
-            writer.append(os.open(held, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError as error:
-            if error.errno != errno.ENXIO:  # nobody reads yet
-                raise
-            return False
-        return True
-
-    wait_for(opened, "the command to read", 60)
-    return writer[0]
-
-
-def _broken_off(process: "subprocess.Popen[str]", number: signal.Signals) -> tuple[int, str, str]:
-    """Send a signal; return the exit code, what went to standard output, and the line behind "interrupted: "."""
-    process.send_signal(number)
-    out, err = process.communicate(timeout=20 * PATIENCE)
-    assert err.count("\n") == 1, err
-    return process.returncode, out, err.strip().removeprefix("proteus: interrupted: ")
-
-
-@pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("run", "--help"), ("--version",)])
-def test_help_tells_and_ends_with_0(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    outcome = proteus(*arguments, cwd=tmp_path, home=tmp_path / "home", timeout_s=20)
-    assert outcome.code == 0
-    assert outcome.err == ""
-    assert outcome.out.startswith(("Usage: proteus", "proteus, version"))
-
-
-def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
-        yield f"{path} {name}", command
-        if isinstance(command, click.Group):
-            yield from _commands(command, f"{path} {name}")
-
-
-def test_every_option_of_every_verb_says_what_it_is() -> None:
-    from flows.cli.main import cli
-
-    commands = dict(_commands(cli, "proteus"))
-    assert "proteus run" in commands
-    for path, command in commands.items():
-        assert command.help, path
-        for option in command.params:
-            assert isinstance(option, click.Argument) or getattr(option, "help", None), f"{path} {option.name}"
-
-
-def test_help_of_every_verb() -> None:
-    from flows.cli.main import cli
-
-    for path, _ in _commands(cli, "proteus"):
-        done = CliRunner().invoke(cli, [*path.split()[1:], "--help"])
-        assert done.exit_code == 0, path
-        assert done.output.startswith("Usage:"), path
-
-
-def test_without_a_verb_the_help_is_shown(tmp_path: Path) -> None:
-    outcome = proteus(cwd=tmp_path, home=tmp_path / "home", timeout_s=20)
-    assert outcome.code == 2
-    assert "Usage: proteus" in outcome.out + outcome.err
-
-
-def test_help_imports_neither_prefect_nor_numpy() -> None:
-    import subprocess
-    import sys
-
-    code = "import sys, flows.cli.main; print([name for name in ('prefect', 'numpy', 'boto3') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
-    assert done.stdout.strip() == "[]"
-
-
-def test_json_goes_to_a_file_or_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from flows.terminal.output import write_json
-
-    write_json(None, {"a": 1})
-    assert capsys.readouterr().out == ""
-    write_json("-", {"a": 1})
-    assert json.loads(capsys.readouterr().out) == {"a": 1}
-    write_json(str(tmp_path / "out.json"), {"a": 1})
-    assert json.loads((tmp_path / "out.json").read_text()) == {"a": 1}
-
-
-def test_the_support_hides_the_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PROTEUS_TICK_S", "1")
-    assert "PROTEUS_TICK_S" not in environment(tmp_path / "home")
