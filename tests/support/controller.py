@@ -7,7 +7,7 @@ from psengine.controller.controller import Controller
 from psengine.controller.state import default_driver
 from psengine.drivers.interface import Driver
 from psengine.protocol.events import BatchDone, JobStarted, NodeJoined, NodeReady, ShardsOpened, TaskStats
-from psengine.protocol.instructions import Dispatch, GatherModel
+from psengine.protocol.instructions import Dispatch, GatherModel, Instruction, LoadPartitions, TakeShards
 
 
 def started(
@@ -42,3 +42,29 @@ def gathering(now_s: float = 2.0) -> tuple[Controller, GatherModel]:
     (gather,) = controller.handle(done(dispatch, now_s))
     assert isinstance(gather, GatherModel)
     return controller, gather
+
+
+def some_at_work(*names: str, n_partitions: int = 8, staleness: int = 0) -> tuple[Controller, list[Dispatch]]:
+    """Return a controller with nodes that serve a shard each, and the orders of their first clock."""
+    controller, orders = Controller(), list[Instruction]()
+    for name in names:
+        controller.handle(NodeJoined(name, f"tcp://{name}", "reliable", 1, 0.0))
+    job = JobConfig(
+        "moved",
+        n_partitions=n_partitions,
+        n_shards=len(names),
+        clocks=99,
+        n_reliable=len(names),
+        staleness=staleness,
+    )
+    for load in controller.handle(JobStarted(job, 0.0)):
+        assert isinstance(load, LoadPartitions)
+        controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 0.0))
+    for name, shard in zip(names, range(len(names)), strict=True):
+        orders = controller.handle(ShardsOpened(name, f"tcp://{name}", (shard,), 1, 0.0))
+    return controller, [order for order in orders if isinstance(order, Dispatch)]
+
+
+def takes(orders: list[Instruction]) -> list[tuple[str, int]]:
+    """Return the nodes that take over shards, each with the clocks that are common."""
+    return [(order.node, order.committed) for order in orders if isinstance(order, TakeShards)]
