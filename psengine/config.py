@@ -13,6 +13,7 @@ Tier = Literal["reliable", "transient"]
 
 #: Pattern of a job's id. A job that buys machines may be restricted to fewer characters, never to others.
 JOB_ID_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?"
 
 
 class JobError(ValueError):
@@ -29,22 +30,39 @@ class Until:
         The mean training loss of a clock is at most this.
     no_improvement : int or None
         None of this number of clocks has a lower loss than all before them.
+    metric : str
+        Name of a figure of the application's `evaluate` that is `bound` at least (`at_least`) or at most, on the
+        held-out data; "": none. The job ends a few clocks after it was evaluated.
     """
 
     loss: float | None = None
     no_improvement: int | None = None
+    metric: str = ""
+    at_least: bool = False
+    bound: float = 0.0
 
     @classmethod
     def parse(cls, text: str) -> Until:
-        """Return the rule of ``loss=0.1`` or ``no-improvement=5``; never, if empty. Raises `JobError`."""
+        """Return the rule of ``loss=0.1``, ``no-improvement=5``, ``accuracy>=0.95`` or ``rmse<=0.8``; never, if empty.
+
+        Raises
+        ------
+        JobError
+            If it is none of these.
+        """
         name, _, value = text.partition("=")
         if not text:
             return cls()
-        if name == "loss" and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", value, re.IGNORECASE):
+        if metric := re.fullmatch(rf"([A-Za-z_]\w{{0,63}})([<>]=)({_NUMBER})", text):
+            return cls(metric=metric[1], at_least=metric[2] == ">=", bound=float(metric[3]))
+        if name == "loss" and re.fullmatch(_NUMBER, value):
             return cls(loss=float(value))
         if name == "no-improvement" and re.fullmatch(r"0*[1-9]\d{0,8}", value):
             return cls(no_improvement=int(value))
-        raise JobError(f"{text!r} is no rule: want loss=NUMBER, or no-improvement=CLOCKS with at least 1 clock")
+        raise JobError(
+            f"{text!r} is no rule: want loss=NUMBER, no-improvement=CLOCKS with at least 1 clock, or a bound on a "
+            "figure of the evaluation, as in accuracy>=0.95 or rmse<=0.8"
+        )
 
 
 @dataclass(frozen=True)
@@ -192,7 +210,8 @@ class JobConfig:
     servers : int or None
         Number of transient nodes that serve in stages 2 and 3; None: half of them, or as measured.
     evaluate_every : int or None
-        Clocks between two evaluations on the held-out data; None: only the final model is evaluated.
+        Clocks between two evaluations on the held-out data; None: only the final model is evaluated, or every clock
+        if `until` is a bound on a figure of the evaluation.
     scale_in : bool or None
         Whether counts are kept in a sparse form, servers merge and nodes are offered for release as the memory falls;
         None: where the application says that its memory falls.
@@ -231,6 +250,11 @@ class JobConfig:
     def stop_rule(self) -> Until:
         """When the job has converged."""
         return Until.parse(self.until)
+
+    @property
+    def clocks_to_evaluate(self) -> int | None:
+        """Clocks between two evaluations while it trains; None: there are none."""
+        return self.evaluate_every or (1 if self.stop_rule.metric else None)
 
     def validate(self) -> None:
         """Raise `JobError` at the first invalid field."""

@@ -98,7 +98,8 @@ class Training(FormModel):
     until: str = Field(
         "",
         title="Stop when it has converged",
-        description="loss=0.1 or no-improvement=5 (clocks), before clocks and hours. Empty: never.",
+        description="loss=0.1, no-improvement=5 (clocks), accuracy>=0.95 or rmse<=0.8 (of what is held out), before "
+        "clocks and hours. Empty: never.",
     )
 
     scale_in: bool | None = Field(

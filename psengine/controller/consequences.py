@@ -293,7 +293,7 @@ class Consequences(ControllerState):
             self.stopping.converge_at(group if group > book.common else book.last_begun, reason)
         elif book.common > before:
             passes = driver.passes(book.common, self.progress.examples)
-            if reason := self.stopping.reached(self.progress.losses, passes):
+            if reason := self.stopping.reached(self.progress.losses, passes, self.history.evaluating.points):
                 self.stopping.converge_at(max(1, book.last_begun), reason)
         self._count_clocks()
         self._end_after_passes()

@@ -46,6 +46,7 @@ Source: Proteus (EuroSys 2017), 3.2-3.3; Litz (2017), 3.
 
 from __future__ import annotations
 
+from psengine.config import JobError
 from psengine.controller import invariants
 from psengine.controller.job_events import JobEvents
 from psengine.controller.node_events import NodeEvents
@@ -77,7 +78,7 @@ class Controller(JobEvents, NodeEvents):
             app = "" if self.config is None else self.config.app
             line = str(error) if error.__cause__ is None else format_error(error.__cause__, app)
             self.fail(f"the driver failed: {line}")
-        except (CannotContinue, SharedRowError) as error:
+        except (CannotContinue, SharedRowError, JobError) as error:
             self.fail(str(error))
         return [*self._instructions, *self.history.note(event, self)]
 

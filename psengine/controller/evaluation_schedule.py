@@ -1,9 +1,9 @@
 """Evaluation of the model on held-out data during the training: at which clocks, and the results.
 
-The model is evaluated every `evaluate_every` clocks. The servers mark the model of such a clock when it becomes common
-(arrays are never written again, so this copies nothing); from there it is gathered and evaluated beside the training,
-in the controller's process. The training does not wait, and under bulk synchrony the figures of a clock do not depend
-on losses of nodes.
+The model is evaluated every `clocks_to_evaluate` clocks. The servers mark the model of such a clock when it becomes
+common (arrays are never written again, so this copies nothing); from there it is gathered and evaluated beside the
+training, in the controller's process. The training does not wait, and under bulk synchrony the figures of a clock do
+not depend on losses of nodes.
 
 At most two evaluations are under way. One that is due before is skipped: the application takes longer to evaluate than
 the training takes for that number of clocks.
@@ -64,7 +64,7 @@ class Evaluating:
         states : callable
             Returns the states of executors at a group.
         """
-        every, evaluations = config.evaluate_every, []
+        every, evaluations = config.clocks_to_evaluate, []
         for group, clock in committed.items():
             due = group in self._requested or (every is not None and clock is not None and clock % every == 0)
             self._requested.discard(group)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, isnan
 
-from psengine.config import Until
+from psengine.config import JobError, Until
 
 
 class StoppingRule:
@@ -78,10 +78,25 @@ class StoppingRule:
         """Forget that the job has converged: it has rolled back, maybe behind that clock, and decides again."""
         self._converged_at, self.criterion, self._passes_made_at = None, "", None
 
-    def reached(self, losses: Sequence[tuple[int, float]], passes: float | None = None) -> str:
+    def reached(
+        self,
+        losses: Sequence[tuple[int, float]],
+        passes: float | None = None,
+        metrics: Sequence[tuple[int, Mapping[str, float | None]]] = (),
+    ) -> str:
         """Return why the job has converged with these (clock, loss) of all clocks; "" if it has not.
 
-        `passes`: what the job has made with them, if that is known.
+        Parameters
+        ----------
+        passes : float or None
+            What the job has made with them, if that is known.
+        metrics : sequence of (clock, figures by name)
+            The evaluations so far; a figure that is not finite is None.
+
+        Raises
+        ------
+        JobError
+            If the rule names a figure that the evaluations do not have.
         """
         if not losses:
             return ""
@@ -94,6 +109,20 @@ class StoppingRule:
             recent = [value for _, value in losses[-until.no_improvement :]]
             if not any(value < min(before, default=inf) for value in recent):
                 return f"converged: no lower loss in the {until.no_improvement} clocks up to {which}"
+        return self._bound_reached(metrics) if until.metric else ""
+
+    def _bound_reached(self, metrics: Sequence[tuple[int, Mapping[str, float | None]]]) -> str:
+        name, at_least, bound = self.until.metric, self.until.at_least, self.until.bound
+        for clock, figures in metrics:
+            if name not in figures:
+                raise JobError(
+                    f"until names {name!r}, and the application's evaluate returns {', '.join(sorted(figures))}: "
+                    "use one of these, or end the job otherwise"
+                )
+            value = figures[name]
+            if value is not None and (value >= bound if at_least else value <= bound):
+                limit = f"at {'least' if at_least else 'most'} {bound:.6g}"
+                return f"converged: {name} of clock {clock} is {value:.6g}, {limit}"
         return ""
 
     def pause_at(self, clock: int | None) -> None:

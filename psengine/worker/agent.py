@@ -379,5 +379,6 @@ def _make_job(config: JobConfig) -> tuple[Job, int | None]:
     """Return the job, and the number of clocks between two marked states; it runs the user's code."""
     made = resolve(config.app, config.app_params)
     app = as_application(made, initial_rows(made, config.seed, config.n_shards))
-    mark_every = 1 if isinstance(made, MakesDriver) else config.evaluate_every  # a driver may have any group evaluated
+    # A driver may have any group evaluated.
+    mark_every = 1 if isinstance(made, MakesDriver) else config.clocks_to_evaluate
     return (config, app, Sharding(shared_tables(app), config.n_shards)), mark_every

@@ -98,11 +98,35 @@ def test_a_job_has_converged_at_the_first_clock_at_which_its_rule_holds(
 
 
 @pytest.mark.parametrize(
-    "until", ["loss", "loss=", "loss=nan", "loss=inf", "no-improvement=0", "no-improvement=1.5", "x=1"]
+    "until",
+    ["loss", "loss=", "loss=nan", "loss=inf", "no-improvement=0", "no-improvement=1.5", "x=1", "x>1", "x>=nan", ">=1"],
 )
 def test_nonsense_is_no_rule(until: str) -> None:
-    with pytest.raises(JobError, match="is no rule: want loss=NUMBER, or no-improvement=CLOCKS"):
+    with pytest.raises(JobError, match="is no rule: want loss=NUMBER, no-improvement=CLOCKS"):
         JobConfig("job", clocks=1, until=until).validate()
+
+
+@pytest.mark.parametrize(
+    ("until", "reason"),
+    [
+        ("accuracy>=0.9", "accuracy of clock 4 is 0.9, at least 0.9"),
+        ("error<=2", "error of clock 6 is 1.5, at most 2"),
+        ("error<=1", ""),
+    ],
+)
+def test_a_figure_of_the_evaluation_ends_a_job_at_its_bound(until: str, reason: str) -> None:
+    rule = StoppingRule()
+    rule.until = Until.parse(until)
+    points = [
+        (2, {"accuracy": 0.8, "error": None}),
+        (4, {"accuracy": 0.9, "error": 3.0}),
+        (6, {"accuracy": 0.8, "error": 1.5}),
+    ]
+    assert rule.reached([(7, 1.0)], None, points) == (reason and f"converged: {reason}")
+    assert not rule.reached([(7, 1.0)], None, points[:1])
+    rule.until = Until.parse("rmse<=1")
+    with pytest.raises(JobError, match=r"until names 'rmse', and .* returns accuracy, error: use one of these"):
+        rule.reached([(7, 1.0)], None, points)
 
 
 def test_a_converged_job_ends_and_decides_again_after_a_rollback() -> None:

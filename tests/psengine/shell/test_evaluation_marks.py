@@ -164,6 +164,30 @@ def test_an_evaluation_that_fails_is_left_out_and_the_training_goes_on(monkeypat
     story(body, Store())
 
 
+def test_a_figure_that_reaches_its_bound_ends_the_job() -> None:
+    async def body(shell: Any, nodes: Nodes, scheduler: Scheduler) -> None:
+        nodes.server.mark_every = 1
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job(clocks=10_000, until="sum>=24").to_dict())
+        status = await until(shell, "finished", "failed")
+        assert status["result"]["converged"].startswith("converged: sum of clock ")
+        assert 3 <= status["result"]["clocks"] < 10_000
+
+    story(body, Store())
+
+
+def test_a_figure_that_is_not_evaluated_fails_the_job_in_one_line() -> None:
+    async def body(shell: Any, nodes: Nodes, scheduler: Scheduler) -> None:
+        nodes.server.mark_every = 1
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job(clocks=10_000, until="summe>=24").to_dict())
+        status = await until(shell, "finished", "failed")
+        assert status["state"] == "failed"
+        assert status["reason"].startswith("until names 'summe', and the application's evaluate returns sum: ")
+
+    story(body, Store())
+
+
 def test_a_server_that_is_gone_is_no_reason_to_wait() -> None:
     from psengine.protocol.instructions import Evaluate
     from psengine.shell.evaluator import Evaluator

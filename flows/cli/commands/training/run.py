@@ -19,7 +19,8 @@ from flows.terminal.output import write_json
               help="Market hours to train.")  # fmt: skip
 @click.option("--clocks", type=click.IntRange(min=1), help="Stop after this many clocks, if earlier.")
 @click.option("--until", default="", metavar="RULE",
-              help="Stop when it has converged, if earlier: loss=0.1 or no-improvement=5 (clocks).")  # fmt: skip
+              help="Stop when it has converged, if earlier: loss=0.1, no-improvement=5 (clocks), or a bound on a "
+              "figure of the held-out part: 'accuracy>=0.95', 'rmse<=0.8'.")  # fmt: skip
 @click.option("--budget", type=float, metavar="USD", help="Maximum cost; when it is reached the job saves and stops.")
 @click.option("--deadline", metavar="TIME",
               help="Finish --clocks by then, if need be on demand: 90m or 12h from the start, or a time with its "

@@ -61,8 +61,9 @@ from flows.terminal.output import write_json
     "--until",
     default="",
     metavar="RULE",
-    help="Stop when it has converged: loss=0.1 (the training loss of a clock is at most that) or no-improvement=5 "
-    "(none of 5 clocks has a lower loss than all before).",
+    help="Stop when it has converged: loss=0.1 (the training loss of a clock is at most that), no-improvement=5 "
+    "(none of 5 clocks has a lower loss than all before), or a bound on a figure of the held-out part: "
+    "'accuracy>=0.95', 'rmse<=0.8'.",
 )
 @scale_in_option
 @click.option("--partitions", type=click.IntRange(min=1), default=16, show_default=True, help="Slices of the data.")
