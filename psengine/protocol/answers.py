@@ -53,7 +53,14 @@ class NotYet:
     error: str
 
 
-Refusal = Moved | StaleEpoch | StaleRead | NotYet
+@dataclass(frozen=True)
+class LateUpdate:
+    """A task of a later group has read rows that an update changes: the model is of no use (see `served_reads`)."""
+
+    error: str
+
+
+Refusal = Moved | StaleEpoch | StaleRead | NotYet | LateUpdate
 
 
 @dataclass(frozen=True)
@@ -173,6 +180,7 @@ _ANSWERS: Mapping[str, type] = MappingProxyType(
             StaleEpoch,
             StaleRead,
             NotYet,
+            LateUpdate,
             Pushed,
             Rows,
             JoinedRows,

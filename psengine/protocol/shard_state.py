@@ -4,8 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from psengine.tables.row_sets import Wanted
 from psengine.tables.sparse_rows import Tables
 from psengine.tables.tree_sum import Delta
+
+
+@dataclass(frozen=True, eq=False)
+class ServedRead:
+    """A read of a batch that updates of earlier groups may come too late for.
+
+    Attributes
+    ----------
+    clock : int
+        The group of the tasks that have read.
+    readers : tuple of int
+        Their executors.
+    rows : mapping
+        The rows by table, counted within the shard; None for all of a table.
+    """
+
+    clock: int
+    readers: tuple[int, ...]
+    rows: Wanted
 
 
 @dataclass(frozen=True)
@@ -18,9 +38,12 @@ class ShardState:
         Its rows of every table, full or sparse, at the common clock `clock`, and the number of effects in them.
     later
         (clock, first partition, attempts, update) of each block of effects after that clock.
+    reads
+        Reads that these have not come too late for; none in a replica.
     """
 
     arrays: Tables
     clock: int
     folded: int
     later: tuple[tuple[int, int, tuple[int, ...], Delta], ...] = ()
+    reads: tuple[ServedRead, ...] = ()

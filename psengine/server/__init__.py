@@ -6,6 +6,7 @@ next_clock      a shard's tables at the next clock, computed as its updates arri
 read_admission  admission control of reads: how many readers are answered at a time, and in which order
 read_waits      reads that wait for effects which have not arrived
 replica_store   replicas of shards that a node stores, by replication round
+served_reads    rows that tasks have read ahead of a commit, and updates that come too late for such a read
 shard_server    request handler of a node's shards: epochs, moves, pushes and reads
 shard_store     parameters of one shard: the committed state and the pending updates
 """

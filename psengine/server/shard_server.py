@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from psengine.protocol.answers import (
     GatheredRows,
     HandedOver,
+    LateUpdate,
     Moved,
     NotYet,
     Pushed,
@@ -30,9 +32,10 @@ from psengine.protocol.answers import (
     StaleRead,
 )
 from psengine.protocol.instructions import ShardOwner
-from psengine.protocol.shard_state import ShardState
+from psengine.protocol.shard_state import ServedRead, ShardState
 from psengine.server.deduplication import SequenceWindow
 from psengine.server.read_waits import ReadWaits
+from psengine.server.served_reads import LateUpdateError
 from psengine.server.shard_store import ShardStore, StaleReadError, make_room
 from psengine.tables.contiguous import full_tables
 from psengine.tables.row_sets import Wanted
@@ -213,6 +216,8 @@ class ShardServer:
         refused = self._refused(epochs)
         if refused:
             return refused
+        if fault := next((fault for shard in epochs if (fault := self.stores[shard].reads.fault)), ""):
+            return LateUpdate(fault)  # the node that was told so may be lost
         window = self._windows.setdefault(sender, SequenceWindow())
         if window.seen(sequence):
             self.dropped["message"] += 1
@@ -222,7 +227,10 @@ class ShardServer:
             store = self.stores[shard]
             store.fold(committed)
             for (first, attempts), update in zip(blocks, per_block, strict=True):
-                answer = store.push(clock, first, attempts, update)
+                try:
+                    answer = store.push(clock, first, attempts, update)
+                except LateUpdateError as error:
+                    return LateUpdate(str(error))
                 if answer != "accepted":
                     self.dropped[answer] += 1
         self._waits.wake(whole_clock=any(self.stores[shard].attempt(clock) for shard in updates))
@@ -307,6 +315,8 @@ class ShardServer:
         rows: Mapping[int, Wanted],
         after: Sequence[Sequence[int]],
         committed: int,
+        readers: Sequence[int],
+        named: Mapping[int, Wanted] = MappingProxyType({}),
     ) -> Rows | Refusal:
         """Return rows as they are before `clock`, once the effects `after` have arrived, committed or not.
 
@@ -319,6 +329,10 @@ class ShardServer:
             The effects that the rows need. Others of clocks before `clock` are not of these rows.
         committed : int
             A complete clock: it may be folded.
+        readers : sequence of int
+            The executors whose tasks of `clock` read.
+        named : mapping
+            Of tables of which `rows` are more than the tasks have named: these, as `rows`.
         """
         until_s = asyncio.get_running_loop().time() + AHEAD_WAITS_S
         while True:
@@ -331,9 +345,12 @@ class ShardServer:
             missing = [effect for effect in after if not all(store.has(*effect) for store in stores.values())]
             if not missing:
                 try:
-                    return Rows({s: store.before(clock, rows[s]) for s, store in stores.items()})
+                    found = Rows({s: store.before(clock, rows[s]) for s, store in stores.items()})
                 except StaleReadError as error:
                     return StaleRead(str(error))
+                for shard, store in stores.items():
+                    store.reads.note(ServedRead(clock, tuple(readers), {**rows[shard], **named.get(shard, {})}))
+                return found
             if not await self._waits.woken(until_s, single_effects=True):
                 return NotYet(f"the effects {missing} have not arrived")
 

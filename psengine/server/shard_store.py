@@ -18,6 +18,7 @@ from psengine.config import Add, Replace
 from psengine.protocol.shard_state import ShardState
 from psengine.server.clock_updates import Answer, ClockUpdates
 from psengine.server.next_clock import NextClock, with_update
+from psengine.server.served_reads import ServedReads
 from psengine.tables.contiguous import room
 from psengine.tables.row_sets import Array, RowSet, Wanted, count, span
 from psengine.tables.row_updates import RowDelta, added
@@ -82,6 +83,9 @@ class ShardStore:
         #: Number of distinct effects (clock, partition) in `committed`.
         self.folded = folded
         self._n_partitions = n_partitions
+        #: Reads of rows ahead of the commit of the groups before.
+        self.reads = ServedReads()
+        self._first_rows = {table.name: sharding.rows(shard, table)[0] for table in tables} if sharding else {}
         #: {table: {block: its update}} of the last clock that updated each table that keeps the sums of nodes.
         self._sums: dict[str, dict[Subtree, Array | RowDelta]] = {
             table.name: {} for table in tables if isinstance(table.rule, Replace) and table.rule.keeps_sums
@@ -113,6 +117,7 @@ class ShardStore:
         store = cls(shard, epoch, dict(state.arrays), n_partitions, state.clock, state.folded, sharding, is_compact)
         for clock, first, attempts, update in state.later:
             store.push(clock, first, attempts, update)
+        store.reads = ServedReads(state.reads)
         return store
 
     def state(self) -> ShardState:
@@ -122,7 +127,7 @@ class ShardStore:
             for clock, effects in sorted(self.pending.items())
             for (low, high), update in sorted(effects.by_block.items(), key=lambda item: item[0])
         )
-        return ShardState(self.committed, self.committed_clock, self.folded, later)
+        return ShardState(self.committed, self.committed_clock, self.folded, later, self.reads.pending())
 
     def copy(self, clock: int) -> ShardState:
         """Return the committed state at the common clock `clock`, without later updates.
@@ -147,6 +152,11 @@ class ShardStore:
         {"accepted", "repeated", "superseded"}
             Repeated: these attempts were received before, or their clock is committed. Superseded: a higher attempt was
             received before.
+
+        Raises
+        ------
+        LateUpdateError
+            If a task of a later group has read rows that it changes.
         """
         if clock <= self.committed_clock:
             return "repeated"
@@ -158,6 +168,7 @@ class ShardStore:
             if clock == self.committed_clock + 1:
                 self._next.take(effects, update, replaces=not new)
             if new:
+                self.reads.check(clock, range(first, first + len(attempts)), update, self._first_rows)
                 self._late.append(stored)
             else:  # it replaces an update that `_live` may include
                 self._forget_live()
@@ -242,6 +253,7 @@ class ShardStore:
             self.committed_clock = clock
             self._next.go_on(self.committed, self.pending.get(clock + 1))
             self.mark(clock)
+        self.reads.drop(through)
         self._forget_live()
 
     def kept_sum(self, committed: int, table: str, partitions: Collection[int]) -> Array | None:

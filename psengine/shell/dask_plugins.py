@@ -199,7 +199,7 @@ def _by_shard(message: dict[Any, Any]) -> dict[int, Any]:
 
 def _read_request(message: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a read, with shards as numbers."""
-    by_shard = {key: _by_shard(message[key]) for key in ("epochs", "rows") if message.get(key) is not None}
+    by_shard = {key: _by_shard(message[key]) for key in ("epochs", "rows", "named") if message.get(key) is not None}
     return {**message, **by_shard}
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +32,14 @@ from psengine.worker.push_messages import sum_up, under
 from psengine.worker.push_tree import PushTree
 from psengine.worker.routing import SupersededError
 from psengine.worker.speculative_batch import NOTHING_DONE, Ahead, Begun, Kernels, MicroTaskResult, Sums
-from psengine.worker.task_parameters import TaskParameters, WrittenRows, checked_reads, pushed, union_of
+from psengine.worker.task_parameters import (
+    TaskParameters,
+    WrittenRows,
+    checked_reads,
+    fewer_named,
+    pushed,
+    union_of,
+)
 
 #: A node's data about the job; the sharding is of the tables on the servers.
 Job = tuple[JobConfig, Application, Sharding]
@@ -42,6 +50,8 @@ HandedOver = Mapping[int, WrittenRows]
 #: Reads the sum of what some executors have added to a table; None if the servers do not keep it.
 ReadSum = Callable[[str, tuple[int, ...]], Coroutine[Any, Any, Array | None]]
 T = TypeVar("T")
+#: No table of which more rows are read than the tasks have named.
+_ALL_NAMED: Mapping[str, RowSet] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -241,17 +251,21 @@ class BatchRunner:
         wanted = await self._wanted(job, assigned, order.clock)
         exact = order.read != "parent"
 
-        async def read(rows: Wanted, parts: Collection[int]) -> Mapping[str, RowBlock]:
+        async def read(
+            rows: Wanted, parts: Collection[int], named: Mapping[str, RowSet] = _ALL_NAMED
+        ) -> Mapping[str, RowBlock]:
             if order.read == "rows" and order.committed < order.clock - 1:
                 after = sorted({effect for task in tasks if task.partition in parts for effect in task.after})
-                return await self._client.read_before(sharding, rows, order.clock, after, order.committed)
+                about = (order.clock, after, order.committed, sorted(parts), named)
+                return await self._client.read_before(sharding, rows, *about)
             return await self._client.read_rows(sharding, rows, order.parent_clock, order.committed, exact)
 
         begun_with = {part: handed[part] for part in assigned if part in handed and handed[part].holds(wanted[part])}
         # Those that wait for a read give their cores to the others.
         assigned = {part: assigned[part] for part in sorted(assigned, key=lambda part: part in begun_with)}
         needed = union_of(sharding.tables, list(wanted.values()))
-        blocks = None if begun_with else await read(needed, assigned.keys())
+        fewer = fewer_named(needed, list(wanted.values())) if order.read == "rows" else _ALL_NAMED
+        blocks = None if begun_with else await read(needed, assigned.keys(), fewer)
 
         def first(part: int) -> Mapping[str, RowBlock] | None:
             return begun_with[part].after(wanted[part]) if part in begun_with else blocks

@@ -23,7 +23,7 @@ from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.server.shard_server import ShardServer
 from psengine.tables.row_cache import RowCache
-from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count
+from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count, cut
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.byte_counts import count_moved
 from psengine.worker.push_messages import BlockSum, arrays, cut_update, size
@@ -187,11 +187,25 @@ class ParameterClient:
         return as_blocks(sharding, wanted, shards), attempts.pop()
 
     async def read_before(
-        self, sharding: Sharding, wanted: Wanted, clock: int, after: Sequence[tuple[int, int]], committed: int
+        self,
+        sharding: Sharding,
+        wanted: Wanted,
+        clock: int,
+        after: Sequence[tuple[int, int]],
+        committed: int,
+        readers: Sequence[int],
+        named: Mapping[str, RowSet],
     ) -> dict[str, RowBlock]:
         """Return rows as they are before `clock`, once the effects `after` (clock, partition) have arrived.
 
         That clock need not be committed, but `committed` is. `gives_way` is called every few seconds.
+
+        Parameters
+        ----------
+        readers : sequence of int
+            The executors whose tasks of `clock` read.
+        named : mapping
+            Of tables of which `wanted` are more rows than the tasks have named: these.
 
         Raises
         ------
@@ -207,6 +221,7 @@ class ParameterClient:
                 )
         asked = {shard: cut_wanted(sharding, wanted, shard) for shard in range(sharding.n_shards)}
         some = {shard: rows for shard, rows in asked.items() if any(one is None or count(one) for one in rows.values())}
+        fewer: dict[str, Any] = {"named": _cut_to_shards(sharding, named)} if named else {}
         shards, _ = await self._read(
             "proteus_pull_before",
             sharding,
@@ -215,6 +230,8 @@ class ParameterClient:
             clock=clock,
             after=after,
             committed=committed,
+            readers=readers,
+            **fewer,
         )
         self.routes.check()
         return as_blocks(sharding, wanted, {shard: shards.get(shard, {}) for shard in asked})
@@ -305,3 +322,12 @@ def _rows_by_shard(sharding: Sharding, wanted: Wanted) -> dict[int, Wanted | Non
     if asks_all(sharding, wanted):
         return dict.fromkeys(shards)
     return {shard: cut_wanted(sharding, wanted, shard) for shard in shards}
+
+
+def _cut_to_shards(sharding: Sharding, rows: Mapping[str, RowSet]) -> dict[int, Wanted]:
+    """Return rows by shard, counted from its first ones; none of a table are an empty set."""
+    tables = [table for table in sharding.tables if table.name in rows]
+    return {
+        shard: {table.name: cut(rows[table.name], *sharding.rows(shard, table)) for table in tables}
+        for shard in range(sharding.n_shards)
+    }

@@ -6,6 +6,7 @@
 | none (`Unreachable`) | it is sent to the owners by the next map |
 | `NotYet` | it is repeated, as often as the caller wants |
 | `StaleEpoch`, `StaleRead` | the batch is given up: the job, or the clock, has gone on |
+| `LateUpdate` | the job fails |
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
-from psengine.protocol.answers import Moved, NotYet, StaleEpoch, StaleRead
+from psengine.protocol.answers import LateUpdate, Moved, NotYet, StaleEpoch, StaleRead
 from psengine.rpc.cancellation import all_or_none
 from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Unreachable
@@ -80,6 +81,8 @@ class ServerCalls:
         SupersededError
             The batch is to be given up, or, as an `ElsewhereError`, shards have moved and `follow` is false.
         Unreachable
+        ValueError
+            If a task has read rows before they were written (`LateUpdate`).
         """
 
         async def at_owner(address: str, epochs: dict[int, int]) -> None:
@@ -101,6 +104,8 @@ class ServerCalls:
                         continue
                     case NotYet() | StaleEpoch() | StaleRead():
                         raise SupersededError(answer.error)
+                    case LateUpdate():
+                        raise ValueError(answer.error)
                 return None
 
         await all_or_none(at_owner(*server) for server in self._routes.by_server(shards).items())

@@ -16,6 +16,8 @@ from psengine.tables.row_sets import (
     Wanted,
     checked,
     count,
+    distinct_rows,
+    indices,
     read_only,
     row_bytes,
     same,
@@ -198,3 +200,15 @@ def union_of(tables: Sequence[TableSpec], wanted: Sequence[Wanted]) -> dict[str,
         if named:
             needed[table.name] = union(some, row_bytes(table)) if len(some) == len(named) else None
     return needed
+
+
+def fewer_named(needed: Wanted, wanted: Sequence[Wanted]) -> dict[str, RowSet]:
+    """Return the rows that the tasks of a batch have named, of those tables of which `union_of` returned more."""
+    found: dict[str, RowSet] = {}
+    for name, rows in needed.items():
+        named = [some for task in wanted if (some := task.get(name)) is not None]
+        if isinstance(rows, slice) and not any(same(some, rows) for some in named):
+            distinct = distinct_rows(named) if named else indices(slice(0, 0))
+            if len(distinct) < count(rows):
+                found[name] = distinct
+    return found

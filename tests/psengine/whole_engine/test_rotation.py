@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -97,19 +98,38 @@ class Rotating(Driver):
     def _dispatch(self, to: Dispatcher) -> None:
         self.last += 1
         for executor in range(self.n):
-            block, writer = (executor + self.last) % self.n, (executor + 1) % self.n
-            to.dispatch(Task(executor, self.last, block, "rows", after=(writer,)))
+            block = (executor + self.last) % self.n
+            to.dispatch(Task(executor, self.last, block, "rows", after=self._writers(executor)))
         to.seal(self.last)
+
+    def _writers(self, executor: int) -> tuple[int, ...]:
+        return ((executor + 1) % self.n,)
+
+
+class Forgetful(Rotation):
+    """Its driver names no writers."""
+
+    def driver(self) -> Rotating:
+        return Forgetting()
+
+
+class Forgetting(Rotating):
+    def _writers(self, executor: int) -> tuple[int, ...]:
+        return ()
 
 
 def trained(
-    seed: int, befalls: Meanwhile | None = None, ruled: bool = False, calm: Trouble | None = None
+    seed: int,
+    befalls: Meanwhile | None = None,
+    ruled: bool = False,
+    calm: Trouble | None = None,
+    app: str = "Rotation",
 ) -> WiredCluster:
     trouble = Trouble(lost=0.02, doubled=0.05, usual_s=0.05) if befalls else calm or Trouble()
     cluster = WiredCluster(seed, trouble)
     job = JobConfig(
         "rotation",
-        "tests.psengine.whole_engine.test_rotation:Rotation",
+        f"tests.psengine.whole_engine.test_rotation:{app}",
         {"ruled": ruled},
         n_partitions=BLOCKS,
         n_shards=4,  # blocks lie across shards
@@ -175,3 +195,24 @@ def test_a_table_with_an_update_rule_cannot_be_read_before_its_group_is_committe
     assert controller.state == "failed"
     assert "wants table 'blocks', whose update rule is applied to whole groups" in controller.reason
     assert "\n" not in controller.reason
+
+
+def test_a_training_whose_driver_forgets_a_writer_fails_and_never_ends_with_other_bits(alone: np.ndarray) -> None:
+    """Whether a read comes too early is a matter of the messages; if one does, the job fails."""
+    reasons = []
+    for seed in range(6):
+        cluster = trained(seed, app="Forgetful", calm=Trouble(usual_s=0.05))
+        controller = cluster.shell.controller
+        if controller.state == "finished":
+            assert cluster.store.model is not None
+            assert cluster.store.model["blocks"].tobytes() == alone.tobytes()
+        else:
+            reasons.append(controller.reason)
+    assert reasons
+    task = r"(the task of executor \d|one of the tasks of executors \d[\d, ]+) in group \d+"
+    rows = r"(row \d+|\d rows from \d+ to \d+) of table 'blocks'"
+    late = rf"{task} has read {rows} before {task} has changed them: the driver has to name"
+    for reason in reasons:
+        assert re.fullmatch(
+            rf"partition \d, clock \d+, on node \w+: ValueError: {late} that executor in `after`", reason
+        )

@@ -1,0 +1,118 @@
+"""Rows that tasks have read ahead of a commit, and updates that come too late for such a read.
+
+A task that reads "rows" with `Task.after` waits for the tasks that it names. If another one of an earlier group changes
+a row after it was read, the model depends on which of the two messages came first: the driver has forgotten to name it.
+
+Source: none; in Litz (2017), 3.1, the driver dispatches a micro-task when those that it depends on are complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.protocol.shard_state import ServedRead
+from psengine.tables.row_sets import Array, RowSet, count, cut, indices, span
+from psengine.tables.row_updates import RowDelta
+from psengine.tables.tree_sum import Delta
+
+
+class LateUpdateError(Exception):
+    """An update of rows that a task of a later group has read without it; the message names tasks and rows."""
+
+
+class ServedReads:
+    """Reads of one shard that updates of earlier groups may still come too late for.
+
+    Attributes
+    ----------
+    fault : str
+        What the first late update was; "" without one.
+    """
+
+    def __init__(self, reads: Sequence[ServedRead] = ()) -> None:
+        self.fault = ""
+        self._reads = list(reads)
+
+    def note(self, read: ServedRead) -> None:
+        """Note a read that is answered now."""
+        self._reads.append(read)
+
+    def drop(self, committed: int) -> None:
+        """Drop the reads that no update can be late for once `committed` is the last committed group."""
+        self._reads = [read for read in self._reads if read.clock > committed + 1]
+
+    def pending(self) -> tuple[ServedRead, ...]:
+        """Return the reads that updates may be late for."""
+        return tuple(self._reads)
+
+    def check(self, clock: int, writers: Collection[int], update: Delta, first_rows: Mapping[str, int]) -> None:
+        """Check the first update of some executors in a group against the reads of later groups.
+
+        Parameters
+        ----------
+        first_rows : mapping
+            {table: number of the shard's first row}.
+
+        Raises
+        ------
+        LateUpdateError
+            If it changes a row that was read.
+        """
+        later = [read for read in self._reads if read.clock > clock]
+        for table, delta in update.items() if later else ():
+            changed: NDArray[np.int64] | None = None
+            for read in later:
+                if table not in read.rows or not _may_share(read.rows[table], delta):
+                    continue
+                changed = _changed_rows(delta) if changed is None else changed
+                rows = read.rows[table]
+                shared = changed if rows is None else np.intersect1d(changed, _within(rows, changed))
+                if len(shared):
+                    rows_read = _rows(shared + first_rows.get(table, 0))
+                    self.fault = (
+                        f"{_task_of(read.readers)} in group {read.clock} has read {rows_read} of table {table!r} "
+                        f"before {_task_of(sorted(writers))} in group {clock} has changed them: the driver has to name "
+                        "that executor in `after`"
+                    )
+                    raise LateUpdateError(self.fault)
+
+
+def _task_of(executors: Sequence[int]) -> str:
+    if len(executors) == 1:
+        return f"the task of executor {executors[0]}"
+    return f"one of the tasks of executors {', '.join(map(str, executors))}"
+
+
+def _rows(numbers: NDArray[np.int64]) -> str:
+    low, high = int(numbers[0]), int(numbers[-1])
+    return f"row {low}" if low == high else f"{len(numbers)} rows from {low} to {high}"
+
+
+def _may_share(rows: RowSet | None, delta: Array | RowDelta) -> bool:
+    """Return whether the span of the rows and that of an update have a row in common."""
+    if rows is not None and not count(rows):
+        return False
+    if not isinstance(delta, RowDelta):
+        return True
+    if not count(delta.rows):
+        return False
+    low, high = (0, span(delta.rows)[1]) if rows is None else span(rows)
+    return low < span(delta.rows)[1] and span(delta.rows)[0] < high
+
+
+def _changed_rows(delta: Array | RowDelta) -> NDArray[np.int64]:
+    """Return the rows that an update changes; an addition of 0 is none."""
+    values = delta.values if isinstance(delta, RowDelta) else delta
+    found = np.flatnonzero(values.any(axis=1)).astype(np.int64, copy=False)
+    return indices(delta.rows)[found] if isinstance(delta, RowDelta) else found
+
+
+def _within(rows: RowSet, changed: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return those of `rows` that lie in the span of the changed rows."""
+    if not len(changed):
+        return changed
+    low, high = span(changed)
+    return indices(cut(rows, low, high)) + low
