@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from rich.console import Group
@@ -152,6 +153,9 @@ def closing_table(figures: Mapping[str, Any]) -> Table:
         table.add_row("memory of all nodes", f"{format_bytes(totals[-1])}, {format_bytes(max(totals))} at most")
     for event, stall in _worst(figures.get("stalls") or []).items():
         table.add_row(f"longest stall by a {event}", stall)
+    if releases := figures.get("releases"):
+        longest = max(releases, key=itemgetter("seconds"))
+        table.add_row("longest release", f"{longest['seconds']:.2f} s ({longest['node']}), of {len(releases)}")
     table.add_row("times that all went back", str(len(figures.get("went_back") or [])))
     table.add_row("joins, notices, kills, drains", str(len(figures["events"])))
     return table

@@ -22,6 +22,8 @@ from infra.errors import InputError
         (["lda", "--parallel", "model", "--staleness", "2"], "with model nothing is stale, and staleness is 2; want 0"),
         (["lda", "--param", "blocks=2"], "app 'lda' has no parameter blocks any more; want parallel=model"),
         (["mf", "--staleness-aware"], "unexpected keyword argument 'staleness_aware'"),
+        (["mlr", "--solver", "lbfgs"], "unexpected keyword argument 'solver'"),
+        (["bgd", "--missing", "stall", "--param", "missing=ignore"], "missing was given before; give it once"),
         (["bgd", "--passes", "3"], "--passes: bgd does not say what a pass is; give clocks instead"),
         (
             ["bgd", "--max-partitions-per-node", "5000"],
@@ -51,6 +53,12 @@ def test_the_options_are_parameters_and_are_repeated_to_continue(monkeypatch: py
     arguments = ["--param", "k=5", "--parallel", "model"]
     assert CliRunner().invoke(cli, ["train", "lda", *arguments]).exit_code == 0
     assert CliRunner().invoke(cli, ["train", "mlr", "--staleness-aware"]).exit_code == 0
-    assert [options.params for options in seen] == [("k=5", "parallel=model"), ("staleness_aware=true",)]
+    descent = ["--solver", "gradient", "--missing", "ignore", "--approximation", "redone"]
+    assert CliRunner().invoke(cli, ["train", "bgd", *descent]).exit_code == 0
+    assert [options.params for options in seen] == [
+        ("k=5", "parallel=model"),
+        ("staleness_aware=true",),
+        ("solver=gradient", "missing=ignore", "approximation=redone"),
+    ]
     assert sorted(seen[0].given) == sorted(arguments)
     assert seen[1].given == ("--staleness-aware",)

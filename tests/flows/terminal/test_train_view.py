@@ -56,6 +56,7 @@ FIGURES = {
         {"event": "join", "stall_ms": None},
         {"event": "loss", "stall_ms": 12.0},
     ],
+    "releases": [{"node": "t1", "seconds": 0.5}, {"node": "t2", "seconds": 2.25}],
     "events": [{}, {}],
 }
 
@@ -135,7 +136,13 @@ def test_without_a_terminal_a_line_now_and_then(capsys: pytest.CaptureFixture[st
 def test_the_closing_table() -> None:
     text = shown(closing_table(FIGURES))
     assert "all went back" in text
-    for part in ("3.02 MB: push 3 MB, input 20 kB, read 1 kB", "by a loss", "12.0 ms", "by a join"):
+    for part in (
+        "3.02 MB: push 3 MB, input 20 kB, read 1 kB",
+        "by a loss",
+        "12.0 ms",
+        "by a join",
+        "2.25 s (t2), of 2",
+    ):
         assert part in text
     for part in ("storm: finished", "50", "2.50", "0.0500", "0.2500", "held-out accuracy", "0.9722", "3 / 0"):
         assert part in text

@@ -45,6 +45,21 @@ from flows.terminal.output import write_json
     help="For lda and mf: data: each node works with all of the model; model: blocks of the model rotate. [data]",
 )
 @click.option(
+    "--solver",
+    type=click.Choice(["lbfgs", "gradient"]),
+    help="For bgd: L-BFGS, or steepest descent. [lbfgs]",
+)
+@click.option(
+    "--missing",
+    type=click.Choice(["approximate", "ignore", "stall"]),
+    help="For bgd: what stands for lost slices: an approximation, nothing; or a round waits for them. [approximate]",
+)
+@click.option(
+    "--approximation",
+    type=click.Choice(["kept", "redone"]),
+    help="For bgd: approximate from sums that were kept, or from a second one. [kept]",
+)
+@click.option(
     "--clocks",
     type=click.IntRange(min=1),
     help="Stop after this many. Default: 50; unlimited with --passes or --seconds.",
@@ -108,7 +123,7 @@ from flows.terminal.output import write_json
 )
 @click.option("--dashboard", is_flag=True, help="Also start Dask's dashboard and print its address.")
 @json_option()
-def train(json_target: str | None, staleness_aware: bool, parallel: str | None, **options: Any) -> None:
+def train(json_target: str | None, staleness_aware: bool, **options: Any) -> None:
     """Train APP (`mlr`, `mf`, `kmeans`, `lda`, `bgd`, or your own module:Class) with the engine alone.
 
     The nodes are processes of this machine. Ctrl-C or SIGTERM saves the state and ends all processes; the same command
@@ -135,8 +150,8 @@ def train(json_target: str | None, staleness_aware: bool, parallel: str | None, 
             check_file_target("--json", Path(json_target))
         if options["report"] is not None:
             check_file_target("--report", options["report"])
-        if parallel is not None:
-            options["params"] += (f"parallel={parallel}",)
+        ways = {name: options.pop(name) for name in ("parallel", "solver", "missing", "approximation")}
+        options["params"] += tuple(f"{name}={value}" for name, value in ways.items() if value is not None)
         if staleness_aware:
             options["params"] += ("staleness_aware=true",)
         given = given_options(click.get_current_context(), "job", "directory")
