@@ -349,7 +349,8 @@ class ShardServer:
                 except StaleReadError as error:
                     return StaleRead(str(error))
                 for shard, store in stores.items():
-                    store.reads.note(ServedRead(clock, tuple(readers), {**rows[shard], **named.get(shard, {})}))
+                    if wanted := {**rows[shard], **named.get(shard, {})}:
+                        store.reads.note(ServedRead(clock, tuple(readers), wanted))
                 return found
             if not await self._waits.woken(until_s, single_effects=True):
                 return NotYet(f"the effects {missing} have not arrived")

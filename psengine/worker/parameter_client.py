@@ -23,7 +23,7 @@ from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.server.shard_server import ShardServer
 from psengine.tables.row_cache import RowCache
-from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count, cut
+from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, cut
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.byte_counts import count_moved
 from psengine.worker.push_messages import BlockSum, arrays, cut_update, size
@@ -200,6 +200,9 @@ class ParameterClient:
 
         That clock need not be committed, but `committed` is. `gives_way` is called every few seconds.
 
+        Servers of none of the rows are asked, too: what the tasks write there comes after the effects `after`, so that
+        a task which comes after these tasks need not name the writers before.
+
         Parameters
         ----------
         readers : sequence of int
@@ -220,12 +223,11 @@ class ParameterClient:
                     "to whole groups: let it read 'group'"
                 )
         asked = {shard: cut_wanted(sharding, wanted, shard) for shard in range(sharding.n_shards)}
-        some = {shard: rows for shard, rows in asked.items() if any(one is None or count(one) for one in rows.values())}
         fewer: dict[str, Any] = {"named": _cut_to_shards(sharding, named)} if named else {}
         shards, _ = await self._read(
             "proteus_pull_before",
             sharding,
-            some,
+            asked,
             again=lambda tried: not self.gives_way(),
             clock=clock,
             after=after,

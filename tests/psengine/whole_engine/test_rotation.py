@@ -124,6 +124,7 @@ def trained(
     ruled: bool = False,
     calm: Trouble | None = None,
     app: str = "Rotation",
+    **config: Any,
 ) -> WiredCluster:
     trouble = Trouble(lost=0.02, doubled=0.05, usual_s=0.05) if befalls else calm or Trouble()
     cluster = WiredCluster(seed, trouble)
@@ -136,6 +137,7 @@ def trained(
         passes=GROUPS // BLOCKS,
         stage_2_above=0.5,
         checkpoint_s=2.0,
+        **config,
     )
     run_job(cluster, job, NODES, befalls, LIMIT_S)
     return cluster
@@ -216,3 +218,41 @@ def test_a_training_whose_driver_forgets_a_writer_fails_and_never_ends_with_othe
         assert re.fullmatch(
             rf"partition \d, clock \d+, on node \w+: ValueError: {late} that executor in `after`", reason
         )
+
+
+class Relay(Rotation):
+    """One after the other, executor 0 writes the last row, 2 the first one, and 4 the last one again."""
+
+    def executor(self, data: None, partition: int, n_partitions: int) -> Runner:
+        return Runner(partition)
+
+    def driver(self) -> Relaying:
+        return Relaying()
+
+
+class Runner:
+    def __init__(self, number: int) -> None:
+        self.rows = np.array([0 if number == 2 else BLOCKS * WIDTH - 1])
+
+    def run(self, args: int, params: Any, rng: np.random.Generator) -> tuple[float, float, int]:
+        seen = params.get("blocks", self.rows)
+        params.add("blocks", 0.25 * seen + params.group, self.rows)
+        return 0.0, float(seen.sum()), 1
+
+
+class Relaying(Rotating):
+    def _dispatch(self, to: Dispatcher) -> None:
+        self.last += 1
+        executor = 2 * ((self.last - 1) % 3)
+        to.dispatch(Task(executor, self.last, 0, "rows", after=((executor - 2) % 6,)))
+        to.seal(self.last)
+
+
+def test_a_task_comes_after_those_that_its_writers_came_after_on_servers_that_these_did_not_read() -> None:
+    app = Relay()
+    tables, _ = drive_alone(app, [None] * BLOCKS, initial(app, 0, 4), GROUPS)
+    for seed in range(8):
+        cluster = trained(seed, app="Relay", calm=Trouble(usual_s=0.05), stage=1)  # two servers
+        assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
+        assert cluster.store.model is not None
+        assert cluster.store.model["blocks"].tobytes() == tables["blocks"].tobytes()
