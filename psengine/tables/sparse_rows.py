@@ -126,28 +126,32 @@ def compact(array: Array) -> Array | SparseRows:
     if array.ndim != 2 or array.dtype.kind not in "iu" or array.nbytes < _LEAST_BYTES or array.shape[1] < 2:
         return array
     n_rows, n_cols = array.shape
-    counts = np.count_nonzero(array, axis=1)
-    value_type = np.result_type(np.min_scalar_type(array.min()), np.min_scalar_type(array.max()))
-    column_type, start_type = np.min_scalar_type(n_cols - 1), np.min_scalar_type(int(counts.sum()))
+    present = array != 0
+    flat = np.flatnonzero(present)  # the only look at each entry: what follows looks at those that are not 0
+    starts = np.searchsorted(flat, n_cols * np.arange(n_rows + 1))
+    counts, entries = np.diff(starts), array.reshape(-1)[flat]
+    low, high = (min(entries.min(), 0), max(entries.max(), 0)) if len(entries) else (0, 0)
+    value_type = np.result_type(np.min_scalar_type(low), np.min_scalar_type(high))
+    column_type, start_type = np.min_scalar_type(n_cols - 1), np.min_scalar_type(len(flat))
     if value_type.kind not in "iu" or value_type.itemsize > array.dtype.itemsize:
         value_type = array.dtype  # NumPy joins a signed type and uint64 to a float
     is_full = counts * (column_type.itemsize + value_type.itemsize) >= n_cols * value_type.itemsize
-    entries, n_full = int(counts[~is_full].sum()), int(is_full.sum())
-    size = entries * (column_type.itemsize + value_type.itemsize) + n_full * (n_cols * value_type.itemsize + 8)
+    n_entries, n_full = int(counts[~is_full].sum()), int(is_full.sum())
+    size = n_entries * (column_type.itemsize + value_type.itemsize) + n_full * (n_cols * value_type.itemsize + 8)
     if size + (n_rows + 1) * start_type.itemsize > WORTH * array.nbytes:
         return array
-    counts[is_full] = 0
-    starts = np.zeros(n_rows + 1, start_type)
-    np.cumsum(counts, out=starts[1:])
     full = np.flatnonzero(is_full)
-    some = array if n_full == 0 else np.where(is_full[:, None], array.dtype.type(0), array)
-    flat = np.flatnonzero(some)
+    if n_full:
+        is_listed = np.repeat(~is_full, counts)
+        flat, entries = flat[is_listed], entries[is_listed]
+        counts[is_full] = 0
+        starts = np.concatenate([[0], np.cumsum(counts)])
     return SparseRows(
         array.dtype,
         (n_rows, n_cols),
-        starts,
+        starts.astype(start_type),
         (flat % n_cols).astype(column_type),
-        some.reshape(-1)[flat].astype(value_type),
+        entries.astype(value_type),
         full,
         array[full].astype(value_type),
     )
