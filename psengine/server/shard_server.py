@@ -236,6 +236,12 @@ class ShardServer:
         self._waits.wake(whole_clock=any(self.stores[shard].attempt(clock) for shard in updates))
         return Pushed()
 
+    def fold(self, committed: int) -> None:
+        """Add the effects of the clocks up to `committed`, a complete one of the present generation, to the shards."""
+        for shard, store in self.stores.items():
+            if store.epoch >= self.generation and shard not in self._moved:
+                store.fold(committed)
+
     def pull(
         self,
         epochs: Mapping[int, int],

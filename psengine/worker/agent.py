@@ -204,6 +204,9 @@ class NodeAgent:
             case Dispatch():
                 if (work := self._batches.add(instruction)) is not None:
                     self._spawn(work)
+                if instruction.read == "rows" and instruction.generation == self.client.routes.generation:
+                    # While kernels run: the next push and the reads that wait for it would wait for this, too.
+                    self.server.fold(instruction.committed)
 
     # -- instructions ---------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -97,6 +98,24 @@ def test_a_server_that_stays_away_fails_the_batch_and_the_next_attempt_replaces_
         await wires.report(BatchDone)
         assert values(here, 0, 1) == values(there, 1, 1) == 1.0
         assert here.server.stores[0].folded == there.server.stores[1].folded == 1
+
+    story(body)
+
+
+def test_a_server_folds_what_is_committed_when_its_node_is_sent_tasks_that_read_rows() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        stores = here.server.stores
+        here.instruct(dispatch(1, 1, [(0, 1), (1, 1)]))
+        await wires.report(BatchDone)
+        here.instruct(replace(dispatch(2, 2, [(0, 1)], committed=1, read="rows"), generation=2))
+        assert stores[0].committed_clock == 0, "of another generation"
+        await wires.report(BatchFailed)
+        here.instruct(dispatch(3, 2, [(0, 2)], committed=1, read="rows"))
+        assert stores[0].committed_clock == 1, "before it reads and pushes"
+        await wires.report(BatchDone)
+        here.server.hand_over({0: 1}, "there", THERE, 2)
+        here.server.fold(2)
+        assert stores[0].committed_clock == 1, "handed over: it may lack effects"
 
     story(body)
 
