@@ -87,7 +87,7 @@ class SimSpotMarket:
         self.faults = FaultScript()
         self._machines = MachineChanges(notice, notice_s, boot_s)
         self._tokens = ClientTokens(behaviour.token_memory_s)
-        self._reads = LaggingReads(behaviour)
+        self._reads = LaggingReads()
 
     # The SpotMarket Protocol, for the account `ACCOUNT` or another (`account_market`)
 
@@ -170,7 +170,7 @@ class SimSpotMarket:
 
     def listing(self, account: str = ACCOUNT) -> Listing:
         """Return what the next read of an account shows at the market's time: things as they were a while ago."""
-        return self._reads.listing(self._machines, account, self._seed)
+        return self._reads.listing(self._machines, account, self.behaviour, self._seed)
 
     def end(self, instance_ids: Iterable[str]) -> None:
         """Terminate instances at the market's time; those that have ended, or are unknown, are no error."""

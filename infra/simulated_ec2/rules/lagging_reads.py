@@ -24,23 +24,26 @@ class Listing:
 
 @dataclass(slots=True)
 class LaggingReads:
-    """The reads of a market; each of them lags by times of its own.
+    """The reads of a market; each of them lags by times of its own."""
 
-    Parameters
-    ----------
-    behaviour : how far a read lags, and for how long it shows what has ended.
-    """
-
-    behaviour: Ec2Behaviour
     _count: int = 0
 
-    def listing(self, machines: MachineChanges, account: str, seed: str) -> Listing:
-        """Return what the next read of an account shows; `seed` is that of the market, which gives the times."""
+    def listing(self, machines: MachineChanges, account: str, behaviour: Ec2Behaviour, seed: str) -> Listing:
+        """Return what the next read of an account shows.
+
+        Parameters
+        ----------
+        behaviour : how far a read lags, and for how long it shows what has ended.
+        seed : that of the market, from which the times follow.
+        """
         self._count += 1
-        seen_s = machines.now_s - lag_s(self.behaviour.instance_lag_s, f"{seed}/instances", self._count)
-        requests_s = machines.now_s - lag_s(self.behaviour.request_lag_s, f"{seed}/requests", self._count)
+        now_s = machines.now_s
+        seen_s = now_s - lag_s(behaviour.instance_lag_s, f"{seed}/instances", self._count)
+        requests_s = now_s - lag_s(behaviour.request_lag_s, f"{seed}/requests", self._count)
         own = [
-            held for held in machines if held.options.account == account and not self._forgotten(held, machines.now_s)
+            held
+            for held in machines
+            if held.options.account == account and not _is_forgotten(held, behaviour.remember_s, now_s)
         ]
         return Listing(
             [held.fact(seen_s) for held in own if held.launched_at_s <= seen_s],
@@ -51,6 +54,6 @@ class LaggingReads:
             },
         )
 
-    def _forgotten(self, held: HeldInstance, now_s: int) -> bool:
-        remember_s = self.behaviour.remember_s
-        return remember_s is not None and held.ended_at_s is not None and now_s - held.ended_at_s > remember_s
+
+def _is_forgotten(held: HeldInstance, remember_s: int | None, now_s: int) -> bool:
+    return remember_s is not None and held.ended_at_s is not None and now_s - held.ended_at_s > remember_s
