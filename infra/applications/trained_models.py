@@ -9,6 +9,7 @@ caller has to name an application that is not built in, and to supply its file.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ NAMES = "names.npz"
 #: Arrays of `names.npz` and of the held-out part: the user and the item of the source by number.
 _NAMES = ("user_names", "item_names")
 _ABOUT = "model"
+#: {application: parameters that it had}: they decided how a model was trained, and not what it is.
+_OBSOLETE: Mapping[str, frozenset[str]] = MappingProxyType({"lda": frozenset({"blocks"})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,9 @@ def _about(url: str, manifest: Manifest) -> ModelAbout:
     if not isinstance(record, Mapping):
         raise InputError(f"{url}: does not say what it is a model of, as an older version wrote it; train it again")
     try:
-        params, labels = dict(record["app_params"]), tuple(record["labels"])
+        obsolete = _OBSOLETE.get(record["app"], frozenset())
+        params = {name: value for name, value in dict(record["app_params"]).items() if name not in obsolete}
+        labels = tuple(record["labels"])
         first = record.get("first_index")  # absent in an older model
         if first not in (None, 0, 1):
             raise ValueError(f"first_index {first!r}")

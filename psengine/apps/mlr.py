@@ -74,9 +74,8 @@ class MultinomialLogisticRegression:
     feature_seed : int
         Of the projection.
     standardize : bool
-        Whether each input is shifted by its mean and divided by its standard deviation; of compressed rows it is
-        divided
-        alone, and what is zero stays so.
+        Whether each input is shifted by its mean and divided by its standard deviation; inputs in compressed rows are
+        only divided, so that what is zero stays so.
     staleness_aware : bool
         Whether the steps of a micro-task are divided by 1 + the number of clocks before its own whose updates may be
         missing in the model that it reads.
@@ -181,7 +180,15 @@ class MultinomialLogisticRegression:
         return scaled
 
     def run(self, data: MlrData, params: Mapping[str, NDArray[np.generic]], clock: int, staleness: int = 0) -> Work:
-        """Return what this partition adds to the model, and its cross-entropy, of each example before its step."""
+        """Return what this partition adds to the model, and its cross-entropy, of each example before its step.
+
+        Parameters
+        ----------
+        params : mapping
+            `weights`, shape (rows of the partition, n_classes): all rows, or those that `rows` names.
+        staleness : int
+            Number of clocks before this one whose updates may be missing in `params`.
+        """
         weights = np.asarray(params["weights"], np.float32)
         step = self.step / (1.0 + self.decay * (clock - 1))
         if self.staleness_aware:
@@ -222,7 +229,7 @@ class MultinomialLogisticRegression:
     def evaluate(
         self, params: Mapping[str, NDArray[np.generic]], heldout: Mapping[str, NDArray[np.generic]]
     ) -> dict[str, float]:
-        """Return `accuracy` and mean cross-entropy `loss`."""
+        """Return `accuracy` (a share) and mean cross-entropy `loss` (in nats); ValueError where arrays do not fit."""
         data = self._checked(heldout)
         log_p = self._log_p(data.x, params["weights"])
         return {

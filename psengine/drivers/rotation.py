@@ -22,6 +22,10 @@ class Rotation(Driver):
 
     A task waits for the one that had its block before, not for the whole group before. A subclass may send more with
     `args`, and name other `writers`.
+
+    Notes
+    -----
+    Tasks read "rows" with `after`: what a task reads has to be of its block, or to be covered by `writers`.
     """
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 Most counts of a row of `word_topic` are 0 once the topics of a word have settled. Only whole numbers are stored in this
 form, so that rows are read with the bits of the full array. Entries are of the narrowest type that holds them all.
 
-Source: Litz (ATC 2018), 4.3: the memory of the servers falls as the counts turn sparse. The paper gives no format.
+Source: Litz (2017), 4.3: the memory of the servers falls as the counts turn sparse. The paper gives no format.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ hold. More nodes than ever before start the rule over. Servers are merged by the
 
 Never offered: reliable nodes, and transient ones without which the job would leave its stage.
 
-Source: Litz (ATC 2018), 4.3, which names it as future work: 80 % fewer servers, half of the workers.
+Source: Litz (2017), 4.3, which names it as future work: 80 % fewer servers, half of the workers.
 """
 
 from __future__ import annotations

@@ -273,6 +273,11 @@ def blocks_of_words(counts: NDArray[Any] | None, n_words: int, n_blocks: int) ->
     counts : (n_words,), optional
         Number of tokens of each word in all partitions. Without them, as in data sets of an earlier format, words are
         dealt out in turn: in a vocabulary sorted by frequency, one run would have nearly all tokens.
+
+    Raises
+    ------
+    ValueError
+        If the counts are not one for each word.
     """
     if counts is None:
         return np.arange(n_words) % n_blocks

@@ -5,8 +5,8 @@ are cut into P blocks; in clock c partition p visits its ratings of block (p + c
 clock write the same row, and P clocks are a pass over all ratings: under BSP the model equals, except for rounding,
 that of one thread that visits the blocks one after the other.
 
-Source: the rotation is the stratified descent of Gemulla et al., KDD 2011, and the model-parallel schedule of Litz (ATC
-2018), 2.6; the step of each row's own is that of Chin et al., ACM TIST 2015 (libmf).
+Source: the rotation is the stratified descent of Gemulla et al., KDD 2011, the example of model scheduling in Litz
+(2017), 2.3; the step of each row's own is that of Chin et al., ACM TIST 2015 (libmf).
 Differs: one step a row, where libmf has one for the first eight factors and another for the rest and withholds those in
 the first pass; the mean is taken away first; factors start around zero.
 """
@@ -149,6 +149,18 @@ class MatrixFactorization:
 
         At random, because successive ratings that share a row wait for each other, and learn from a stale state of the
         rest; by tile, because cached rows cost a fraction of others.
+
+        Parameters
+        ----------
+        arrays : mapping
+            `users`, `items` (int, shape (ratings,)) and `values` (float, shape (ratings,), in points); `partition`
+            (1,); `user_bounds` and `item_bounds` (partitions + 1,), the first user of each partition and item of each
+            block.
+
+        Raises
+        ------
+        ValueError
+            If the data are cut into another number of parts.
         """
         kernels.load(_KERNELS)  # compiled here, not during a clock
         partition, bounds = int(arrays["partition"][0]), arrays["item_bounds"]
