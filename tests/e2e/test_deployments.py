@@ -292,7 +292,8 @@ def living(deployed: Deployed, job_id: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("moment", ["boot", pytest.param("acquisition", marks=pytest.mark.storm)])
+@pytest.mark.storm  # half a minute of processors each; tests/tasks/ending/test_cancelled_runs.py is quick
+@pytest.mark.parametrize("moment", ["boot", "acquisition"])
 def test_cancel_in_the_ui_stops_the_job_and_stop_names_every_machine_that_lives(story: Story, moment: str) -> None:
     deployed, job_id = story.deployed, f"cancelled-{moment}"
     (deployed.directory / "blobs" / paced.HURRY).unlink(missing_ok=True)  # the job must not end before it is cancelled

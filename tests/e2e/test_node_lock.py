@@ -1,12 +1,9 @@
 """requirements-node.lock is all that a node needs: a job is trained by processes that have nothing else installed."""
 
-import ast
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +15,11 @@ from infra.storage.job_paths import JobPaths
 from psengine.config import JobConfig
 from tests.support.buckets import served_bucket
 from tests.support.local_cluster import LocalCluster
+from tests.support.node_imports import reached
 from tests.test_locks import NODE_LOCK, ROOT, read_lock
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.storm, pytest.mark.e2e]  # tests/infra/nodes/test_node_imports.py compares with the lock
 
-OURS = ("infra", "psengine", "bidding", "reports", "tasks", "flows")
 CLOCKS, COLUMNS, PARTITIONS = 30, 300, 4
 
 
@@ -78,57 +75,6 @@ def _asked(python: Path, program: str) -> object:
     return json.loads(done.stdout)
 
 
-def _imports(module: str) -> Iterator[str]:
-    """Yield the imports anywhere in a module, except for types only; submodules by their full names."""
-    found = find_spec(module)
-    assert found is not None, module
-    assert found.origin is not None, module
-    waiting: list[ast.AST] = [ast.parse(Path(found.origin).read_text())]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            waiting.extend(node.orelse)
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            if node.module.partition(".")[0] in OURS:
-                whole = (f"{node.module}.{alias.name}" for alias in node.names)
-                yield from (name for name in whole if _is_module(name))
-        waiting.extend(ast.iter_child_nodes(node))
-
-
-def _is_module(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:  # a class of a module
-        return False
-
-
-def _reached() -> tuple[list[str], list[str]]:
-    """Return our modules that a node may load, and the third-party packages that these import."""
-    engine = find_spec("psengine")
-    assert engine is not None
-    assert engine.origin is not None
-    top = Path(engine.origin).parent
-    sources = (path.relative_to(top.parent).with_suffix("") for path in top.rglob("*.py"))
-    waiting = ["infra.nodes.main", *(".".join(path.parts).removesuffix(".__init__") for path in sources)]
-    ours: set[str] = set()
-    others: set[str] = set()
-    while waiting:
-        module = waiting.pop()
-        if module in ours:
-            continue
-        ours.add(module)
-        for name in _imports(module):
-            if (package := name.partition(".")[0]) in OURS:
-                waiting.append(name)
-            elif package not in sys.stdlib_module_names:
-                others.add(package)
-    return sorted(ours), sorted(others)
-
-
 def test_it_holds_the_lock_and_proteus_and_nothing_else(python: Path) -> None:
     program = (
         "import importlib.metadata as m, json; print(json.dumps(sorted(d.name.lower() for d in m.distributions())))"
@@ -141,7 +87,7 @@ def test_it_holds_the_lock_and_proteus_and_nothing_else(python: Path) -> None:
 
 
 def test_all_that_a_node_can_come_to_import_is_there(python: Path) -> None:
-    ours, others = _reached()
+    ours, others = reached()
     assert {"infra.ec2.notice_poller", "psengine.apps.lda.kernels"} <= set(ours)
     assert {"distributed", "httpx", "numba"} <= set(others)
     plain = [module for module in ours if not module.endswith("kernels")]  # compiling those would take half a minute

@@ -183,6 +183,7 @@ def test_all_transient_nodes_are_lost_and_others_join(tmp_path: Path) -> None:
         assert cluster.model()["weights"].tobytes() == bare_loop(cluster, job, status["clock"]).tobytes()
 
 
+@pytest.mark.storm  # tests/psengine/whole_engine has stale reads through kills in virtual time
 def test_stale_reads_converge_through_a_kill(tmp_path: Path) -> None:
     with LocalCluster(tmp_path) as cluster:
         run(cluster, 1, 2, n_shards=3, staleness=2)

@@ -29,7 +29,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, l
         return cluster.model()["weights"], result["losses"]
 
 
-@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("asked", [True, pytest.param(False, marks=pytest.mark.storm)])
 def test_all_processes_die(tmp_path: Path, asked: bool, undisturbed: tuple[np.ndarray, list[list[float]]]) -> None:
     with LocalCluster(tmp_path) as cluster:
         train(cluster, None if asked else 0.1)

@@ -22,9 +22,12 @@ BEGUN_BY = {"proteus_hand_over": "told to go", "proteus_keep": "", "proteus_kept
 #: The moment of a call, and who dies at it: whoever has been answered, whoever has done it, or the controller
 #: meanwhile.
 WORST: list[tuple[Moment, str | None]] = [("answered", None), ("done", None), ("done", "controller")]
-#: of a hand-over here, once it is done; the others in `make storms`
+#: the server that has handed over here; the others in `make storms`
 CASES = [
-    pytest.param(op, moment, victim, marks=[] if (op, moment) == ("proteus_hand_over", "done") else pytest.mark.storm)
+    pytest.param(
+        *(op, moment, victim),
+        marks=[] if (op, moment, victim) == ("proteus_hand_over", "done", None) else pytest.mark.storm,
+    )
     for op, (moment, victim) in product(BEGUN_BY, WORST)
 ]
 

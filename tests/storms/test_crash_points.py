@@ -156,7 +156,7 @@ def one_way(number: int, cut: Cut, directory: Path, story: str) -> str | None:
     return crash(cut, directory, rerun=number % 3 == 0, story=story)
 
 
-@pytest.mark.parametrize(("story", "share"), [("finishes", 10), ("is stopped", 40)])
+@pytest.mark.parametrize(("story", "share"), [("finishes", 40), ("is stopped", 80)])
 def test_a_seeded_share_of_all_points_is_mended(
     cuts: dict[str, list[Cut]], story: str, share: int, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from tests.support.cli_process import PROTEUS, environment
 from tests.support.market_servers import wait_for
 from tests.support.timeouts import PATIENCE
 
-#: Signals and exit codes; that both are handled alike is seen with one verb, and in the storms.
+#: Signals and exit codes; that both are handled alike is seen in test_train.py, and in the storms.
 SIGNALS = [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.storm)]
 #: Verb -> what it is given, and what is said when it is broken off. {held} is a file that nobody has written yet.
 BROKEN_OFF: Mapping[str, tuple[str, str]] = {
@@ -28,7 +28,7 @@ BROKEN_OFF: Mapping[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
 @pytest.mark.parametrize("verb", BROKEN_OFF)
 def test_broken_off_a_verb_says_one_line(tmp_path: Path, verb: str, number: signal.Signals, code: int) -> None:
     options, says = BROKEN_OFF[verb]

@@ -86,6 +86,7 @@ def _ended_well(run: Running, outcome: Outcome, prices: Path) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.storm  # half a minute of processors; `proteus up` is stopped so in test_up.py
 def test_it_is_seen_and_stopped_from_another_terminal(tmp_path: Path, home: Path, flat: Path) -> None:
     options = ("--prices", str(flat), "--hours", "20", "--job", "begun", *PACED, *FAST)
     where = ("--dir", str(tmp_path / "run"))

@@ -58,8 +58,17 @@ def shell(here: Path, command: str) -> Outcome:
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize("command", ["--help", "traces describe prices.csv", f"{BILL} --json -"])
-@pytest.mark.parametrize(("target", "says"), [("/dev/full", FULL), ("&-", CLOSED)])
+@pytest.mark.parametrize(
+    ("command", "target", "says"),
+    [
+        ("--help", "/dev/full", FULL),
+        ("traces describe prices.csv", "&-", CLOSED),
+        (f"{BILL} --json -", "/dev/full", FULL),
+        pytest.param("--help", "&-", CLOSED, marks=pytest.mark.storm),
+        pytest.param("traces describe prices.csv", "/dev/full", FULL, marks=pytest.mark.storm),
+        pytest.param(f"{BILL} --json -", "&-", CLOSED, marks=pytest.mark.storm),
+    ],
+)
 def test_output_that_nobody_takes_is_one_line(here: Path, command: str, target: str, says: str) -> None:
     outcome = shell(here, f"proteus {command} >{target}")
     assert (outcome.code, outcome.err) == (2, says)
@@ -87,7 +96,7 @@ def test_no_file_takes_the_number_of_a_closed_stream(here: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "traces describe prices.csv --json {}",
+        pytest.param("traces describe prices.csv --json {}", marks=pytest.mark.storm),
         f"{BILL} --json {{}}",
         "traces convert prices.csv {}.csv",
     ],

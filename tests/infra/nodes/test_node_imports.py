@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.node_imports import reached
+
 ROOT = Path(__file__).parents[3]
 #: Refuses the modules of all other packages, then imports, as they are when they work, those of the arguments.
 IMPORT = """
@@ -56,3 +58,10 @@ def test_a_machine_imports_only_what_its_lock_has(machine: str) -> None:
     )
     assert found.returncode == 0, found.stderr[-2000:]
     assert "numpy" in found.stdout.split()
+
+
+def test_whatever_a_node_can_come_to_import_is_in_its_lock() -> None:
+    ours, others = reached()
+    assert {"infra.ec2.notice_poller", "psengine.apps.lda.kernels"} <= set(ours)
+    assert {"distributed", "httpx", "numba"} <= set(others)
+    assert _denied().isdisjoint(others)
