@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from benchmarks.training.through_engine import Arrays
 from infra.datasets.documents import Documents, DocumentSet, drawn_documents
 
 _WORDS, _LENGTH, _HELD_OUT = 5000, 150.0, 200
+#: Tokens of a document where a job has many and is to be prepared soon.
+LONG = 1000.0
 
 
 @dataclass(frozen=True)
@@ -22,9 +25,9 @@ class LdaJob:
     heldout: Arrays
 
 
-def lda_job(n_documents: int, topics: int, n_partitions: int, parallel: str) -> LdaJob:
-    """Return a job on drawn documents."""
-    whole = _drawn(n_documents + _HELD_OUT, _WORDS, max(topics // 4, 2), _LENGTH)
+def lda_job(n_documents: int, topics: int, n_partitions: int, parallel: str, length: float = _LENGTH) -> LdaJob:
+    """Return a job on drawn documents, of `length` tokens in the mean."""
+    whole = _drawn(n_documents + _HELD_OUT, _WORDS, max(topics // 4, 2), length)
     train, held = whole.take(np.arange(n_documents)), whole.take(np.arange(n_documents, n_documents + _HELD_OUT))
     sets = DocumentSet(train, held, _WORDS, n_partitions)
     params = {**sets.sizes, "k": topics, "alpha": 0.05, "parallel": parallel}
@@ -37,6 +40,7 @@ def drawn_set(n_documents: int, n_words: int, drawn_topics: int, length: float, 
     return DocumentSet(documents, documents, n_words, n_partitions)
 
 
+@cache  # the runs of a part have the same documents, cut into others partitions
 def _drawn(n_documents: int, n_words: int, drawn_topics: int, length: float) -> Documents:
     words, offsets = drawn_documents(n_documents, n_words, drawn_topics, length, 0.02, 0.1, seed=11)
     return Documents(words, offsets, np.arange(n_documents))

@@ -12,10 +12,12 @@ from flows.cli.main import cli
 
 @pytest.mark.storm
 def test_executors_a_core_are_compared_and_drawn(tmp_path: Path) -> None:
-    subject = partial(over_decomposition.mlr_decomposition, 400, 3)
+    subject = partial(over_decomposition.mlr_decomposition, 400, 3, 50)
     picture = tmp_path / "picture.png"
     figures = list(over_decomposition.run(tmp_path, picture, (subject,), executors=(1, 2), rounds=1))
-    assert [one.what for one in figures] == ["a pass of mlr, 2 executors a core"]
+    size = "400 examples of 784 inputs, 50 features"
+    assert [one.what for one in figures] == [f"a pass of mlr, {size}, 2 executors a core"]
+    assert "a core has 2 tasks in a pass, and each costs " in figures[0].note
     assert figures[0].ours > 0
     assert picture.stat().st_size > 1000
 
@@ -36,6 +38,7 @@ def test_rotation_through_the_engine_comes_to_the_counts_of_the_bare_loop(tmp_pa
     picture = tmp_path / "picture.png"
     figures = list(rotation.run(tmp_path, picture, n_documents=200, topics=16, passes=3, rounds=1))
     assert figures[0].ours > 0 < figures[0].beside
+    assert "ms more than in the bare loop" in figures[0].note
     assert picture.stat().st_size > 1000
 
 
