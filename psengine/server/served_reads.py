@@ -18,6 +18,8 @@ from psengine.tables.row_sets import Array, RowSet, count, cut, indices, span
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.tree_sum import Delta
 
+_NONE = np.zeros(0, np.int64)
+
 
 class LateUpdateError(Exception):
     """An update of rows that a task of a later group has read without it; the message names tasks and rows."""
@@ -61,21 +63,15 @@ class ServedReads:
         LateUpdateError
             If it changes a row that was read.
         """
-        later = [read for read in self._reads if read.clock > clock]
-        for table, delta in update.items() if later else ():
-            changed: NDArray[np.int64] | None = None
-            for read in later:
-                if table not in read.rows or not _may_share(read.rows[table], delta):
-                    continue
-                changed = _changed_rows(delta) if changed is None else changed
-                rows = read.rows[table]
-                shared = changed if rows is None else np.intersect1d(changed, _within(rows, changed))
-                if len(shared):
-                    rows_read = _rows(shared + first_rows.get(table, 0))
+        for read in self._reads:
+            for table, rows in read.rows.items() if read.clock > clock else ():
+                changed = _changed(rows, update[table]) if table in update else _NONE
+                if len(changed):
                     self.fault = (
-                        f"{_task_of(read.readers)} in group {read.clock} has read {rows_read} of table {table!r} "
-                        f"before {_task_of(sorted(writers))} in group {clock} has changed them: the driver has to name "
-                        "that executor in `after`"
+                        f"{_task_of(read.readers)} in group {read.clock} has read "
+                        f"{_rows(changed + first_rows.get(table, 0))} of table {table!r} before "
+                        f"{_task_of(sorted(writers))} in group {clock} has changed them: the driver has to name that "
+                        "executor in `after`"
                     )
                     raise LateUpdateError(self.fault)
 
@@ -91,28 +87,18 @@ def _rows(numbers: NDArray[np.int64]) -> str:
     return f"row {low}" if low == high else f"{len(numbers)} rows from {low} to {high}"
 
 
-def _may_share(rows: RowSet | None, delta: Array | RowDelta) -> bool:
-    """Return whether the span of the rows and that of an update have a row in common."""
-    if rows is not None and not count(rows):
-        return False
-    if not isinstance(delta, RowDelta):
-        return True
-    if not count(delta.rows):
-        return False
-    low, high = (0, span(delta.rows)[1]) if rows is None else span(rows)
-    return low < span(delta.rows)[1] and span(delta.rows)[0] < high
-
-
-def _changed_rows(delta: Array | RowDelta) -> NDArray[np.int64]:
-    """Return the rows that an update changes; an addition of 0 is none."""
-    values = delta.values if isinstance(delta, RowDelta) else delta
-    found = np.flatnonzero(values.any(axis=1)).astype(np.int64, copy=False)
-    return indices(delta.rows)[found] if isinstance(delta, RowDelta) else found
-
-
-def _within(rows: RowSet, changed: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return those of `rows` that lie in the span of the changed rows."""
-    if not len(changed):
-        return changed
-    low, high = span(changed)
-    return indices(cut(rows, low, high)) + low
+def _changed(rows: RowSet | None, delta: Array | RowDelta) -> NDArray[np.int64]:
+    """Return those of the rows that an update changes; an addition of 0 is no change."""
+    written, values = (delta.rows, delta.values) if isinstance(delta, RowDelta) else (slice(0, len(delta)), delta)
+    if not count(written):
+        return _NONE
+    low, high = span(written)
+    shared = indices(written if rows is None else cut(rows, low, high)) + (0 if rows is None else low)
+    if not len(shared):
+        return _NONE
+    if isinstance(written, slice):
+        at = shared - low
+    else:
+        at = np.searchsorted(written, shared)
+        shared, at = shared[written[at] == shared], at[written[at] == shared]
+    return shared[values[at].any(axis=1)]
