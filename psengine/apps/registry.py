@@ -33,6 +33,17 @@ MODEL_PARALLEL = MappingProxyType(
 )
 PARALLEL = ("data", "model")
 
+#: {application: figures that its `evaluate` returns}; of `bgd` those that its target has.
+METRICS = MappingProxyType(
+    {
+        "mlr": ("accuracy", "loss"),
+        "kmeans": ("mean_squared_distance",),
+        "lda": ("perplexity", "log_likelihood"),
+        "mf": ("rmse", "mae"),
+        "bgd": ("accuracy", "auprc", "loss", "rmse"),
+    }
+)
+
 #: {application: kind of its training data} (see `infra.datasets.kinds`); all others learn from labelled examples.
 WANTS = MappingProxyType({"mf": "ratings", "lda": "documents"})
 

@@ -16,8 +16,8 @@ from infra.applications.code_files import check_code_name, read_code, split_app
 from infra.datasets.kinds import check_name
 from infra.errors import InputError
 from psengine.apps.base import SIZES, App, Application, ChecksSizes, Model
-from psengine.apps.registry import BUILT_IN, counts_passes, resolve
-from psengine.config import JobError
+from psengine.apps.registry import BUILT_IN, METRICS, counts_passes, resolve
+from psengine.config import JobError, Until
 from tasks.job_spec import Training
 
 #: Number of random Fourier features; they are computed again every clock, so that a clock takes real work.
@@ -85,6 +85,10 @@ def check_asked(training: Training, place: str = "", params: str = "--param") ->
 
 def _check_ways(training: Training, place: str) -> None:
     """Refuse an end, or a limit of partitions, that the built-in application of a training does not have."""
+    metric = Until.parse(training.until).metric
+    if metric and metric not in METRICS[training.app]:
+        figures = ", ".join(METRICS[training.app])
+        raise InputError(f"{place or '--'}until: {training.app} has no figure {metric!r}; want one of {figures}")
     if training.max_partitions_per_node is not None and training.app != "bgd":
         name = f"{place}max_partitions_per_node" if place else "--max-partitions-per-node"
         raise InputError(f"{name}: {training.app} needs all of its partitions; leave it out, or train bgd")

@@ -24,6 +24,7 @@ from infra.errors import InputError
         (["mf", "--staleness-aware"], "unexpected keyword argument 'staleness_aware'"),
         (["mlr", "--solver", "lbfgs"], "unexpected keyword argument 'solver'"),
         (["bgd", "--missing", "stall", "--param", "missing=ignore"], "missing was given before; give it once"),
+        (["mf", "--until", "rsme<=0.8"], "--until: mf has no figure 'rsme'; want one of rmse, mae"),
         (["bgd", "--passes", "3"], "--passes: bgd does not say what a pass is; give clocks instead"),
         (
             ["bgd", "--max-partitions-per-node", "5000"],

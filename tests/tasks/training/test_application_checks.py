@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from infra.datasets.kinds import DEFAULT_SETS, KINDS, kind_for
 from infra.errors import InputError
+from psengine.apps.registry import BUILT_IN, METRICS, resolve
+from psengine.single_process import initial
 from tasks.job_spec import Training
 from tasks.training.application_checks import check_parameters, check_sizes, check_sizes_here
 
@@ -102,3 +105,11 @@ def test_sizes_alone_are_refused_under_the_name_they_have_there() -> None:
         EXAMPLES,
     )
     check_sizes("training.app_params", job("lda", k=10**12), DOCUMENTS)  # other machines may hold it
+
+
+@pytest.mark.parametrize("app", sorted(BUILT_IN))
+def test_a_rule_may_name_the_figures_that_an_application_has(app: str) -> None:
+    data = KINDS[kind_for(app)](DEFAULT_SETS[kind_for(app)], 2, app)
+    made = resolve(app, {**data.sizes, "n_partitions": 2})
+    figures = set(made.evaluate(initial(made, 0), data.heldout()))
+    assert figures == set(METRICS[app]) - ({"auprc", "rmse"} if app == "bgd" else set())  # ten classes
