@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,6 +30,8 @@ MLR_S, LEAST_RATE = 2.5, 0.5
 AS_FAST = 1.03
 #: Share of the clocks that is done when nodes are asked to go.
 _AFTER = 0.3
+#: Share of the clocks that the job on the few nodes has; of these, the later half is what clocks are compared with.
+_BESIDE = 0.5
 _WITHIN_S = 120.0
 _LOOK_S = 0.05
 
@@ -53,7 +56,7 @@ def run(scratch: Path, picture: Path | None = None, size: RunSize = FULL) -> Ite
             n, half = job.n_nodes, job.n_nodes // 2
             found = []
             for number in range(size.rounds):
-                few = static(cluster, job, half)
+                few = static(cluster, replace(job, clocks=ceil(_BESIDE * job.clocks)), half)
                 release = scale_in(cluster, job, n, half)
                 click.echo(
                     f"{app}, run {number + 1} of {size.rounds}: {half} of {n} nodes are released after "
@@ -73,7 +76,7 @@ def figures(job: StandIn, found: Sequence[tuple[ScaledRun, ReleasedNodes]]) -> I
 
     Parameters
     ----------
-    found : of each run the job on the few nodes throughout, and the one that released the others.
+    found : of each run the shorter job on the few nodes throughout, and the one that released the others.
     """
     app, n, half = job.measured.app, job.n_nodes, job.n_nodes // 2
     busy, is_valid = load(*(one for few, release in found for one in (few, release.course)))
@@ -87,9 +90,9 @@ def figures(job: StandIn, found: Sequence[tuple[ScaledRun, ReleasedNodes]]) -> I
     took = [release.release_s for _, release in found]
     yield figure("litz", what, "s", took, [beside_s], beside, note, is_valid, most)
     after = [
-        (median(release.course.seconds[later]), median(few.seconds[later]), len(few.seconds[later]))
+        (median(seconds), median(few.seconds[len(few.seconds) // 2 :]), len(seconds))
         for few, release in found
-        if (later := slice(release.released_at + 1, None)) and release.course.seconds[later]
+        if (seconds := release.course.seconds[release.released_at + 1 :])
     ]
     if after:
         yield figure(

@@ -32,15 +32,15 @@ class RunSize:
     Attributes
     ----------
     nodes : of which half join or go.
-    clocks : {application: clocks of its job}. The ideal is that of a job of minutes, in which a second hardly counts.
+    clocks : {application: clocks of its job}. All runs of both parts together take about eight minutes.
     clock_s : {application: seconds of kernels in each clock on one node}. Kernels of `lda` take most of a clock, though
         its links are slow; else a job would gain little from more nodes.
     """
 
     nodes: int = 8
-    clocks: Mapping[str, int] = field(default_factory=lambda: {"mlr": 120, "lda": 40})
+    clocks: Mapping[str, int] = field(default_factory=lambda: {"mlr": 60, "lda": 14})
     clock_s: Mapping[str, float] = field(default_factory=lambda: {"mlr": 4.0, "lda": 16.0})
-    rounds: int = 3
+    rounds: int = 1
 
 
 FULL = RunSize()

@@ -165,9 +165,12 @@ class Consequences(ControllerState):
         self._instructions += self.tiers.adapt(config, members, book.common, now_s, serving_on, stay, book.states)
 
     def _busy(self, name: str) -> bool:
-        if self.tiers.holds(name) or self.book is None:
-            return self.tiers.holds(name)
-        return self.book.running_on(name) > 0 or self.book.states.held_at(self.members.nodes[name].address) > 0
+        if self.book is None:
+            return False
+        states = self.book.states
+        has_states = states.held_at(self.members.nodes[name].address) > 0
+        is_needed = self.shards.serves(name) or has_states or self.tiers.awaits_copies(name, self.members, states)
+        return is_needed or self.book.running_on(name) > 0
 
     def _mark_nodes_due(self) -> None:
         """Mark the nodes as due; if many load, they are planned for together, at the next tick."""
@@ -195,7 +198,8 @@ class Consequences(ControllerState):
         if self._begun and self.shards.opening:
             self.members.take_over()
         else:
-            self._instructions += self.members.replan(self._begun)
+            have_states = self.book is not None and bool(self.book.states)
+            self._instructions += self.members.replan(self._begun, have_states)
 
     def _recover(self, reason: str, now_s: float) -> None:
         """Roll back to the last common clock of which every shard is available."""

@@ -310,13 +310,15 @@ class Membership:
         """Nodes that may be target owners."""
         return [node for node in self.in_state("joining", "ready") if node.tier != self.resting]
 
-    def replan(self, begun: bool) -> list[Instruction]:
+    def replan(self, begun: bool, have_states: bool = False) -> list[Instruction]:
         """Bring the placement in line with the nodes; return the loads that the target still lacks.
 
         Parameters
         ----------
         begun : bool
             Whether partitions have owners already; before the shards are open there is only a target.
+        have_states : bool
+            Whether executors have state, which would move with them: they are not moved for the sake of runs.
         """
         config = self._config
         if config is None:
@@ -328,7 +330,7 @@ class Membership:
             for owner, planned in zip(self.placement.owner, self.target, strict=True)
         )
         self.target = balance(held, [node.capacity for node in candidates], self._limits)
-        if begun and not any(not node.gone for node in self.in_state("joining", "draining")):
+        if begun and not have_states and not any(not node.gone for node in self.in_state("joining", "draining")):
             self.target = contiguous_runs(self.target, [node.capacity for node in candidates])
         if begun:
             self.switch()

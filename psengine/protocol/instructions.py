@@ -118,6 +118,15 @@ class BackUp:
 
 
 @dataclass(frozen=True)
+class StopBackUp:
+    """Copy nothing more for the replication round `number`, which is broken off; there is no answer."""
+
+    node: str
+    address: str
+    number: int
+
+
+@dataclass(frozen=True)
 class ShardOwner:
     """The server of a shard, and the epoch under which it serves it."""
 
@@ -263,5 +272,7 @@ class RecallTasks:
     clocks: tuple[int, ...]
 
 
-NodeInstruction = OpenShards | TakeShards | BackUp | UpdateShardMap | LoadPartitions | Dispatch | RecallTasks
+NodeInstruction = (
+    OpenShards | TakeShards | BackUp | StopBackUp | UpdateShardMap | LoadPartitions | Dispatch | RecallTasks
+)
 Instruction = NodeInstruction | GatherModel | SaveCheckpoint | Evaluate

@@ -159,6 +159,8 @@ class Describer:
                 yield [node], [], f"{node} receives map {version}"
             case instructions.LoadPartitions(node=node, partitions=partitions):
                 yield [node], [], f"{node} is to load partitions {format_ranges(partitions)}"
+            case instructions.StopBackUp(node=node, number=number):
+                yield [node], [], f"{node} is to copy nothing more for round {number}, which is broken off"
             case instructions.RecallTasks(node=node, clocks=clocks):
                 yield [node], [], f"{node} is to give back its tasks of clock {clocks[0]} that have not begun"
             case instructions.GatherModel(committed=clock, owners=owners):

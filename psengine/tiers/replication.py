@@ -9,6 +9,10 @@ The next round begins at the common clock of that time: clocks in between are sk
 long as the round took, so that replication never saturates a slow link. Replicas of what reliable nodes serve are
 needed more rarely, and their links are the busiest: there the pause is nineteen times as long, and a second at least.
 
+Nodes that are to leave hand over first: a round under way is broken off, and the next one waits (`gives_way`). What is
+copied meanwhile would be copied again, from where it has gone. A loss rolls back to the last complete round, which ages
+by that; so rounds wait for a limited time.
+
 Source: Proteus (EuroSys 2017), 3.3 (ActivePSs push to BackupPSs in the background).
 Differs: the state travels, not the aggregate of its updates: then a round that was broken off is as if it had not been.
 """
@@ -21,12 +25,14 @@ from types import MappingProxyType
 
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import BackUp, ReplicaSet, ShardOwner
+from psengine.protocol.instructions import BackUp, ReplicaSet, ShardOwner, StopBackUp
 
 #: Number of successive failed rounds from which on replication counts as failing.
 _FAILING = 2
 #: The long pause, in durations of the last round, and its minimum in seconds.
 _RARELY, _RARELY_LEAST_S = 19.0, 1.0
+#: How long rounds wait for nodes that hand over, in durations of the last round, and its minimum in seconds.
+_GIVES_WAY, _GIVES_WAY_LEAST_S = 4.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,8 @@ class _Round:
     backup_owners: dict[int, BackupOwner]
     #: {shard: address of its server} of the shards whose replication is not reported yet.
     awaited: dict[int, str]
+    #: (node, address) of the processes that copy.
+    processes: tuple[tuple[str, str], ...]
     #: States of executors, and {executor: address of the process} of those not reported yet.
     states: dict[int, StateReplica]
     awaited_states: dict[int, str]
@@ -98,6 +106,8 @@ class ReplicationRounds:
         self._n_replicated = 0
         self._round: _Round | None = None
         self._rests_until_s = 0.0
+        #: Since when a round that was due waits for nodes that hand over; None: none does.
+        self._waits_since_s: float | None = None
         #: Number of successive rounds that failed because a node could not copy.
         self._failed = 0
         #: Seconds that the last complete round took.
@@ -148,6 +158,12 @@ class ReplicationRounds:
         pause_s = max(_RARELY * self.took_s, _RARELY_LEAST_S) - self.took_s if rarely else 0.0
         return self._round is None and now_s >= self._rests_until_s + pause_s
 
+    def gives_way(self, now_s: float) -> bool:
+        """Return whether a round that is due waits while nodes hand over: for a limited time."""
+        if self._waits_since_s is None:
+            self._waits_since_s = now_s
+        return now_s < self._waits_since_s + max(_GIVES_WAY * self.took_s, _GIVES_WAY_LEAST_S)
+
     def begin(
         self,
         clock: int,
@@ -169,15 +185,6 @@ class ReplicationRounds:
         self._number += 1
         at = {shard: BackupOwner(node.name, node.address) for shard, node in backup_owners.items()}
         copied = [replica for replica in states if replica.owner is not None]
-        self._round = _Round(
-            self._number,
-            clock,
-            now_s,
-            at,
-            {owner.shard: owner.address for owner in owners},
-            {replica.ref.executor: replica for replica in states},
-            {replica.ref.executor: replica.ref.address for replica in copied},
-        )
         by_server: dict[tuple[str, str], list[ShardOwner]] = {}
         for owner in owners:
             by_server.setdefault((owner.node, owner.address), []).append(owner)
@@ -188,6 +195,16 @@ class ReplicationRounds:
             by_process.setdefault(replica.ref.address, []).append((replica.ref, to))
         for address in by_process:
             by_server.setdefault((names[address], address), [])
+        self._round = _Round(
+            self._number,
+            clock,
+            now_s,
+            at,
+            {owner.shard: owner.address for owner in owners},
+            tuple(by_server),
+            {replica.ref.executor: replica for replica in states},
+            {replica.ref.executor: replica.ref.address for replica in copied},
+        )
         return [
             BackUp(
                 node,
@@ -224,7 +241,7 @@ class ReplicationRounds:
         self._failed = 0
         self.took_s = now_s - current.since_s
         self._rests_until_s = now_s + self.took_s
-        self._round = None
+        self._round = self._waits_since_s = None
         return True
 
     def not_backed_up(self, number: int, now_s: float) -> None:
@@ -234,9 +251,12 @@ class ReplicationRounds:
             self._failed += 1
             self._round = None
 
-    def abandon(self) -> None:
-        """Break off the round under way: its shards are about to move."""
-        self._round = None
+    def abandon(self) -> list[StopBackUp]:
+        """Break off the round under way, and return the instructions to copy nothing more."""
+        broken_off, self._round = self._round, None
+        if broken_off is None:
+            return []
+        return [StopBackUp(node, address, broken_off.number) for node, address in broken_off.processes]
 
     def lose(self, address: str) -> None:
         """Note that a process was lost with its replicas; a round that it takes part in fails."""
@@ -254,6 +274,7 @@ class ReplicationRounds:
     def forget(self) -> None:
         """Discard all replicas: they are too old, or incomplete."""
         self.clock, self._at, self._round, self._states = None, {}, None, {}
+        self._waits_since_s = None
 
     def restore(self, shards: Collection[int]) -> ReplicaSet | None:
         """Return the replicas of the last complete round; None if one of `shards`, or of a state, is missing."""

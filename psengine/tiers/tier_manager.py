@@ -60,6 +60,18 @@ class Tiers:
         """Return whether a node serves shards, or stores the replicas of the last complete round."""
         return self.shards.serves(node) or self.backups.has_replica(node)
 
+    def awaits_copies(self, node: str, members: Membership, states: ExecutorRefs) -> bool:
+        """Return whether a node that is to leave has replicas that a loss may need before the next round is complete.
+
+        Those of what transient nodes have: they may be lost at any moment. If reliable nodes have all, the next round
+        begins when the node has handed over, and until it is complete the loss of another one rolls the job back to the
+        last checkpoint.
+        """
+        return self.backups.has_replica(node) and any(
+            other.tier == "transient" and (self.shards.serves(other.name) or states.held_at(other.address) > 0)
+            for other in members.present.values()
+        )
+
     @property
     def settled(self) -> bool:
         """Whether no shard moves, and each is where the layout wants it or on a leaving node that still serves."""
@@ -162,9 +174,8 @@ class Tiers:
         self._adopt(wanted)
         movable = self._movable(wanted, members, serving_on)
         moves = self.shards.move(config, wanted.owners, alive, movable, common)
-        if moves:
-            self.backups.abandon()
-        return [*moves, *self._back_up(wanted, members, alive, common, now_s, states)]
+        broken_off = self.backups.abandon() if moves else []
+        return [*broken_off, *moves, *self._back_up(wanted, members, alive, common, now_s, states)]
 
     def lose(self, node: NodeRecord) -> bool:
         """Note that a process was lost; return whether shards were lost with it."""
@@ -187,9 +198,9 @@ class Tiers:
             heir if self.backups.backup_owner(shard) is not None else servers[shard]
             for shard, heir in enumerate(wanted.owners)
         )
-        self.backups.abandon()
+        broken_off = self.backups.abandon()
         self._adopt(wanted)
-        return replicas.clock, [*self.shards.open(config, owners, alive, None, replicas)]
+        return replicas.clock, [*broken_off, *self.shards.open(config, owners, alive, None, replicas)]
 
     def abandon(self, members: Membership) -> None:
         """Forget where the shards are: they are to be reopened on the reliable nodes."""
@@ -271,7 +282,11 @@ class Tiers:
         nothing_done = on_reliable and not common
         if not new or nothing_done or self.shards.moving or not names:
             return []
-        if not self.backups.due(now_s, rarely=on_reliable and not lacks):
+        if not self.backups.under_way and not self.backups.due(now_s, rarely=on_reliable and not lacks):
+            return []
+        if _hands_over(self.shards, members, states) and self.backups.gives_way(now_s):
+            return [*self.backups.abandon()]
+        if self.backups.under_way:
             return []
         backup_owners = {shard: alive[name] for shard, name in names.items()}
         processes = {node.address: node.name for node in alive.values()}
@@ -287,6 +302,14 @@ class Tiers:
             owner = alive[others[ref.executor % len(others)]]
             copies.append(StateReplica(ref, BackupOwner(owner.name, owner.address)))
         return [*self.backups.begin(common, self.shards.owners, backup_owners, now_s, copies, processes)]
+
+
+def _hands_over(shards: ShardMap, members: Membership, states: ExecutorRefs | None) -> bool:
+    """Return whether a node that is to leave, and begins nothing more, has shards or states that others are to have."""
+    return any(
+        shards.serves(node.name) or (states is not None and states.held_at(node.address) > 0)
+        for node in members.in_state("draining")
+    )
 
 
 def _servers(members: Membership) -> tuple[list[str], list[str]]:

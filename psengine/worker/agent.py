@@ -37,6 +37,7 @@ from psengine.protocol.instructions import (
     NodeInstruction,
     OpenShards,
     RecallTasks,
+    StopBackUp,
     TakeShards,
     UpdateShardMap,
 )
@@ -191,6 +192,8 @@ class NodeAgent:
                 self._spawn(self._guarded(self.shards.take(instruction)))
             case BackUp():
                 self._spawn(self._guarded(self.shards.back_up(instruction)))
+            case StopBackUp():
+                self.shards.stop_back_up(instruction.number)
             case UpdateShardMap():
                 self._use_map(instruction)
             case LoadPartitions():

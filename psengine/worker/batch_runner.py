@@ -223,7 +223,11 @@ class BatchRunner:
         config, _, sharding = job
         ahead, self._ahead = self._ahead, None
         begun = None if ahead is None else await ahead.kernels_for(order, self._client.routes.version)
-        done = {} if begun is None else await begun.results()
+        done: dict[int, MicroTaskResult] = {}
+        if begun is not None:
+            # While these kernels run, the states of executors that have moved here are sent.
+            states = self._find_states([task for task in order.tasks if not task.withdrawn])
+            done, _ = await asyncio.gather(begun.results(), states)
         sums = None if begun is None or len(done) < len(order.tasks) else begun.made()
         done |= {task.partition: NOTHING_DONE for task in order.tasks if task.withdrawn}
         rest = [task for task in order.tasks if task.partition not in done]

@@ -6,7 +6,9 @@ A `Wire` is a `psengine.rpc.transport.Transport`. Faults are seeded.
 from __future__ import annotations
 
 import asyncio
+import pickle
 import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from inspect import signature
@@ -30,6 +32,12 @@ class Trouble:
     #: up to so many seconds a late message takes, and every other one
     late_s: float = 30.0
     usual_s: float = 0.01
+    #: Bytes per second of each machine's link, each way; None: messages take no time of it.
+    rate: float | None = None
+
+
+#: Bytes that a message has of a link at a time: messages that share a link take turns.
+CHUNK = 20_000
 
 
 @dataclass
@@ -50,6 +58,8 @@ class Wires:
         #: Called for every message on arrival ("asked"), when it is processed ("done"), and when the answer is sent
         #: ("answered"), with the operation and the addresses of the caller and the peer.
         self.watch: Callable[[str, str, str, str], None] = lambda moment, op, asks, answers: None
+        #: The links out of and into each machine.
+        self._out, self._into = defaultdict[str, asyncio.Lock](asyncio.Lock), defaultdict[str, asyncio.Lock](asyncio.Lock)
         #: how often what befell a message
         self.befell: dict[str, int] = {"lost": 0, "doubled": 0, "late": 0, "cut": 0}
 
@@ -79,6 +89,15 @@ class Wires:
         """Return whether the way between two machines is not cut."""
         return (machine(from_), machine(to)) not in self.cuts
 
+    async def carry(self, from_: str, to: str, message: Any) -> None:
+        """Return when a message has passed both links; what is cancelled takes no more of them."""
+        rate = self.trouble.rate
+        left = 0 if rate is None or machine(from_) == machine(to) else len(pickle.dumps(message))
+        while left > CHUNK and rate is not None:  # small messages pass between the large ones
+            async with self._out[machine(from_)], self._into[machine(to)]:
+                await asyncio.sleep(CHUNK / rate)
+            left -= CHUNK
+
     def happens(self, what: str, probability: float) -> bool:
         happens = self.dice.random() < probability
         self.befell[what] = self.befell.get(what, 0) + happens
@@ -98,6 +117,7 @@ class Wire:
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
         wires, loop = self._wires, asyncio.get_running_loop()
         answered: asyncio.Future[Any] = loop.create_future()
+        await wires.carry(self._address, address, message)
         for _ in range(1 + wires.happens("doubled", wires.trouble.doubled)):
             loop.call_later(wires.delay_s(), self._arrives, address, op, message, answered)
         try:
@@ -127,6 +147,7 @@ class Wire:
         except Exception as error:  # noqa: BLE001 - it is handed to whoever asked
             outcome = error
         self._wires.watch("done", op, self._address, address)
+        await self._wires.carry(address, self._address, outcome)
         if self._wires.processes.get(address) is not process:
             return  # the dead say nothing
         if self._wires.passes(address, self._address):

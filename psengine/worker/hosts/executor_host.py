@@ -6,6 +6,7 @@ executor has moved, the state is sent by the node that has it, or read from the 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -118,8 +119,9 @@ class ExecutorHost:
                 found[task.partition] = arrays
             else:
                 elsewhere.setdefault(ref.address, []).append(ref)
-        for address, refs in elsewhere.items():
-            for state in await self._fetch(address, refs):
+        # All at once: one after the other, the nodes of a job would read from the same one, while links of others idle.
+        for states in await asyncio.gather(*(self._fetch(address, refs) for address, refs in elsewhere.items())):
+            for state in states:
                 self.states.put(state)
                 found[state.executor] = state.arrays
         if elsewhere:

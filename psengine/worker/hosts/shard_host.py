@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -32,6 +33,8 @@ from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.byte_counts import arrays_bytes, count_moved, state_bytes
 from psengine.worker.hosts.executor_host import ExecutorHost, states_bytes
+
+logger = logging.getLogger(__name__)
 
 #: (what is read, checkpoint, shard) -> rows of every table of the shard.
 ReadShard = Callable[[str, str, int], Awaitable[Mapping[str, NDArray[np.generic]]]]
@@ -91,6 +94,8 @@ class ShardHost:
         self._adopt, self._make_shards, self._read_shard = adopt, make_shards, read_shard
         self._report, self._line, self._moved = report, line_of, moved
         self.replicas = ReplicaStore()
+        #: Number of the last replication round, and what is being copied to backup owners for it.
+        self._copying: tuple[int, asyncio.Future[Any]] | None = None
 
     async def open(self, instruction: OpenShards) -> None:
         """Create shards, and serve them."""
@@ -159,19 +164,30 @@ class ShardHost:
             shards: dict[str, dict[int, ShardState]] = {}
             for shard, owner in zip(instruction.shards, instruction.backup_owners, strict=True):
                 shards.setdefault(owner, {})[shard] = states[shard]
-            await asyncio.gather(
+            copying = asyncio.gather(
                 *(
                     self._send_replicas(instruction, owner, shards.get(owner, {}), executors.get(owner, []))
                     for owner in shards.keys() | executors.keys()
                     if owner
                 )
             )
+            self._copying = number, copying
+            await copying
+        except asyncio.CancelledError:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr] # this runs in a task
+                raise
+            logger.info("replication round %d was broken off", number)
         except (StaleReadError, Unreachable) as error:
             at = error.address if isinstance(error, Unreachable) else ""
             await self._report(NotBackedUp(self._node, self._address, number, self._line(error), 0.0, at))
         else:
             copied = tuple(ref.executor for ref, _ in instruction.states)
             await self._report(BackedUp(self._node, self._address, number, instruction.shards, 0.0, copied))
+
+    def stop_back_up(self, number: int) -> None:
+        """Copy nothing more for a replication round."""
+        if self._copying is not None and self._copying[0] == number:
+            self._copying[1].cancel()
 
     async def _send_replicas(
         self,

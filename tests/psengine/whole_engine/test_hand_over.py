@@ -1,0 +1,80 @@
+"""States that leave nodes have their links to themselves: half of the nodes are released at half of the links' rate."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psengine.apps.base import Work
+from psengine.config import JobConfig, TableSpec
+from psengine.controller.state import ENDED
+from tests.support import simulated_cluster
+from tests.support.lossy_network import Trouble
+from tests.support.simulated_cluster import WiredCluster
+from tests.support.simulated_jobs import finished, run_job
+
+NODES, EXECUTORS, CLOCKS = 4, 8, 30
+STATE_BYTES, RATE = 400_000, 200_000.0
+#: Seconds in which the leaving nodes' links carry the states of their executors.
+STATES_S = STATE_BYTES * EXECUTORS / NODES / RATE
+
+
+class Heavy:
+    """Executors with large states: each micro-task adds 1 to its state, and to the table."""
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        rows = EXECUTORS * STATE_BYTES // 400
+        return TableSpec("table", 8, 1), TableSpec("state", rows, 100, own=True)
+
+    def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+        return np.zeros((rows[1] - rows[0], table.n_cols), np.float32)
+
+    def prepare(self, arrays: Any) -> int:
+        return int(arrays["x"])
+
+    def rows(self, data: int, clock: int) -> dict[str, slice]:
+        rows = STATE_BYTES // 400
+        return {"state": slice(data * rows, (data + 1) * rows), "table": slice(0, 8)}
+
+    def run(self, data: int, params: Any, clock: int) -> Work:
+        return Work({name: np.ones_like(rows) for name, rows in params.items()}, 0.0, 1)
+
+    def evaluate(self, params: Any, heldout: Any) -> dict[str, float]:
+        return {}
+
+
+@pytest.mark.parametrize("round_under_way", [False, True])
+def test_half_of_the_nodes_leave_in_at_most_twice_the_time_of_their_states_on_the_links(
+    round_under_way: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulated_cluster, "KERNEL_S", 0.5)
+    cluster, released = WiredCluster(0, Trouble(rate=RATE)), list[float]()
+
+    async def befalls(cluster: WiredCluster) -> None:
+        controller = cluster.shell.controller
+        rounds, loop = controller.tiers.backups, asyncio.get_running_loop()
+        while not (rounds.under_way if round_under_way else rounds.clock):
+            assert controller.state not in ENDED
+            await asyncio.sleep(0.05)
+        began_s, going = loop.time(), ["r3", "r4"]
+        await cluster.shell.drain(going, 600.0)
+        while any(controller.members.nodes[name].state != "drained" for name in going):
+            await asyncio.sleep(0.05)
+        released.append(loop.time() - began_s)
+        for name in going:
+            await cluster.kill(name)
+        before = rounds.clock or 0
+        while (rounds.clock or 0) <= before:
+            assert controller.state not in ENDED, "the replicas that went are copied again"
+            await asyncio.sleep(0.05)
+
+    names = [f"r{i + 1}" for i in range(NODES)]
+    config = JobConfig(
+        "job", f"{__name__}:Heavy", {}, n_partitions=EXECUTORS, n_shards=4, clocks=CLOCKS, n_reliable=NODES, stage=1
+    )
+    run_job(cluster, config, names, befalls)
+    model, _ = finished(cluster)
+    assert (model["state"].min(), model["state"].max(), model["table"].max()) == (CLOCKS, CLOCKS, CLOCKS * EXECUTORS)
+    assert not cluster.shell.controller.rollbacks
+    assert released[0] <= 2 * STATES_S, released
