@@ -390,6 +390,8 @@ class Consequences(ControllerState):
             RecallTasks(name, self.members.nodes[name].address, tuple(clocks))
             for name, clocks in dispatcher.recalls(self.members.placement).items()
         ]
+        placement = self.members.placement
+        self._instructions += dispatcher.states_to_take(placement, ready, self.members.in_state("draining"))
         self._instructions += dispatcher.orders(
             self.members.placement, ready, limits.limit, self._map_sent, self.shards.generation
         )

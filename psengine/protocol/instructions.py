@@ -127,6 +127,15 @@ class StopBackUp:
 
 
 @dataclass(frozen=True)
+class TakeStates:
+    """Have these states sent as soon as the tasks under way leave them: this node is to run the tasks that follow."""
+
+    node: str
+    address: str
+    states: tuple[StateRef, ...]
+
+
+@dataclass(frozen=True)
 class ShardOwner:
     """The server of a shard, and the epoch under which it serves it."""
 
@@ -273,6 +282,14 @@ class RecallTasks:
 
 
 NodeInstruction = (
-    OpenShards | TakeShards | BackUp | StopBackUp | UpdateShardMap | LoadPartitions | Dispatch | RecallTasks
+    OpenShards
+    | TakeShards
+    | BackUp
+    | StopBackUp
+    | TakeStates
+    | UpdateShardMap
+    | LoadPartitions
+    | Dispatch
+    | RecallTasks
 )
 Instruction = NodeInstruction | GatherModel | SaveCheckpoint | Evaluate

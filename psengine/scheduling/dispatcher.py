@@ -13,7 +13,8 @@ from psengine.drivers.interface import Read
 from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Placement
 from psengine.protocol.events import BatchDone, BatchFailed
-from psengine.protocol.instructions import Dispatch, TaskKey, TreePlace
+from psengine.protocol.executor_state import StateRef
+from psengine.protocol.instructions import Dispatch, TakeStates, TaskKey, TreePlace
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.scheduling.push_tree import TreeLayout
@@ -36,6 +37,8 @@ class BatchDispatcher:
         self._held_back: set[int] = set()
         #: Number of micro-tasks in the last two batches of each node: one of them may have been to catch up.
         self._tasks: dict[str, tuple[int, int]] = {}
+        #: {executor: its state that is to be sent, and the address of the process that has been instructed to take it}.
+        self._taken: dict[int, tuple[StateRef, str]] = {}
         #: The placement that the tasks that follow others were last compared with.
         self._compared: Placement | None = None
         self._tree = TreeLayout()
@@ -167,6 +170,25 @@ class BatchDispatcher:
             if tuple(sorted(executors)) != placement.owned_by(name):
                 found.setdefault(name, []).append(clock)
         return found
+
+    def states_to_take(
+        self, placement: Placement, ready: Mapping[str, NodeRecord], draining: Sequence[NodeRecord]
+    ) -> list[TakeStates]:
+        """Return which states that tasks on draining nodes are to leave the next owners of their executors take.
+
+        They are taken while other tasks of their group still run, and links are idle.
+        """
+        addresses = {node.name: node.address for node in draining if self._book.running_on(node.name)}
+        by_heir: dict[str, list[StateRef]] = {}
+        for executor, running in self._book.running.items() if addresses else ():
+            heir = ready.get(placement.owner[executor] or "")
+            if heir is None or running.node not in addresses or running.withdrawn or executor not in heir.holds:
+                continue
+            state = StateRef(executor, running.clock, running.attempt, addresses[running.node])
+            if self._book.states.current(executor) and self._taken.get(executor) != (state, heir.address):
+                self._taken[executor] = state, heir.address
+                by_heir.setdefault(heir.name, []).append(state)
+        return [TakeStates(name, ready[name].address, tuple(states)) for name, states in by_heir.items()]
 
     def _may_send(self, node: NodeRecord, clock: int, partitions: list[int], first: int, placement: Placement) -> bool:
         """Return whether a batch with stale reads is sent now; `first`: the earliest clock of the node's tasks."""

@@ -135,7 +135,9 @@ class AgentPlugin(WorkerPlugin):
             agent.shards.keep_replicas(number, last_complete, _by_shard(states), executors)
             return "ok"
 
-        async def states(wanted: list[list[int]]) -> Any:
+        async def states(wanted: list[list[int]], is_left: bool = True) -> Any:
+            if not is_left:
+                await agent.host.until_left(wanted)
             return await pack_apart(to_message(StoredStates(agent.host.sent(wanted))))
 
         async def partition_data(partition: int) -> Any:

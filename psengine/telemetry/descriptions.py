@@ -159,6 +159,9 @@ class Describer:
                 yield [node], [], f"{node} receives map {version}"
             case instructions.LoadPartitions(node=node, partitions=partitions):
                 yield [node], [], f"{node} is to load partitions {format_ranges(partitions)}"
+            case instructions.TakeStates(node=node, states=states):
+                which = format_ranges(state.executor for state in states)
+                yield [node], [], f"{node} is to have the states of executors {which} sent as soon as they are left"
             case instructions.StopBackUp(node=node, number=number):
                 yield [node], [], f"{node} is to copy nothing more for round {number}, which is broken off"
             case instructions.RecallTasks(node=node, clocks=clocks):

@@ -39,6 +39,7 @@ from psengine.protocol.instructions import (
     RecallTasks,
     StopBackUp,
     TakeShards,
+    TakeStates,
     UpdateShardMap,
 )
 from psengine.rpc.cancellation import cancel_all
@@ -194,6 +195,9 @@ class NodeAgent:
                 self._spawn(self._guarded(self.shards.back_up(instruction)))
             case StopBackUp():
                 self.shards.stop_back_up(instruction.number)
+            case TakeStates():
+                for state in instruction.states:
+                    self._spawn(self._guarded(self.host.receive(state)))
             case UpdateShardMap():
                 self._use_map(instruction)
             case LoadPartitions():

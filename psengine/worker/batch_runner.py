@@ -7,6 +7,7 @@ returns the figures to report.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -224,7 +225,9 @@ class BatchRunner:
         ahead, self._ahead = self._ahead, None
         begun = None if ahead is None else await ahead.kernels_for(order, self._client.routes.version)
         done: dict[int, MicroTaskResult] = {}
+        attempts = {task.partition: task.attempt for task in order.tasks}
         if begun is not None:
+            begun.attempts.update(attempts)
             # While these kernels run, the states of executors that have moved here are sent.
             states = self._find_states([task for task in order.tasks if not task.withdrawn])
             done, _ = await asyncio.gather(begun.results(), states)
@@ -233,6 +236,7 @@ class BatchRunner:
         rest = [task for task in order.tasks if task.partition not in done]
         if rest:
             others = await self._do(job, order, rest, handed)
+            others.attempts.update(attempts)
             done |= await others.results()
             sums = others.made() if len(rest) == len(order.tasks) else None
         done = {task.partition: done[task.partition] for task in order.tasks}
@@ -325,7 +329,8 @@ class BatchRunner:
         config, _, sharding = job
         tables = {table.name: table for table in sharding.tables}
 
-        generation = self._client.routes.generation
+        generation, loop = self._client.routes.generation, asyncio.get_running_loop()
+        attempts: dict[int, int] = {}
 
         async def fetched(read: Callable[..., Coroutine[Any, Any, T]], *wanted: Any) -> T:
             # A kernel may outlive its batch: by the map of a later generation it would read what is not there yet.
@@ -355,6 +360,11 @@ class BatchRunner:
             began_s = perf_counter()
             result, loss_sum, examples, state = task.executor.run(task.before, task.args, params, rng)
             took_s = perf_counter() - began_s
+            attempt = attempts.get(part)
+            if state is not None and attempt is not None:
+                # Another node may wait for it, while this one runs other tasks of the batch.
+                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                    loop.call_soon_threadsafe(self._states.put, ExecutorState(part, clock, attempt, state))
             kept_bytes = sum(array.nbytes for array in (task.before or {}).values())
             read_rows = (wanted[part], params.blocks) if order.read == "rows" else None
             return MicroTaskResult(params.updates(), state, kept_bytes, result, loss_sum, examples, took_s, read_rows)
@@ -364,6 +374,7 @@ class BatchRunner:
             return sum_up(updates, config.n_partitions, sharding.tables, order.read == "rows")
 
         kernels = self._kernel_threads.start({part: partial(kernel, part) for part in assigned}, sums)
+        kernels.attempts = attempts
         self._foresee(job, assigned, clock + 1)
         return kernels
 

@@ -52,6 +52,8 @@ class KernelBatch(Generic[K, V, R]):
     ) -> None:
         self.names = tuple(jobs)
         self.number = number
+        #: {job: attempt that its result counts as}, as far as it is known; jobs may read it on their threads.
+        self.attempts: dict[K, int] = {}
         #: Jobs; dropped when all are done, since they hold the rows that they have read.
         self._jobs, self._then = jobs, then
         self._made: R | None = None

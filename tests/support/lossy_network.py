@@ -59,7 +59,10 @@ class Wires:
         #: ("answered"), with the operation and the addresses of the caller and the peer.
         self.watch: Callable[[str, str, str, str], None] = lambda moment, op, asks, answers: None
         #: The links out of and into each machine.
-        self._out, self._into = defaultdict[str, asyncio.Lock](asyncio.Lock), defaultdict[str, asyncio.Lock](asyncio.Lock)
+        self._out, self._into = (
+            defaultdict[str, asyncio.Lock](asyncio.Lock),
+            defaultdict[str, asyncio.Lock](asyncio.Lock),
+        )
         #: how often what befell a message
         self.befell: dict[str, int] = {"lost": 0, "doubled": 0, "late": 0, "cut": 0}
 

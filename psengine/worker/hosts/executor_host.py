@@ -7,6 +7,8 @@ executor has moved, the state is sent by the node that has it, or read from the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -21,11 +23,14 @@ from psengine.config import JobConfig
 from psengine.protocol.executor_state import ExecutorState, StateRef
 from psengine.protocol.instructions import TaskKey
 from psengine.rpc.transfers import Transfers
+from psengine.rpc.transport import Unreachable
 from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Arrays
 from psengine.telemetry.byte_counts import arrays_bytes, count_moved
 from psengine.worker.hosts.executor_states import ExecutorStates
 from psengine.worker.routing import SupersededError
+
+logger = logging.getLogger(__name__)
 
 _DEADLINE_S = 60.0
 
@@ -62,6 +67,8 @@ class ExecutorHost:
         self.states = ExecutorStates()
         self._job: tuple[JobConfig, Application] | None = None
         self._executors: dict[int, tuple[Any, ResidentExecutor]] = {}
+        #: {executor: its state that is being sent, and an event that is set when it is here, or is not to come}.
+        self._coming: dict[int, tuple[StateRef, asyncio.Event]] = {}
 
     def adopt(self, config: JobConfig, app: Application) -> None:
         """Begin a job."""
@@ -88,6 +95,18 @@ class ExecutorHost:
         for partition in partitions:
             self._executors.pop(partition, None)
 
+    async def receive(self, ref: StateRef) -> None:
+        """Have a state sent once the task that leaves it has ended, before a task here begins with it."""
+        ended = asyncio.Event()
+        self._coming[ref.executor] = ref, ended
+        try:
+            for state in await self._fetch(ref.address, [ref], is_left=False):
+                self.states.put(state)
+        except (SupersededError, Unreachable) as error:  # the task that begins with it requests it
+            logger.info("the state of executor %d after group %d did not come: %s", ref.executor, ref.group, error)
+        finally:
+            ended.set()
+
     async def find_states(self, tasks: Sequence[TaskKey]) -> dict[int, Arrays | None]:
         """Return the state that each task begins with; None: the first one of its executor.
 
@@ -98,6 +117,7 @@ class ExecutorHost:
         """
         found: dict[int, Arrays | None] = {task.partition: None for task in tasks}
         elsewhere: dict[str, list[StateRef]] = {}
+        taken: list[StateRef] = []
         for task in tasks:
             if task.follows is not None:
                 left = self.states.find(task.partition, *task.follows)
@@ -105,9 +125,14 @@ class ExecutorHost:
             ref = task.state
             if ref is None:
                 continue
+            coming, ended = self._coming.get(ref.executor, (None, None))
+            if coming == ref and ended is not None:
+                await ended.wait()
             state = self.states.find(ref.executor, ref.group, ref.attempt)
             if state is not None:
                 self.states.put(state)  # it may be a replica, which later rounds replace
+                if ref.address not in ("", self._address):
+                    taken.append(ref)
                 found[task.partition] = state.arrays
             elif ref.checkpoint:
                 arrays = {
@@ -124,25 +149,32 @@ class ExecutorHost:
             for state in states:
                 self.states.put(state)
                 found[state.executor] = state.arrays
-        if elsewhere:
+        taken += [ref for refs in elsewhere.values() for ref in refs]
+        if taken:
             attempts = {task.partition: task.attempt for task in tasks}
-            taken = tuple(ref for refs in elsewhere.values() for ref in refs)
-            self._on_taken(taken, tuple(attempts[ref.executor] for ref in taken))
+            self._on_taken(tuple(taken), tuple(attempts[ref.executor] for ref in taken))
         return found
 
-    async def _fetch(self, address: str, refs: Sequence[StateRef]) -> list[ExecutorState]:
-        wanted = [(ref.executor, ref.group, ref.attempt) for ref in refs]
-        answer = await self._transfers.call(address, "proteus_states", _DEADLINE_S, 0, again=True, wanted=wanted)
+    async def _fetch(self, address: str, refs: Sequence[StateRef], is_left: bool = True) -> list[ExecutorState]:
+        message: dict[str, Any] = {"wanted": [(ref.executor, ref.group, ref.attempt) for ref in refs]}
+        message["is_left"] = is_left
+        answer = await self._transfers.call(address, "proteus_states", _DEADLINE_S, 0, again=True, **message)
         states: list[ExecutorState] = list(answer.states)
         if len(states) < len(refs):
-            raise SupersededError(f"{address} does not have all of the states {wanted}")
+            raise SupersededError(f"{address} does not have all of the states {message['wanted']}")
         n_bytes = sum(arrays_bytes([state.arrays]) for state in states)
         count_moved(self._moved, "hand_over", address, n_bytes)
         return states
 
+    async def until_left(self, wanted: Iterable[Sequence[int]]) -> None:
+        """Return when the tasks have ended that leave these states, each (executor, group, attempt), or late."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DEADLINE_S):
+                await asyncio.gather(*(self.states.until_here(*key) for key in _keys(wanted)))
+
     def sent(self, wanted: Iterable[Sequence[int]]) -> list[ExecutorState]:
         """Return those of the wanted states, each (executor, group, attempt), that are here."""
-        found = (self.states.find(*(int(number) for number in key)) for key in wanted)
+        found = (self.states.find(*key) for key in _keys(wanted))
         return [state for state in found if state is not None]
 
     def copies(self, states: Iterable[tuple[StateRef, str]]) -> dict[str, list[ExecutorState]]:
@@ -160,6 +192,10 @@ class ExecutorHost:
                 raise StaleReadError(f"the state of executor {ref.executor} after group {ref.group} is not here")
             by_owner.setdefault(owner, []).append(state)
         return by_owner
+
+
+def _keys(wanted: Iterable[Sequence[int]]) -> list[tuple[int, int, int]]:
+    return [(int(executor), int(group), int(attempt)) for executor, group, attempt in wanted]
 
 
 def states_bytes(states: Iterable[ExecutorState]) -> int:

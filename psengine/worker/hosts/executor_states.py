@@ -10,6 +10,7 @@ Differs: Litz rolls back to checkpoints only, by restarting; replicas make that 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from psengine.protocol.executor_state import ExecutorState
@@ -27,10 +28,20 @@ class ExecutorStates:
         self._present: dict[tuple[int, int, int], ExecutorState] = {}
         #: {number of the round: its states by executor}.
         self._rounds: dict[int, dict[int, ExecutorState]] = {}
+        #: Events that are set when a state is here.
+        self._awaited: dict[tuple[int, int, int], asyncio.Event] = {}
 
     def put(self, state: ExecutorState) -> None:
         """Keep a state."""
-        self._present[state.executor, state.group, state.attempt] = state
+        key = state.executor, state.group, state.attempt
+        self._present[key] = state
+        if (awaited := self._awaited.pop(key, None)) is not None:
+            awaited.set()
+
+    async def until_here(self, executor: int, group: int, attempt: int) -> None:
+        """Return when a state is here, which a task that is under way is to leave."""
+        if self.find(executor, group, attempt) is None:
+            await self._awaited.setdefault((executor, group, attempt), asyncio.Event()).wait()
 
     def find(self, executor: int, group: int, attempt: int) -> ExecutorState | None:
         """Return a state if it is here, under exactly this group and attempt."""

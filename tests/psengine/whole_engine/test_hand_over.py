@@ -1,4 +1,4 @@
-"""States that leave nodes have their links to themselves: half of the nodes are released at half of the links' rate."""
+"""States that leave nodes have links to themselves: half of the nodes are released once these have carried them."""
 
 import asyncio
 from typing import Any
@@ -45,11 +45,11 @@ class Heavy:
 
 
 @pytest.mark.parametrize("round_under_way", [False, True])
-def test_half_of_the_nodes_leave_in_at_most_twice_the_time_of_their_states_on_the_links(
+def test_half_of_the_nodes_leave_in_little_more_than_the_time_of_their_states_on_the_links(
     round_under_way: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(simulated_cluster, "KERNEL_S", 0.5)
-    cluster, released = WiredCluster(0, Trouble(rate=RATE)), list[float]()
+    cluster = WiredCluster(0, Trouble(rate=RATE))
 
     async def befalls(cluster: WiredCluster) -> None:
         controller = cluster.shell.controller
@@ -61,7 +61,7 @@ def test_half_of_the_nodes_leave_in_at_most_twice_the_time_of_their_states_on_th
         await cluster.shell.drain(going, 600.0)
         while any(controller.members.nodes[name].state != "drained" for name in going):
             await asyncio.sleep(0.05)
-        released.append(loop.time() - began_s)
+        assert loop.time() - began_s <= 1.2 * STATES_S
         for name in going:
             await cluster.kill(name)
         before = rounds.clock or 0
@@ -74,7 +74,7 @@ def test_half_of_the_nodes_leave_in_at_most_twice_the_time_of_their_states_on_th
         "job", f"{__name__}:Heavy", {}, n_partitions=EXECUTORS, n_shards=4, clocks=CLOCKS, n_reliable=NODES, stage=1
     )
     run_job(cluster, config, names, befalls)
-    model, _ = finished(cluster)
+    model, result = finished(cluster)
+    assert result["bytes_moved"]["hand_over"] < 1.1 * STATE_BYTES * EXECUTORS / 2, "the others stay where they are"
     assert (model["state"].min(), model["state"].max(), model["table"].max()) == (CLOCKS, CLOCKS, CLOCKS * EXECUTORS)
     assert not cluster.shell.controller.rollbacks
-    assert released[0] <= 2 * STATES_S, released
