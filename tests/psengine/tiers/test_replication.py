@@ -155,3 +155,20 @@ def test_a_process_that_is_lost_after_it_has_copied_its_states_has_none_of_them_
         backups.backed_up(order.address, order.number, order.shards, 1.0)
     assert backups.clock == 7
     assert [state.address for state in backups.states()] == [R.address]
+
+
+def test_a_round_that_is_due_waits_for_nodes_that_hand_over_but_not_for_long() -> None:
+    backups = ReplicationRounds()
+    assert [backups.gives_way(now_s) for now_s in (5.0, 34.9, 35.1)] == [True, True, False]
+    whole(backups, 7, 40.0, 60.0)
+    assert [backups.gives_way(now_s) for now_s in (90.0, 169.9, 170.1)] == [True, True, False], "four rounds of 20 s"
+
+
+def test_those_who_copy_are_instructed_to_stop_when_a_round_is_broken_off() -> None:
+    backups = ReplicationRounds()
+    whole(backups, 7)
+    orders = backups.begin(9, OWNERS, KEEPERS, 2.0)
+    assert [(stop.node, stop.address, stop.number) for stop in backups.abandon()] == [
+        (order.node, order.address, order.number) for order in orders
+    ]
+    assert (backups.under_way, backups.clock, backups.abandon()) == (False, 7, [])
