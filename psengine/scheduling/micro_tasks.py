@@ -248,7 +248,9 @@ class MicroTaskTable:
         written_by = after[0] if len(after) == len(set(task.after or ())) == 1 else None
         key = TaskKey(executor, attempt, None, task.args, withdrawn, after, written_by)
         if before is not None:
-            return replace(key, follows=(before.clock, before.attempt))
+            # What the executor itself has written may be on its way.
+            own = ((before.clock, executor),) if task.read == "rows" and (before.clock, executor) not in after else ()
+            return replace(key, follows=(before.clock, before.attempt), after=(*after, *own))
         return replace(key, state=self.states.current(executor))
 
     def complete(self, executor: int, group: int, attempt: int) -> Running | None:

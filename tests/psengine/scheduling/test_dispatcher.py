@@ -174,7 +174,8 @@ def test_a_batch_that_follows_names_what_writes_its_rows() -> None:
         *[None] * 4,
         *((1, executor) for executor in (1, 2, 3, 0)),
     ]
-    assert all(task.after == (task.written_by,) for batch in batches[2:] for task in batch.tasks)
+    followers = [task for batch in batches[2:] for task in batch.tasks]
+    assert all(task.after == (task.written_by, (1, task.partition)) for task in followers), "its own update counts, too"
 
 
 def test_a_batch_that_follows_names_the_task_whose_state_it_begins_with() -> None:

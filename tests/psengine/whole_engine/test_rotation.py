@@ -256,3 +256,32 @@ def test_a_task_comes_after_those_that_its_writers_came_after_on_servers_that_th
         assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
         assert cluster.store.model is not None
         assert cluster.store.model["blocks"].tobytes() == tables["blocks"].tobytes()
+
+
+class Staying(Rotation):
+    """Each executor stays with its block: what a task reads was written by the one before it of its executor."""
+
+    def executor(self, data: None, partition: int, n_partitions: int) -> Stayer:
+        return Stayer(partition)
+
+    def driver(self) -> Forgetting:
+        return Forgetting()
+
+
+class Stayer(Turner):
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    def reads(self, args: int, group: int) -> dict[str, slice]:
+        return super().reads(self.number, group)
+
+
+def test_a_task_that_is_sent_early_sees_what_its_executor_has_written() -> None:
+    app = Staying()
+    tables, _ = drive_alone(app, [None] * BLOCKS, initial(app, 0, 4), GROUPS)
+    for seed in range(2):
+        cluster = trained(seed, app="Staying", calm=Trouble(usual_s=0.05))
+        assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
+        assert cluster.store.model is not None
+        assert cluster.store.model["blocks"].tobytes() == tables["blocks"].tobytes()
