@@ -56,33 +56,20 @@ __all__ = [
     "Work",
 ]
 
-#: {public name: its module}. Modules are imported on first use: a node sets the thread counts of NumPy's libraries
+#: {module: its public names}. Modules are imported on first use: a node sets the thread counts of NumPy's libraries
 #: before NumPy is imported.
-_MODULES = MappingProxyType(
+_PUBLIC = MappingProxyType(
     {
-        "Adam": "psengine.config",
-        "Add": "psengine.config",
-        "App": "psengine.apps.base",
-        "Application": "psengine.apps.base",
-        "Dispatcher": "psengine.drivers.interface",
-        "Done": "psengine.drivers.interface",
-        "Driver": "psengine.drivers.interface",
-        "Executor": "psengine.apps.base",
-        "JobConfig": "psengine.config",
-        "JobError": "psengine.config",
-        "Momentum": "psengine.config",
-        "Parameters": "psengine.apps.base",
-        "Replace": "psengine.config",
-        "Sgd": "psengine.config",
-        "Ssp": "psengine.drivers.ssp",
-        "TableSpec": "psengine.config",
-        "Task": "psengine.drivers.interface",
-        "Work": "psengine.apps.base",
+        "psengine.apps.base": ("App", "Application", "Executor", "Parameters", "Work"),
+        "psengine.config": ("Adam", "Add", "JobConfig", "JobError", "Momentum", "Replace", "Sgd", "TableSpec"),
+        "psengine.drivers.interface": ("Dispatcher", "Done", "Driver", "Task"),
+        "psengine.drivers.ssp": ("Ssp",),
     }
 )
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    for module, names in _PUBLIC.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

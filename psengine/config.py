@@ -16,6 +16,10 @@ JOB_ID_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?"
 
 
+#: Fields of a job that are 1 at least where they are set.
+_POSITIVE = ("n_partitions", "n_shards", "n_reliable", "max_partitions_per_node", "clocks", "passes", "servers")
+
+
 class JobError(ValueError):
     """An invalid job; the message is one line that names the field and the remedy."""
 
@@ -260,25 +264,14 @@ class JobConfig:
         """Raise `JobError` at the first invalid field."""
         if not re.fullmatch(JOB_ID_PATTERN, self.job_id):
             raise JobError(f"job_id {self.job_id!r}: use lower-case letters, digits and '-', at most 63")
-        for name, low in (("n_partitions", 1), ("n_shards", 1), ("staleness", 0), ("n_reliable", 1)):
-            if getattr(self, name) < low:
-                raise JobError(f"{name} is {getattr(self, name)}: it must be at least {low}")
-        if self.max_partitions_per_node is not None and self.max_partitions_per_node < 1:
-            raise JobError(f"max_partitions_per_node is {self.max_partitions_per_node}: it must be at least 1")
+        for name, low in (("staleness", 0), ("evaluate_every", 1), *((name, 1) for name in _POSITIVE)):
+            if (value := getattr(self, name)) is not None and value < low:
+                raise JobError(f"{name} is {value}: it must be at least {low}")
+        for name in ("max_seconds", "checkpoint_s"):
+            if (value := getattr(self, name)) is not None and value <= 0:
+                raise JobError(f"{name} is {value}: it must be above 0")
         if self.clocks is None and self.max_seconds is None and self.passes is None:
             raise JobError("clocks, passes and max_seconds are all unset: give the job one of them to end by")
-        if self.passes is not None and self.passes < 1:
-            raise JobError(f"passes is {self.passes}: it must be at least 1")
-        if self.clocks is not None and self.clocks < 1:
-            raise JobError(f"clocks is {self.clocks}: it must be at least 1")
-        if self.max_seconds is not None and self.max_seconds <= 0:
-            raise JobError(f"max_seconds is {self.max_seconds}: it must be above 0")
-        if self.checkpoint_s is not None and self.checkpoint_s <= 0:
-            raise JobError(f"checkpoint_s is {self.checkpoint_s}: it must be above 0")
-        if self.servers is not None and self.servers < 1:
-            raise JobError(f"servers is {self.servers}: it must be at least 1")
-        if self.evaluate_every is not None and self.evaluate_every < 1:
-            raise JobError(f"evaluate_every is {self.evaluate_every}: it must be at least 1")
         if self.stage not in (None, 1, 2, 3):
             raise JobError(f"stage is {self.stage}: it must be 1, 2, 3, or none to go by the nodes")
         if not 0 <= self.stage_2_above <= self.stage_3_above:

@@ -6,7 +6,6 @@ controller           the state machine itself: events in, instructions out
 draining             nodes with an eviction notice or a drain request: until when each works, and when it may leave
 evaluation_schedule  which clocks are evaluated on held-out data during the training, and the results
 history              what is recorded of a job and decides nothing: bytes moved, node changes, timeline, evaluations
-invariants           a check of the controller's invariants after every event
 job_events           events of the job and of its tasks
 model_saving         retries of gathering and saving the final model
 node_events          events of nodes and of the shards that they serve

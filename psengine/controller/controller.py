@@ -47,7 +47,6 @@ Source: Proteus (EuroSys 2017), 3.2-3.3; Litz (2017), 3.
 from __future__ import annotations
 
 from psengine.config import JobError
-from psengine.controller import invariants
 from psengine.controller.job_events import JobEvents
 from psengine.controller.node_events import NodeEvents
 from psengine.controller.state import ENDED, CannotContinue, Due
@@ -161,7 +160,3 @@ class Controller(JobEvents, NodeEvents):
         serves = node is not None and self.shards.serves(node.name)
         served_clock_s = self.progress.longest_recent_s if serves else 0.0
         return max(silence_timeout_s(at_work, self.progress.longest_s, served_clock_s), silence_timeout_s(loads, None))
-
-    def validate(self) -> None:
-        """Raise AssertionError when an invariant of the module docstring does not hold."""
-        invariants.check(self)

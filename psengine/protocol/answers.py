@@ -20,12 +20,17 @@ from psengine.tables.sharding import Arrays
 #: Key of the name of an answer's class in a message.
 _CLASS = "answer"
 
+
+class Answer:
+    """Base class of the answers."""
+
+
 #: See `psengine.worker.push_tree`.
 SumsStatus = Literal["held", "taken", "done", "refused", "failed"]
 
 
 @dataclass(frozen=True)
-class Moved:
+class Moved(Answer):
     """Shards are served elsewhere, by `owners`; nothing was changed."""
 
     owners: tuple[ShardOwner, ...]
@@ -33,28 +38,28 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class StaleEpoch:
+class StaleEpoch(Answer):
     """A shard is not served under the requested epoch; nothing was changed."""
 
     error: str
 
 
 @dataclass(frozen=True)
-class StaleRead:
+class StaleRead(Answer):
     """The requested clock is not available (any more)."""
 
     error: str
 
 
 @dataclass(frozen=True)
-class NotYet:
+class NotYet(Answer):
     """The requested effects have not arrived in time; the request may be repeated."""
 
     error: str
 
 
 @dataclass(frozen=True)
-class LateUpdate:
+class LateUpdate(Answer):
     """A task of a later group has read rows that an update changes: the model is of no use (see `served_reads`)."""
 
     error: str
@@ -64,12 +69,12 @@ Refusal = Moved | StaleEpoch | StaleRead | NotYet | LateUpdate
 
 
 @dataclass(frozen=True)
-class Pushed:
+class Pushed(Answer):
     """The updates are on the server, from this message or from an earlier one."""
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Answer):
     """Rows by shard and table; `attempt` is that of all effects of their clock, if the request was for it."""
 
     shards: Mapping[int, Arrays]
@@ -99,7 +104,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class JoinedRows:
+class JoinedRows(Answer):
     """`Rows` as they are sent if the shards of each table lie side by side in memory.
 
     Attributes
@@ -130,7 +135,7 @@ class JoinedRows:
 
 
 @dataclass(frozen=True)
-class GatheredRows:
+class GatheredRows(Answer):
     """Rows by shard and table, with the memory of update rules, and the number of effects in each shard."""
 
     shards: Mapping[int, Arrays]
@@ -138,64 +143,44 @@ class GatheredRows:
 
 
 @dataclass(frozen=True)
-class HandedOver:
+class HandedOver(Answer):
     """States of shards that their server has handed over."""
 
     states: Mapping[int, ShardState]
 
 
 @dataclass(frozen=True)
-class StoredReplicas:
+class StoredReplicas(Answer):
     """Those of the requested replicas of shards that the node has."""
 
     states: Mapping[int, ShardState]
 
 
 @dataclass(frozen=True)
-class StoredStates:
+class StoredStates(Answer):
     """Those of the requested states of executors that the node has."""
 
     states: Sequence[ExecutorState]
 
 
 @dataclass(frozen=True)
-class PartitionData:
+class PartitionData(Answer):
     """A prepared partition, pickled (see `psengine.worker.hosts.partition_host`); None if the node does not send it."""
 
     pickled: Any
 
 
 @dataclass(frozen=True)
-class ChildSums:
+class ChildSums(Answer):
     """What has become of the sums that a node has sent to its parent in the tree of pushes."""
 
     status: SumsStatus
 
 
-_ANSWERS: Mapping[str, type] = MappingProxyType(
-    {
-        answer.__name__: answer
-        for answer in (
-            Moved,
-            StaleEpoch,
-            StaleRead,
-            NotYet,
-            LateUpdate,
-            Pushed,
-            Rows,
-            JoinedRows,
-            GatheredRows,
-            HandedOver,
-            StoredReplicas,
-            StoredStates,
-            PartitionData,
-            ChildSums,
-        )
-    }
-)
+_KINDS = MappingProxyType({kind.__name__: kind for kind in Answer.__subclasses__()})
 
 
-def to_message(answer: object) -> dict[str, Any]:
+def to_message(answer: Answer) -> dict[str, Any]:
     """Return an answer as a message: its fields, and the name of its class."""
     return {_CLASS: type(answer).__name__, **vars(answer)}
 
@@ -204,4 +189,4 @@ def from_message(message: Any) -> Any:
     """Return the answer of which `to_message` returned this message; any other value as it is."""
     if not isinstance(message, dict) or _CLASS not in message:
         return message
-    return _ANSWERS[message[_CLASS]](**{name: value for name, value in message.items() if name != _CLASS})
+    return _KINDS[message[_CLASS]](**{name: value for name, value in message.items() if name != _CLASS})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -32,49 +31,6 @@ async def first_of(*waits: Awaitable[Any]) -> None:
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     await cancel_all(tasks)
-
-
-class Interruption:
-    """A context whose body is cancelled at a time that may change, without a task of its own.
-
-    The context then raises `TimeoutError`. Like `cancel_all`, it cancels again if a cancellation is lost.
-    """
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[Any] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._before = self._cancellations = 0
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.current_task()
-        assert self._task is not None
-        self._before = self._task.cancelling()
-        return self
-
-    def set(self, after_s: float | None) -> None:
-        """Cancel the body after these seconds in place of the time set before; None: not at all."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
-        if after_s is not None:
-            self._timer = asyncio.get_running_loop().call_later(after_s, self._cancel)
-
-    def _cancel(self) -> None:
-        assert self._task is not None
-        self._cancellations += 1
-        self._task.cancel()
-        self.set(_AGAIN_S)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del trace
-        self.set(None)
-        assert self._task is not None
-        for _ in range(self._cancellations):
-            self._task.uncancel()
-        if self._cancellations and kind is asyncio.CancelledError and self._task.cancelling() <= self._before:
-            raise TimeoutError from error
 
 
 async def all_or_none(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

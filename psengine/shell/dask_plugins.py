@@ -8,6 +8,7 @@ actors.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -84,97 +85,76 @@ class AgentPlugin(WorkerPlugin):
         )
         self.agent = agent
 
+        server, admission, shards = agent.server, agent.admission, agent.shards
+
         async def instruct(instruction: NodeInstruction, number: int) -> str:
             agent.instruct(instruction, number)
             return "ok"
 
-        async def push(**message: Any) -> Any:
-            message["epochs"] = _by_shard(message["epochs"])
-            message["updates"] = _by_shard(message["updates"])
-            await agent.server.arrived(message["epochs"])
-            return pack(to_message(agent.server.push(**message)))
+        async def push(epochs: dict[int, int], **message: Any) -> Any:
+            await server.arrived(epochs)
+            return pack(to_message(server.push(epochs=epochs, **message)))
 
-        async def pull(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
-            request = _read_request(message)
-            await agent.server.arrived(request["epochs"])
-            async with agent.admission.turn(turn, reader):
-                await _answer(comm, agent.server.pull(**request))
+        async def pull(comm: Comm, turn: int, reader: str, epochs: dict[int, int], **message: Any) -> Status:
+            await server.arrived(epochs)
+            async with admission.turn(turn, reader):
+                await _answer(comm, server.pull(epochs, **message))
             return Status.dont_reply
 
         async def pull_ahead(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
-            answer = await agent.server.pull_ahead(**_read_request(message))
-            async with agent.admission.turn(turn, reader):
+            answer = await server.pull_ahead(**message)
+            async with admission.turn(turn, reader):
                 await _answer(comm, answer)
             return Status.dont_reply
 
-        async def pull_before(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
-            request = _read_request(message)
-            await agent.server.arrived(request["epochs"])
-            answer = await agent.server.pull_before(**request)
-            async with agent.admission.turn(turn, reader):
+        async def pull_before(comm: Comm, turn: int, reader: str, epochs: dict[int, int], **message: Any) -> Status:
+            await server.arrived(epochs)
+            answer = await server.pull_before(epochs, **message)
+            async with admission.turn(turn, reader):
                 await _answer(comm, answer)
             return Status.dont_reply
 
         async def _answer(comm: Comm, answer: Rows | Refusal) -> None:
             sent_as = answer.joined() if isinstance(answer, Rows) else answer
             await comm.write(await pack_apart(to_message(sent_as)))  # type: ignore[no-untyped-call]
-            if agent.admission.scarce:  # waiting for the bytes to be sent costs a third of the rate
-                await agent.admission.until(sent(comm))
+            if admission.scarce:  # waiting for the bytes to be sent costs a third of the rate
+                await admission.until(sent(comm))
 
-        async def gather(epochs: dict[int, int], committed: int) -> Any:
-            return await pack_apart(to_message(agent.server.gather(_by_shard(epochs), committed)))
-
-        async def marked(epochs: dict[int, int], clock: int) -> Any:
-            return await pack_apart(to_message(agent.server.marked(_by_shard(epochs), clock)))
-
-        async def hand_over(epochs: dict[int, int], to_node: str, to_address: str, epoch: int, committed: int) -> Any:
-            answer = agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch, committed)
-            return await pack_apart(to_message(answer))
-
-        async def keep(number: int, last_complete: int, states: dict[int, Any], executors: list[Any]) -> str:
-            agent.shards.keep_replicas(number, last_complete, _by_shard(states), executors)
+        async def keep(**message: Any) -> str:
+            shards.keep_replicas(**message)
             return "ok"
 
-        async def states(wanted: list[list[int]], is_left: bool = True) -> Any:
+        async def states(wanted: list[list[int]], is_left: bool = True) -> StoredStates:
             if not is_left:
                 await agent.host.until_left(wanted)
-            return await pack_apart(to_message(StoredStates(agent.host.sent(wanted))))
-
-        async def partition_data(partition: int) -> Any:
-            return await pack_apart(to_message(PartitionData(await agent.partitions.sent(partition))))
-
-        async def kept(shards: list[int], number: int) -> Any:
-            return await pack_apart(to_message(StoredReplicas(agent.shards.replicas.get(shards, number))))
-
-        async def add_up(**message: Any) -> Any:
-            return to_message(agent.tree.hold(**message))
-
-        async def added_up(**message: Any) -> Any:
-            return to_message(await agent.tree.answer(**message))
+            return StoredStates(agent.host.sent(wanted))
 
         async def close() -> str:
             self.close_requested = True
             worker.loop.add_callback(worker.close, reason="proteus-close", executor_wait=False)
             return "ok"
 
+        async def partition(partition: int) -> PartitionData:
+            return PartitionData(await agent.partitions.sent(partition))
+
         handlers: dict[str, Callable[..., Awaitable[Any]]] = {
-            "proteus_instruct": instruct,
-            "proteus_push": push,
-            "proteus_pull": pull,
-            "proteus_pull_ahead": pull_ahead,
-            "proteus_pull_before": pull_before,
-            "proteus_gather": gather,
-            "proteus_marked": marked,
-            "proteus_hand_over": hand_over,
-            "proteus_keep": keep,
-            "proteus_kept": kept,
-            "proteus_states": states,
-            "proteus_partition": partition_data,
-            "proteus_add_up": add_up,
-            "proteus_added_up": added_up,
-            "proteus_close": close,
+            "instruct": instruct,
+            "push": push,
+            "pull": pull,
+            "pull_ahead": pull_ahead,
+            "pull_before": pull_before,
+            "keep": keep,
+            "close": close,
+            "partition": _answering(partition),
+            "added_up": _answering(agent.tree.answer),
+            "add_up": _answering(agent.tree.hold),
+            "gather": _answering(server.gather),
+            "marked": _answering(server.marked),
+            "hand_over": _answering(server.hand_over),
+            "states": _answering(states),
+            "kept": _answering(lambda shards, number: StoredReplicas(agent.shards.replicas.get(shards, number))),
         }
-        worker.handlers.update({op: _for_process(self._mark, handler) for op, handler in handlers.items()})
+        worker.handlers.update({f"proteus_{op}": _for_process(self._mark, handle) for op, handle in handlers.items()})
 
     async def teardown(self, worker: Worker) -> None:
         """End the agent's background work."""
@@ -195,14 +175,14 @@ def _for_process(mark: str, handler: Callable[..., Awaitable[Any]]) -> Callable[
     return checked
 
 
-def _by_shard(message: dict[Any, Any]) -> dict[int, Any]:
-    return {int(shard): value for shard, value in message.items()}
+def _answering(method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """Return a handler that sends what a method, or a coroutine function, answers."""
 
+    async def answer(**message: Any) -> Any:
+        found = method(**message)
+        return await pack_apart(to_message(await found if inspect.isawaitable(found) else found))
 
-def _read_request(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a read, with shards as numbers."""
-    by_shard = {key: _by_shard(message[key]) for key in ("epochs", "rows", "named") if message.get(key) is not None}
-    return {**message, **by_shard}
+    return answer
 
 
 class MembershipPlugin(SchedulerPlugin):

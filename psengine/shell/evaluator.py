@@ -17,17 +17,14 @@ from numpy.typing import NDArray
 from psengine.apps.executors import initial_rows, own_tables, shared_tables, whole_own_tables
 from psengine.apps.registry import resolve
 from psengine.config import JobConfig
-from psengine.protocol.answers import Rows
 from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import Evaluate, ShardOwner
 from psengine.rpc.transfers import Transfers
-from psengine.shell.state_gathering import GoneOn, states_at
+from psengine.shell.gathering import marked, states_at
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.formatting import format_error
 
 logger = logging.getLogger(__name__)
-
-_GATHER_DEADLINE_S = 60.0
 
 
 class ApplicationRaised(Exception):
@@ -63,7 +60,8 @@ class Evaluator:
         A failure does not end the training: it appears again in the evaluation at the end.
         """
         try:
-            shards = await self._gather_marked(instruction)
+            sharding = await asyncio.to_thread(sharding_of, instruction.config)
+            shards = await marked(self._transfers, sharding, instruction.owners, instruction.clock)
             states = await own_states(self._transfers, instruction.config, instruction.states)
             await self._count(shards, instruction.owners, states, instruction.states)
             arrays = await asyncio.to_thread(whole_tables, instruction.config, shards, states)
@@ -92,36 +90,6 @@ class Evaluator:
 
         async with self._one_at_a_time:
             return await asyncio.to_thread(evaluate)
-
-    async def _gather_marked(self, instruction: Evaluate) -> dict[int, Arrays]:
-        sharding = await asyncio.to_thread(sharding_of, instruction.config)
-        answers = await asyncio.gather(
-            *(
-                self._transfers.call(
-                    address,
-                    "proteus_marked",
-                    _GATHER_DEADLINE_S,
-                    sharding.all_bytes(epochs),
-                    epochs=epochs,
-                    clock=instruction.clock,
-                )
-                for address, epochs in by_server(instruction.owners).items()
-            )
-        )
-        shards: dict[int, Arrays] = {}
-        for answer in answers:
-            if not isinstance(answer, Rows):
-                raise GoneOn(answer.error)
-            shards |= answer.by_shard()
-        return shards
-
-
-def by_server(owners: Sequence[ShardOwner]) -> dict[str, dict[int, int]]:
-    """Return {address: {shard: epoch}} of the servers."""
-    servers: dict[str, dict[int, int]] = {}
-    for owner in owners:
-        servers.setdefault(owner.address, {})[owner.shard] = owner.epoch
-    return servers
 
 
 def sharding_of(config: JobConfig) -> Sharding:

@@ -30,8 +30,7 @@ from psengine.rpc.transfers import Transfers
 from psengine.scheduling.micro_tasks import lost_effects
 from psengine.shell.callbacks import ControllerCallbacks
 from psengine.shell.evaluator import ApplicationRaised, Evaluator, own_states, sharding_of, whole_tables
-from psengine.shell.shard_gathering import from_replicas, from_servers
-from psengine.shell.state_gathering import GoneOn, states_at
+from psengine.shell.gathering import GoneOn, from_replicas, from_servers, states_at
 from psengine.tables.sharding import Arrays
 from psengine.telemetry.byte_counts import CONTROLLER, link, sent_bytes
 from psengine.telemetry.formatting import format_error

@@ -12,7 +12,6 @@ from typing import Any
 
 from psengine.protocol.answers import Moved
 from psengine.protocol.instructions import ShardOwner
-from psengine.rpc.cancellation import Interruption
 from psengine.rpc.transport import Unreachable
 
 #: Maximum seconds to wait for the map with the new owners of shards whose server has left.
@@ -143,14 +142,14 @@ class Routes:
 
         def look() -> None:
             nonlocal given_up
-            if given_up == self._served_at(address, shards):
+            if given_up == self._served_at(address, shards) and not patience.expired():
                 given_up = not given_up
                 # The answer to a long-running request may be on its way already.
                 left_s = max(timeout_s, loop.time() - began_s) if timeout_s else 0.0
-                interruption.set(left_s if given_up else None)
+                patience.reschedule(loop.time() + left_s if given_up else None)
 
         try:
-            async with Interruption() as interruption:
+            async with asyncio.timeout(None) as patience:
                 look()
                 self._watching.add(look)
                 try:

@@ -42,6 +42,7 @@ from psengine.protocol.instructions import (
 from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_store import ShardStore, StaleReadError
 from psengine.tables.tree_sum import largest_subtrees
+from tests.support.controller_invariants import check_invariants
 
 SHARDS = 2
 
@@ -129,7 +130,7 @@ class World:
                     node.backups.append(order)
                 case RecallTasks():
                     node.recalls.append(order)
-        self.controller.validate()
+        check_invariants(self.controller)
 
     def common(self) -> int:
         """The clock that every partition has completed."""

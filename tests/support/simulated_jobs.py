@@ -14,6 +14,7 @@ from psengine.config import JobConfig
 from psengine.controller.state import ENDED
 from psengine.single_process import initial, train_alone
 from psengine.tables.update_rules import without_memory
+from tests.support.controller_invariants import check_invariants
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.small_apps import PARTITIONS, TOPICS
 from tests.support.virtual_time import run_virtual
@@ -75,7 +76,7 @@ async def ended(cluster: WiredCluster) -> None:
     """Wait until the job has ended; the controller's invariants hold at each look."""
     while cluster.shell.controller.state not in ENDED:
         await asyncio.sleep(1.0)
-        cluster.shell.controller.validate()
+        check_invariants(cluster.shell.controller)
 
 
 def finished(cluster: WiredCluster) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -8,6 +8,7 @@ from psengine.config import JobConfig, JobError, Tier
 from psengine.controller.controller import Controller
 from psengine.protocol.events import JobStarted, NodeJoined, NodeReady, ShardsOpened, TimerFired
 from psengine.protocol.instructions import Instruction, LoadPartitions, OpenShards
+from tests.support.controller_invariants import check_invariants
 
 RIGHT, WRONG = "a" * 64, "b" * 64
 CONFIG = JobConfig("job", "mine:App", n_partitions=4, n_shards=2, clocks=3, code_sha256=RIGHT, start_patience_s=0.0)
@@ -48,7 +49,7 @@ def test_a_node_that_joined_before_the_job_is_judged_when_it_starts() -> None:
     assert [order.node for order in opened if isinstance(order, OpenShards)] == ["r"]
     assert answer(controller, opened)  # it works
     assert controller.state == "running"
-    controller.validate()
+    check_invariants(controller)
 
 
 def test_a_node_that_joins_a_running_job_is_judged_at_once_and_its_new_process_anew() -> None:
@@ -61,7 +62,7 @@ def test_a_node_that_joins_a_running_job_is_judged_at_once_and_its_new_process_a
     orders = controller.handle(replace(joined("t", "transient", RIGHT), address="tcp://t-again"))
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["t"]
     assert states(controller) == {"r": "ready", "t": "joining"}
-    controller.validate()
+    check_invariants(controller)
 
 
 def test_the_job_fails_when_all_have_other_code_and_nobody_is_awaited() -> None:

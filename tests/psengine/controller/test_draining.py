@@ -21,6 +21,7 @@ from psengine.protocol.events import (
 )
 from psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards, TakeShards
 from tests.support.controller import done, some_at_work, started, takes
+from tests.support.controller_invariants import check_invariants
 
 
 def test_a_node_with_time_works_on_and_ends_before_its_time_is_over() -> None:
@@ -44,7 +45,7 @@ def test_a_node_with_time_works_on_and_ends_before_its_time_is_over() -> None:
     assert controller.book is not None
     assert controller.book.repeated == 0
     assert {order.node for order in orders} == {"r"}
-    controller.validate()
+    check_invariants(controller)
 
 
 def test_what_a_node_with_time_serves_moves_when_its_last_clock_is_common() -> None:
@@ -57,7 +58,7 @@ def test_what_a_node_with_time_serves_moves_when_its_last_clock_is_common() -> N
         dispatches = [order for order in orders if isinstance(order, Dispatch)]
         moved.append((takes(orders), {order.node for order in dispatches}))
     assert moved == [([], {"r", "s"})] * 3 + [([("r", 4)], {"r"}), ([], {"r"})]
-    controller.validate()
+    check_invariants(controller)
 
 
 def test_in_the_middle_of_its_last_clock_nothing_moves() -> None:
@@ -67,7 +68,7 @@ def test_in_the_middle_of_its_last_clock_nothing_moves() -> None:
     assert takes(controller.handle(TimerFired(7.1))) == []
     assert takes(controller.handle(done(last, 7.2))) == []
     assert takes(controller.handle(done(first, 7.3))) == [("r", 1)]
-    controller.validate()
+    check_invariants(controller)
 
 
 def test_who_waits_for_a_last_clock_that_does_not_end_hands_over_while_there_is_time() -> None:

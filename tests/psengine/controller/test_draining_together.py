@@ -15,6 +15,7 @@ from psengine.protocol.events import (
 from psengine.protocol.instructions import Dispatch, Instruction, LoadPartitions
 from psengine.telemetry.event_log import LayoutChanged
 from tests.support.controller import done, some_at_work, takes
+from tests.support.controller_invariants import check_invariants
 
 
 @pytest.mark.parametrize("seconds_left", [1.0, 120.0])
@@ -34,7 +35,7 @@ def test_notices_that_come_one_after_the_other_are_one_plan(seconds_left: float)
     assert takes(orders) == [("r", 0 if seconds_left < FLOOR_S else 1)] * 3
     assert len(controller.history.log.of(LayoutChanged)) == 2, "how it was, and one plan for all"
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["r"]
-    controller.validate()
+    check_invariants(controller)
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
@@ -58,7 +59,7 @@ def test_what_those_own_who_leave_at_once_goes_to_those_who_stay_in_runs(stalene
         controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 68.0))
     for low, name in zip(range(0, 64, 16), stay, strict=True):
         assert controller.members.placement.owned_by(name) == tuple(range(low, low + 16))
-    controller.validate()
+    check_invariants(controller)
 
 
 def test_who_stays_works_on_no_more_than_its_share_while_others_work_on() -> None:
@@ -82,7 +83,7 @@ def test_who_stays_works_on_no_more_than_its_share_while_others_work_on() -> Non
     for order in last:
         controller.handle(done(order, 100.0))
     assert [owned(name) for name in stay] == [tuple(range(low, low + 16)) for low in range(0, 64, 16)]
-    controller.validate()
+    check_invariants(controller)
 
 
 def test_many_with_no_time_for_a_clock_are_one_plan_too() -> None:
@@ -100,7 +101,7 @@ def test_many_with_no_time_for_a_clock_are_one_plan_too() -> None:
     assert [controller.members.placement.owned_by(name)[4:] for name in stay] == [
         tuple(part for part in range(low, low + 16) if part >= 16) for low in range(0, 64, 16)
     ]
-    controller.validate()
+    check_invariants(controller)
 
 
 def test_who_has_little_left_is_not_kept_from_handing_over_by_who_is_told_next() -> None:
@@ -139,7 +140,7 @@ def test_nobody_is_told_to_load_what_is_about_to_be_planned_anew() -> None:
     assert controller.members.placement.owned_by("x") == (2,), "what it was to load already; 5 its owner works on"
     orders = controller.handle(TimerFired(6.1))
     assert any(isinstance(order, LoadPartitions) for order in orders)
-    controller.validate()
+    check_invariants(controller)
 
 
 def test_who_has_no_time_left_ends_while_further_notices_are_waited_for() -> None:
@@ -191,7 +192,7 @@ def test_those_who_leave_together_end_with_the_same_clock() -> None:
         "t": [],
     }
     assert controller.shards.final == ("r",) * 3
-    controller.validate()
+    check_invariants(controller)
 
 
 def test_who_is_a_clock_behind_and_has_no_time_for_it_ends_at_once() -> None:

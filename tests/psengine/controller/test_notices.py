@@ -10,6 +10,7 @@ from psengine.protocol.events import (
 )
 from psengine.protocol.instructions import LoadPartitions
 from tests.support.controller import started
+from tests.support.controller_invariants import check_invariants
 
 
 def test_a_notice_is_told_once_and_that_of_the_next_process_anew() -> None:
@@ -28,7 +29,7 @@ def test_a_notice_is_told_once_and_that_of_the_next_process_anew() -> None:
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["t"]
     controller.handle(NoticeReceived("t", 60.0, 10.0))
     assert [notice["seq"] for notice in describe(controller, 0, 11.0)["notices"]] == [1, 2]
-    controller.validate()
+    check_invariants(controller)
 
 
 def test_a_notice_of_a_node_that_is_gone_is_not_told() -> None:

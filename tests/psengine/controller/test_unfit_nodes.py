@@ -17,6 +17,7 @@ from psengine.protocol.events import (
 )
 from psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards
 from tests.support.controller import done, started
+from tests.support.controller_invariants import check_invariants
 
 
 def test_a_node_that_cannot_load_is_set_aside() -> None:
@@ -93,7 +94,7 @@ def test_a_node_that_could_not_read_is_asked_less_and_less_often_and_works_again
                 load = order
                 controller.handle(NodeUnfit("t", "tcp://t", "OSError: away", float(now_s), again=True))
                 controller.handle(NodeUnfit("t", "tcp://before", "a report of an earlier process", float(now_s)))
-        controller.validate()
+        check_invariants(controller)
     assert asked_s == [5, 15, 35, 75, 135, 195]
     assert controller.members.nodes["t"].error == "OSError: away"
     controller.handle(NodeReady("t", "tcp://t", load.request - 1, load.partitions, 251.0))

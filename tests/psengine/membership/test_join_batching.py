@@ -11,6 +11,7 @@ from psengine.protocol.instructions import BackUp, Instruction, LoadPartitions, 
 from psengine.tables.tree_sum import largest_subtrees
 from psengine.telemetry.event_log import LayoutChanged
 from tests.support.controller import done, started
+from tests.support.controller_invariants import check_invariants
 
 
 def test_another_one_is_waited_for_but_not_for_ever() -> None:
@@ -60,7 +61,7 @@ def test_many_who_join_one_after_the_other_are_one_plan(many: int) -> None:
     assert not [o for o in orders if isinstance(o, LoadPartitions)]
     assert len(controller.history.log.of(LayoutChanged)) == changes + 1, "one change of the layout, and none on the way"
     assert [o.node for o in orders if isinstance(o, BackUp)] == ["r"]
-    controller.validate()
+    check_invariants(controller)
 
 
 @pytest.mark.parametrize(("apart_s", "most"), [(0.5, 1), (2.0, 2), (10.0, 15)])
@@ -78,7 +79,7 @@ def test_those_who_load_for_long_serve_together_as_far_as_they_come_together(apa
             controller.handle(TimerFired(now_s))
     assert 1 <= len(controller.history.log.of(LayoutChanged)) - changes <= most
     assert {owner for owner in controller.tiers.layout.owners} <= set(names) if controller.tiers.layout else False
-    controller.validate()
+    check_invariants(controller)
 
 
 def test_a_notice_does_not_wait_for_those_who_load() -> None:

@@ -2,9 +2,7 @@
 
 import asyncio
 
-import pytest
-
-from psengine.rpc.cancellation import Interruption, cancel_all
+from psengine.rpc.cancellation import cancel_all
 from tests.support.virtual_time import run_virtual
 
 
@@ -53,67 +51,3 @@ def test_what_has_ended_or_fails_is_left_alone() -> None:
         await cancel_all([])
 
     run_virtual(story(), 60.0)
-
-
-def test_an_interruption_cancels_at_the_time_that_was_set_last() -> None:
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        async with Interruption() as interruption:
-            interruption.set(0.0)
-            interruption.set(None)
-            await asyncio.sleep(0.01)
-
-        async def waits() -> None:
-            async with Interruption() as interruption:
-                interruption.set(30.0)
-                loop.call_soon(interruption.set, 0.0)
-                await loop.create_future()
-
-        with pytest.raises(TimeoutError):
-            await waits()
-        task = asyncio.current_task()
-        assert task is not None
-        assert task.cancelling() == 0, "what comes next is not taken for cancelled"
-
-    asyncio.run(run())
-
-
-def test_an_interruption_that_is_lost_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psengine.rpc.cancellation._AGAIN_S", 0.0)
-
-    lost = 0
-
-    async def run() -> None:
-        nonlocal lost
-        async with Interruption() as interruption:
-            interruption.set(0.0)
-            while lost < 3:
-                try:
-                    await asyncio.get_running_loop().create_future()
-                except asyncio.CancelledError:
-                    lost += 1
-            await asyncio.get_running_loop().create_future()
-
-    with pytest.raises(TimeoutError):
-        asyncio.run(run())
-    assert lost == 3
-
-
-def test_an_interruption_lets_through_what_is_not_its_own() -> None:
-    async def inside(error: Exception | None = None) -> None:
-        async with Interruption() as interruption:
-            interruption.set(30.0)
-            if error is not None:
-                raise error
-            await asyncio.get_running_loop().create_future()
-
-    async def run() -> None:
-        with pytest.raises(KeyError):
-            await inside(KeyError())
-        task = asyncio.create_task(inside())
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(run())

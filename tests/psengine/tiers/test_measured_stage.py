@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from psengine.config import JobConfig, Stage
 from psengine.tiers.measured_stage import HYSTERESIS, LEAST_S, WINDOW, ClockTime, Footprint, StageTimes, predicted
+from tests.support.controller_invariants import check_invariants
 from tests.support.instant_cluster import InstantCluster
 
 EIGHT_AND_NINE = Footprint(8, 9, 8, 9, 5)
@@ -111,4 +112,4 @@ def test_the_controller_changes_the_stage_while_it_trains(
     assert found == [clock(again) for _ in range(30)], "decided by the events alone"
     assert cluster.controller.book is not None
     assert cluster.controller.book.common == 30
-    cluster.controller.validate()
+    check_invariants(cluster.controller)

@@ -23,6 +23,7 @@ from psengine.controller.state import ENDED
 from psengine.single_process import drive_alone, initial, train_alone
 from psengine.tables.sharding import Arrays
 from tests.psengine.apps import test_lda, test_mf
+from tests.support.controller_invariants import check_invariants
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import finished, run_job
@@ -89,7 +90,7 @@ async def until(controller: Controller, holds: Callable[[], bool]) -> None:
     while not holds():
         assert controller.state not in ENDED, "it was over too soon"
         await asyncio.sleep(0.01)
-        controller.validate()
+        check_invariants(controller)
 
 
 async def nothing(cluster: WiredCluster) -> None:

@@ -15,6 +15,7 @@ from psengine.single_process import initial, train_alone
 from psengine.tables.row_sets import RowSet
 from psengine.tables.sparse_rows import SparseRows
 from psengine.telemetry.event_log import MemoryUsed
+from tests.support.controller_invariants import check_invariants
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import finished
@@ -79,7 +80,7 @@ def train(config: JobConfig, release: bool) -> tuple[dict[str, bytes], dict[str,
         controller = cluster.shell.controller
         while controller.state not in ENDED:
             await asyncio.sleep(0.02)
-            controller.validate()
+            check_invariants(controller)
             status = await cluster.shell.status()
             seen["machines"] = status["machines"]
             seen["servers"].add(len({shard["node"] for shard in status["shards"]}))

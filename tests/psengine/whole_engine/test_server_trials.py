@@ -11,6 +11,7 @@ from psengine.apps.registry import resolve
 from psengine.controller.state import ENDED
 from psengine.single_process import initial, train_alone
 from psengine.tiers import server_count
+from tests.support.controller_invariants import check_invariants
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import finished, job, run_job
@@ -29,7 +30,7 @@ def test_trials_change_the_servers_and_not_the_model(seed: int, monkeypatch: pyt
         controller, lost = cluster.shell.controller, False
         while controller.state not in ENDED:
             await asyncio.sleep(0.02)
-            controller.validate()
+            check_invariants(controller)
             if controller.stage == 2 and controller.tiers.settled:
                 seen.add(len({owner.node for owner in controller.shards.owners}))
             if controller.tiers.servers.trying and not lost:

@@ -13,7 +13,7 @@ from psengine.protocol.answers import GatheredRows, StaleRead, StoredReplicas
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
 from psengine.rpc.transfers import Transfers
-from psengine.shell.shard_gathering import from_replicas, from_servers
+from psengine.shell.gathering import from_replicas, from_servers
 from psengine.tables.sharding import Sharding
 
 SHARDING = Sharding((TableSpec("w", 1_000_000, 1),), 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from psengine.controller.state import ControllerState
 
 
-def check(controller: ControllerState) -> None:
+def check_invariants(controller: ControllerState) -> None:
     """Raise AssertionError when an invariant of `psengine.controller.controller` does not hold while the job trains."""
     config, book, members = controller.config, controller.book, controller.members
     if config is None or book is None or not controller.training:

@@ -1,0 +1,121 @@
+"""Collection of the shards of a committed clock, and of the states of executors, from the nodes that have them.
+
+It runs on the controller's machine, which serves nothing: all of it comes over the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from psengine.protocol.answers import Moved, NotYet, StaleEpoch, StaleRead
+from psengine.protocol.executor_state import StateRef
+from psengine.protocol.instructions import ShardOwner
+from psengine.rpc.transfers import Transfers
+from psengine.tables.sharding import Arrays, Sharding
+from psengine.tables.sparse_rows import full
+
+_DEADLINE_S = 60.0
+
+#: Rows of every shard, and the number of effects folded in each.
+Collected = tuple[dict[int, Arrays], list[int]]
+
+
+class GoneOn(RuntimeError):
+    """The requested clock is not available (any more): the training has gone on meanwhile."""
+
+
+async def from_servers(
+    transfers: Transfers, sharding: Sharding, owners: Sequence[ShardOwner], committed: int
+) -> Collected:
+    """Return every shard at clock `committed`, from its server.
+
+    Raises
+    ------
+    GoneOn, RuntimeError, Unreachable
+        A server does not have the clock, or does not answer, or `owners` lacks shards.
+    """
+    answers = await _ask_all(transfers, "proteus_gather", _by_server(owners, committed=committed), sharding.all_bytes)
+    shards = {shard: dict(arrays) for answer in answers for shard, arrays in answer.shards.items()}
+    _check_all(sharding, shards)
+    return shards, [folded for answer in answers for folded in answer.folded.values()]
+
+
+async def marked(
+    transfers: Transfers, sharding: Sharding, owners: Sequence[ShardOwner], clock: int
+) -> dict[int, Arrays]:
+    """Return every shard at the marked clock `clock`, from its server; raises as `from_servers`."""
+    answers = await _ask_all(transfers, "proteus_marked", _by_server(owners, clock=clock), sharding.all_bytes)
+    return {shard: arrays for answer in answers for shard, arrays in answer.by_shard().items()}
+
+
+async def from_replicas(
+    transfers: Transfers, sharding: Sharding, backup_owners: Sequence[ShardOwner], committed: int
+) -> Collected:
+    """Return every shard at clock `committed`, from its backup owner, whose epoch is the replication round.
+
+    Raises
+    ------
+    GoneOn, RuntimeError, Unreachable
+        The backup owners have another round by now, or one does not answer.
+    """
+    asked: dict[str, dict[str, Any]] = {}
+    for owner in backup_owners:
+        asked.setdefault(owner.address, {"shards": [], "number": owner.epoch})["shards"].append(owner.shard)
+    answers = await _ask_all(transfers, "proteus_kept", asked, sharding.all_bytes)
+    states = {shard: state for answer in answers for shard, state in answer.states.items()}
+    if len(states) < len(backup_owners) or any(state.clock != committed for state in states.values()):
+        raise GoneOn("the backup owners have gone on to a later clock")
+    _check_all(sharding, states)
+    shards = {shard: {name: full(table) for name, table in state.arrays.items()} for shard, state in states.items()}
+    return shards, [state.folded for state in states.values()]
+
+
+async def states_at(transfers: Transfers, states: Sequence[StateRef]) -> dict[int, Arrays]:
+    """Return states of executors, by executor, from the processes that have them; not those in a checkpoint.
+
+    Raises
+    ------
+    GoneOn, Unreachable
+        A process does not have a state any more, or does not answer.
+    """
+    asked: dict[str, dict[str, Any]] = {}
+    for ref in states:
+        if not ref.checkpoint:
+            key = (ref.executor, ref.group, ref.attempt)
+            asked.setdefault(ref.address, {"wanted": []})["wanted"].append(key)
+    answers = await _ask_all(transfers, "proteus_states", asked, lambda wanted: 0)
+    found = {state.executor: state.arrays for answer in answers for state in answer.states}
+    if missing := {ref.executor for ref in states if not ref.checkpoint} - set(found):
+        raise GoneOn(f"the states of executors {sorted(missing)} are not available any more")
+    return found
+
+
+async def _ask_all(
+    transfers: Transfers, op: str, asked: Mapping[str, dict[str, Any]], n_bytes: Callable[[Collection[Any]], int]
+) -> list[Any]:
+    """Return the answers of all processes, each asked by its message, whose first value names what it has to send."""
+    answers = await asyncio.gather(
+        *(
+            transfers.call(address, op, _DEADLINE_S, n_bytes(next(iter(message.values()))), again=True, **message)
+            for address, message in asked.items()
+        )
+    )
+    for answer in answers:
+        if isinstance(answer, Moved | StaleEpoch | StaleRead | NotYet):
+            raise GoneOn(answer.error)
+    return answers
+
+
+def _by_server(owners: Sequence[ShardOwner], **message: int) -> dict[str, dict[str, Any]]:
+    asked: dict[str, dict[str, Any]] = {}
+    for owner in owners:
+        asked.setdefault(owner.address, {"epochs": {}, **message})["epochs"][owner.shard] = owner.epoch
+    return asked
+
+
+def _check_all(sharding: Sharding, collected: Collection[int]) -> None:
+    """Reject an incomplete set: a job restored from it would have lost the missing shards."""
+    if missing := set(range(sharding.n_shards)) - set(collected):
+        raise RuntimeError(f"no owner of shards {sorted(missing)} was given")
