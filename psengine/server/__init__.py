@@ -1,7 +1,6 @@
 """The server of a node: the shards it serves and the replicas it holds.
 
 clock_updates   update log of one clock: updates by block of partitions, of the highest attempts received
-deduplication   sliding window of sequence numbers: each message of a sender is applied once
 next_clock      a shard's tables at the next clock, computed as its updates arrive, before it is committed
 read_admission  admission control of reads: how many readers are answered at a time, and in which order
 read_waits      reads that wait for effects which have not arrived

@@ -33,7 +33,6 @@ from psengine.protocol.answers import (
 )
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ServedRead, ShardState
-from psengine.server.deduplication import SequenceWindow
 from psengine.server.read_waits import ReadWaits
 from psengine.server.served_reads import LateUpdateError
 from psengine.server.shard_store import ShardStore, StaleReadError, make_room
@@ -48,18 +47,16 @@ AHEAD_WAITS_S = 5.0
 
 
 class ShardServer:
-    """Shards of one node, each under an epoch; `dropped` counts repeated messages and effects, by kind."""
+    """Shards of one node, each under an epoch."""
 
     def __init__(self) -> None:
         self.stores: dict[int, ShardStore] = {}
-        self.dropped: dict[str, int] = {"message": 0, "repeated": 0, "superseded": 0}
         #: Number of clocks between two marked states (`marked`); None: no state is marked.
         self.mark_every: int | None = None
         #: The cut of the job's tables; None until the job is known.
         self.sharding: Sharding | None = None
         #: Whether tables of whole numbers are in the sparse form where that is smaller.
         self.is_compact = False
-        self._windows: dict[str, SequenceWindow] = {}
         #: Epoch at which all shards were last opened; stores of earlier epochs are obsolete.
         self.generation = 0
         #: {shard: its new owner} of shards that were handed over; their stores are frozen.
@@ -68,38 +65,20 @@ class ShardServer:
         self._arriving: dict[int, tuple[int, asyncio.Event]] = {}
         self._waits = ReadWaits()
 
-    def open(self, initial: Mapping[int, Arrays], n_partitions: int, epoch: int) -> None:
-        """Serve shards from their `initial` values; shards already open under this epoch are not changed."""
-        for shard, arrays in initial.items():
-            if self._to_open(shard, epoch):
-                tables: Tables = dict(arrays)
-                self._serve(ShardStore(shard, epoch, tables, n_partitions, 0, 0, self.sharding, self.is_compact))
-
-    def restore(self, shard: int, epoch: int, arrays: Arrays, n_partitions: int, clock: int, effects: int) -> None:
-        """Serve `shard` from a checkpoint of `clock`; a shard already open under this epoch is not changed.
-
-        `effects`: the number of effects up to `clock`.
-        """
-        if self._to_open(shard, epoch):
-            tables: Tables = dict(arrays)
-            self._serve(ShardStore(shard, epoch, tables, n_partitions, clock, effects, self.sharding, self.is_compact))
-
-    def restore_replicas(self, states: Mapping[int, ShardState], epoch: int, n_partitions: int) -> None:
-        """Serve shards from replicas; shards already open under this epoch are not changed."""
-        for shard, state in states.items():
-            if self._to_open(shard, epoch):
-                self._serve(ShardStore.of(shard, epoch, n_partitions, state, self.sharding, self.is_compact))
-
-    def _to_open(self, shard: int, epoch: int) -> bool:
+    def open(self, states: Mapping[int, ShardState], n_partitions: int, epoch: int) -> None:
+        """Serve shards from these states; shards already open under this epoch are not changed."""
         self.generation = max(epoch, self.generation)
-        return epoch == self.generation and (shard not in self.stores or self.stores[shard].epoch < epoch)
+        for shard, state in states.items():
+            if epoch == self.generation and (shard not in self.stores or self.stores[shard].epoch < epoch):
+                self._serve(shard, epoch, n_partitions, state)
 
-    def _serve(self, store: ShardStore) -> None:
+    def _serve(self, shard: int, epoch: int, n_partitions: int, state: ShardState) -> None:
+        store = ShardStore.of(shard, epoch, n_partitions, state, self.sharding, self.is_compact)
         store.mark_every = self.mark_every
         store.mark(store.committed_clock)
-        self.stores[store.shard] = store
-        self._moved.pop(store.shard, None)
-        self._let_in([store.shard])
+        self.stores[shard] = store
+        self._moved.pop(shard, None)
+        self._let_in([shard])
         self._waits.wake()
 
     def copy(self, epochs: Mapping[int, int], clock: int) -> dict[int, ShardState]:
@@ -153,7 +132,7 @@ class ShardServer:
         """Serve shards from the state that their server has handed over; ignored if a later move was begun."""
         for shard, state in states.items():
             if self._arriving.get(shard, (0,))[0] == epoch:
-                self._serve(ShardStore.of(shard, epoch, n_partitions, state, self.sharding, self.is_compact))
+                self._serve(shard, epoch, n_partitions, state)
 
     def cancel_expected(self, shards: Collection[int], epoch: int) -> None:
         """Release requests that wait for shards whose move failed; they find that the shards are not served here."""
@@ -191,22 +170,16 @@ class ShardServer:
 
     def push(
         self,
-        sender: str,
-        sequence: int,
         clock: int,
         epochs: Mapping[int, int],
         blocks: Sequence[tuple[int, Sequence[int]]],
         updates: Mapping[int, Sequence[Delta]],
         committed: int = 0,
     ) -> Pushed | Refusal:
-        """Apply the updates of a batch to the shards of this server.
+        """Apply the updates of a batch to the shards of this server; a repeated message changes nothing.
 
         Parameters
         ----------
-        sender : str
-            Unique to the sending process, not to its node.
-        sequence : int
-            Number of the message, by sender and server, from 1; a repeated one is ignored.
         epochs : mapping of shard to epoch
         blocks : sequence of (first partition, attempt of each of the block's partitions)
         updates : mapping of shard to the sum of each block's updates; it may be empty, and still counts as effects.
@@ -218,21 +191,14 @@ class ShardServer:
             return refused
         if fault := next((fault for shard in epochs if (fault := self.stores[shard].reads.fault)), ""):
             return LateUpdate(fault)  # the node that was told so may be lost
-        window = self._windows.setdefault(sender, SequenceWindow())
-        if window.seen(sequence):
-            self.dropped["message"] += 1
-            return Pushed()
-        window.note(sequence)
         for shard, per_block in updates.items():
             store = self.stores[shard]
             store.fold(committed)
             for (first, attempts), update in zip(blocks, per_block, strict=True):
                 try:
-                    answer = store.push(clock, first, attempts, update)
+                    store.push(clock, first, attempts, update)
                 except LateUpdateError as error:
                     return LateUpdate(str(error))
-                if answer != "accepted":
-                    self.dropped[answer] += 1
         self._waits.wake(whole_clock=any(self.stores[shard].attempt(clock) for shard in updates))
         return Pushed()
 

@@ -118,7 +118,7 @@ class NodeAgent:
         self.server = ShardServer()
         #: Admission of readers to the local server.
         self.admission = ReadAdmission()
-        self.client = ParameterClient(f"{node}@{address}", address, transport, self.server)
+        self.client = ParameterClient(address, transport, self.server)
         self._job: Job | None = None
         self._adopting = asyncio.Lock()
         self._request = 0

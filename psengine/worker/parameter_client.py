@@ -40,10 +40,9 @@ class ParameterClient:
 
     Parameters
     ----------
-    sender : str
-        Unique to this process.
     address : str
-        Address of this process: the server at this address is called as an object, without the network.
+        Address of this process, never used by another one: the server there is called as an object, without the
+        network.
 
     Attributes
     ----------
@@ -51,17 +50,16 @@ class ParameterClient:
         The servers of the shards, as known to this node.
     """
 
-    def __init__(self, sender: str, address: str, transport: Transport, own: ShardServer) -> None:
-        self._sender, self._address = sender, address
+    def __init__(self, address: str, transport: Transport, own: ShardServer) -> None:
+        self._address = address
         #: Calls of this process that move parameters.
         self.transfers = Transfers(transport)
         self.routes = Routes()
-        self._calls = ServerCalls(sender, address, self.transfers, self.routes, own)
+        self._calls = ServerCalls(address, self.transfers, self.routes, own)
         #: Whether a read that waits for effects is given up: the next batch of this process may produce them.
         self.gives_way: Callable[[], bool] = lambda: False
         self._cache = RowCache()
         self._reading = PendingReads()
-        self._sequence: dict[str, int] = {}
         #: Bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` is the
         #: state of executors, which was not read since it was on this node.
         self.moved: dict[str, int] = {"read": 0, "push": 0, "own": 0}
@@ -250,7 +248,6 @@ class ParameterClient:
         """
 
         async def send_to(address: str, epochs: dict[int, int]) -> Any:
-            self._sequence[address] = sequence = self._sequence.get(address, 0) + 1
             updates = {shard: [cut_update(sharding, total, shard) for *_, total in sums] for shard in epochs}
             try:
                 return await self._calls.ask(
@@ -258,8 +255,6 @@ class ParameterClient:
                     "proteus_push",
                     epochs,
                     size(updates),
-                    sender=self._sender,
-                    sequence=sequence,
                     clock=clock,
                     blocks=[(low, attempts) for low, attempts, _ in sums],
                     updates=updates,

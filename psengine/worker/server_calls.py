@@ -44,7 +44,7 @@ class ServerCalls:
 
     Parameters
     ----------
-    sender, address : str
+    address : str
         See `ParameterClient`.
 
     Attributes
@@ -53,8 +53,8 @@ class ServerCalls:
         Number of the batch under way.
     """
 
-    def __init__(self, sender: str, address: str, transfers: Transfers, routes: Routes, own: ShardServer) -> None:
-        self._sender, self._address, self._transfers, self._routes = sender, address, transfers, routes
+    def __init__(self, address: str, transfers: Transfers, routes: Routes, own: ShardServer) -> None:
+        self._address, self._transfers, self._routes = address, transfers, routes
         self._own = own
         self.batch = 0
 
@@ -124,7 +124,7 @@ class ServerCalls:
         if address != self._address:
             if op in _READS:
                 # Servers answer in the order of the batches.
-                message |= {"turn": self.batch, "reader": self._sender}
+                message |= {"turn": self.batch, "reader": self._address}
             call = partial(self._transfers.call, address, op, _DEADLINE_S, n_bytes, **message)
             return await self._routes.retry(address, op, epochs, call, tries)
         if op == "proteus_pull_ahead":

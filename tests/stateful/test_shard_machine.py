@@ -42,7 +42,6 @@ class Sent:
     shard: int
     server: str
     epoch: int
-    sequence: int
     clock: int
     partition: int
     attempt: int
@@ -57,7 +56,7 @@ class ShardMachine(RuleBasedStateMachine):
     @initialize(n=st.integers(2, 4))
     def begin(self, n: int) -> None:
         self.servers: dict[str, ShardServer] = {}
-        self.names = self.epoch = self.generation = self.sequence = 0
+        self.names = self.epoch = self.generation = 0
         self.kept: tuple[int, dict[int, ShardState]] | None = None
         self.done = [0] * PARTITIONS
         self.attempts: dict[tuple[int, int], int] = {}
@@ -93,7 +92,7 @@ class ShardMachine(RuleBasedStateMachine):
         names = sorted(self.servers)
         self.owners = {s: self.owner(s, names[(s + self.epoch) % len(names)], self.epoch) for s in range(SHARDS)}
         for shard, owner in self.owners.items():
-            self.servers[owner.node].restore_replicas({shard: states[shard]}, self.epoch, PARTITIONS)
+            self.servers[owner.node].open({shard: states[shard]}, PARTITIONS, self.epoch)
         self.done = [clock] * PARTITIONS
         self.counts = {key: attempt for key, attempt in self.counts.items() if key[0] <= clock}
 
@@ -224,9 +223,8 @@ class ShardMachine(RuleBasedStateMachine):
         attempt = self.attempts[key]
         answers: list[Any] = []
         for shard in some:
-            self.sequence += 1
             known = self.map[shard]
-            sent = Sent(shard, known.node, known.epoch, self.sequence, clock, partition, attempt, self.common())
+            sent = Sent(shard, known.node, known.epoch, clock, partition, attempt, self.common())
             self.sent.append(sent)
             answers.append(self.push(sent))
         if answers == [Pushed()] * SHARDS and self.map_of == self.generation:
@@ -244,8 +242,7 @@ class ShardMachine(RuleBasedStateMachine):
                 return WAITS
             block = [(sent.partition, [sent.attempt])]
             to = {"clock": sent.clock, "epochs": {sent.shard: epoch}, "blocks": block, "committed": sent.committed}
-            named: dict[str, Any] = {"sender": "client", "sequence": sent.sequence, **to}
-            answer = asyncio.run(push(server, {**named, "updates": self.updates(sent)}))
+            answer = asyncio.run(push(server, {**to, "updates": self.updates(sent)}))
             if not isinstance(answer, Moved):
                 return answer
             (after,) = answer.owners

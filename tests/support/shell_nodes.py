@@ -15,6 +15,7 @@ from psengine.protocol.answers import StaleRead
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import BatchDone, NodeReady, ShardsOpened, TaskStats, TimerFired
 from psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards
+from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
 from psengine.shell.callbacks import ControllerCallbacks
 from psengine.shell.controller_shell import ControllerShell
@@ -126,7 +127,8 @@ class Nodes:
                 app = resolve(order.config.app, order.config.app_params)
                 sharding = Sharding(app.tables(), order.config.n_shards)
                 initial = initial_shards(app, sharding, 0, order.shards)
-                self.server.open(initial, order.config.n_partitions, order.epoch)
+                states = {shard: ShardState({**arrays}, 0, 0) for shard, arrays in initial.items()}
+                self.server.open(states, order.config.n_partitions, order.epoch)
                 self.opened_at = None if order.checkpoint is None else order.checkpoint.name
                 await self.shell.event(ShardsOpened(node, address, order.shards, order.epoch, 0.0))
             case LoadPartitions():
@@ -137,12 +139,7 @@ class Nodes:
                         self.loses -= 1
                         continue
                     self.server.push(
-                        f"{node}/{order.batch}/{task.partition}",
-                        1,
-                        order.clock,
-                        {0: 1},
-                        [(task.partition, [task.attempt])],
-                        {0: [{"w": np.ones((4, 1))}]},
+                        order.clock, {0: 1}, [(task.partition, [task.attempt])], {0: [{"w": np.ones((4, 1))}]}
                     )
                 stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0) for t in order.tasks)
                 await self.shell.event(BatchDone(node, address, order.clock, stats, 0.0))

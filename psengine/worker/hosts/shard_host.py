@@ -107,12 +107,11 @@ class ShardHost:
                 again = isinstance(error, Unreachable)
                 await self._report(self._not_opened(instruction, error, again))
                 return
-            self.server.restore_replicas(states, instruction.epoch, config.n_partitions)
         elif instruction.checkpoint is None:
             initial = await self._make_shards(instruction.shards)
-            self.server.open(initial, config.n_partitions, instruction.epoch)
+            states = {shard: ShardState({**arrays}, 0, 0) for shard, arrays in initial.items()}
         else:
-            saved = instruction.checkpoint
+            saved, states = instruction.checkpoint, {}
             for shard in instruction.shards:
                 try:
                     what = f"shard {shard} of {saved.name}"
@@ -122,8 +121,8 @@ class ShardHost:
                     return
                 rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 self._moved["restore"] += arrays_bytes([rows])
-                effects = saved.effects(config.n_partitions)
-                self.server.restore(shard, instruction.epoch, rows, config.n_partitions, saved.clock, effects)
+                states[shard] = ShardState({**rows}, saved.clock, saved.effects(config.n_partitions))
+        self.server.open(states, config.n_partitions, instruction.epoch)
         await self._report(ShardsOpened(self._node, self._address, instruction.shards, instruction.epoch, 0.0))
 
     async def _find_replicas(

@@ -11,6 +11,7 @@ import pytest
 import psengine.server.shard_server
 from psengine.apps.registry import initial_shards
 from psengine.protocol.answers import Moved, NotYet, Pushed, Rows, StaleEpoch, StaleRead
+from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.sharding import Sharding
@@ -20,16 +21,16 @@ from tests.support.timeouts import PATIENCE
 
 def serving(n_partitions: int = 2) -> ShardServer:
     made, sharding = ShardServer(), Sharding(Zeros().tables(), 2)
-    made.open(initial_shards(Zeros(), sharding, 7, [0, 1]), n_partitions, 1)  # type: ignore[arg-type]
+    initial = initial_shards(Zeros(), sharding, 7, [0, 1])  # type: ignore[arg-type]
+    made.open({shard: ShardState({**arrays}, 0, 0) for shard, arrays in initial.items()}, n_partitions, 1)
     return made
 
 
 def push(server: ShardServer, partition: int, attempt: int = 1, clock: int = 1) -> None:
     shapes = {shard: store.committed["w"].shape for shard, store in server.stores.items()}
     updates = {s: [{"w": np.full(shape, 0.1 + partition, np.float32)}] for s, shape in shapes.items()}
-    number = 100 * clock + 10 * attempt + partition
     blocks = [(partition, [attempt])]
-    assert server.push("n", number, clock, dict.fromkeys(shapes, 1), blocks, updates) == Pushed()
+    assert server.push(clock, dict.fromkeys(shapes, 1), blocks, updates) == Pushed()
 
 
 async def waiting(server: ShardServer, **message: Any) -> asyncio.Task[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from psengine.config import Adam, TableSpec
+from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.row_updates import RowDelta
@@ -103,7 +104,7 @@ def test_micro_tasks_are_not_sent_the_memory_and_checkpoints_are() -> None:
         server = ShardServer()
         server.sharding = SHARDING
         server.mark_every = 1
-        server.restore(0, 1, zeros(), 2, 0, 0)
+        server.open({0: ShardState(zeros(), 0, 0)}, 2, 1)
         push(server.stores[0], 1)
         ahead = await server.pull_ahead({0: 1}, 1)
         pulled = server.pull({0: 1}, 1, exact=True)
@@ -114,7 +115,7 @@ def test_micro_tasks_are_not_sent_the_memory_and_checkpoints_are() -> None:
         assert bits(gathered) == expected(1)
         other = ShardServer()
         other.sharding = SHARDING
-        other.restore(0, 2, gathered, 2, 1, 2)
+        other.open({0: ShardState(gathered, 1, 2)}, 2, 2)
         push(other.stores[0], 2)
         assert bits(other.gather({0: 2}, 2).shards[0]) == expected(2)
         assert set(other.stores[0].committed) == MEMORY | {"w", "plain"}

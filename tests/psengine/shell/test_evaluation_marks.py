@@ -21,12 +21,12 @@ def server(mark_every: int | None = 2, clock: int = 0) -> ShardServer:
     """A server of shard 0, one partition, at `clock`."""
     made = ShardServer()
     made.mark_every = mark_every
-    made.restore_replicas({0: ShardState({"w": np.full((2, 1), float(clock))}, clock, clock)}, 1, 1)
+    made.open({0: ShardState({"w": np.full((2, 1), float(clock))}, clock, clock)}, 1, 1)
     return made
 
 
 def push(there: ShardServer, clock: int) -> None:
-    assert there.push("s", clock, clock, {0: 1}, [(0, [1])], {0: [ONES]}) == Pushed()
+    assert there.push(clock, {0: 1}, [(0, [1])], {0: [ONES]}) == Pushed()
 
 
 def value(answer: Any) -> float:
@@ -66,7 +66,7 @@ def test_a_shard_that_moves_at_a_marked_clock_is_marked_where_it_comes_to() -> N
     new = server(clock=0)
     new.expect([0], 2)
     new.take(1, state, 2)
-    new.push("s", 1, 3, {0: 2}, [(0, [1])], {0: [ONES]})
+    new.push(3, {0: 2}, [(0, [1])], {0: [ONES]})
     new.pull({0: 2}, 3, exact=True)
     assert value(new.marked({0: 2}, 2)) == 2.0
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.row_sets import Wanted
@@ -90,8 +91,9 @@ def test_a_compact_server_answers_with_the_same_bits(overlap: bool, early: bool)
     for is_compact, server in servers.items():
         server.is_compact, server.mark_every = is_compact, 1
         table = np.zeros((ROWS, COLUMNS), np.int32)
-        server.open({0: {"word_topic": table, "topics": np.zeros((1, COLUMNS), np.int64)}}, PARTITIONS, 1)
-        server.open({1: {"word_topic": table.copy(), "topics": np.zeros((0, COLUMNS), np.int64)}}, PARTITIONS, 1)
+        topics, empty = np.zeros((1, COLUMNS), np.int64), np.zeros((0, COLUMNS), np.int64)
+        server.open({0: ShardState({"word_topic": table, "topics": topics}, 0, 0)}, PARTITIONS, 1)
+        server.open({1: ShardState({"word_topic": table.copy(), "topics": empty}, 0, 0)}, PARTITIONS, 1)
     some = np.array([0, 3, 7, 8, 39])
     for clock in range(1, CLOCKS + 1):
         seen = []
@@ -100,7 +102,7 @@ def test_a_compact_server_answers_with_the_same_bits(overlap: bool, early: bool)
             for partition, update in enumerate(updates(7, clock, overlap)):
                 if early:
                     server.stores[0].ahead(clock - 1, {"word_topic": None})
-                server.push("x", clock * PARTITIONS + partition, clock, {0: 1, 1: 1}, [(partition, [1])],
+                server.push(clock, {0: 1, 1: 1}, [(partition, [1])],
                             {0: [update], 1: [{"word_topic": update["word_topic"]}]})  # fmt: skip
                 answers.append(server.pull({0: 1}, clock - 1, exact=False).shards[0])
             rows: Wanted = {"word_topic": some}

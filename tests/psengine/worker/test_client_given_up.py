@@ -41,7 +41,7 @@ class OneIsGone:
 def test_a_message_that_waits_for_a_map_is_not_sent_in_the_next_batch(way: str) -> None:
     async def run() -> None:
         wires = OneIsGone()
-        client = ParameterClient("here", "tcp://here", wires, ShardServer())
+        client = ParameterClient("tcp://here", wires, ShardServer())
         client.use_map(1, [ShardOwner(0, "stale", STALE, 1), ShardOwner(1, "gone", GONE, 1)], 1)
         client.begin(1, 1)
         push = partial(client.flush, SHARDING, 4, [(0, (1,), {"w": np.ones((4, 1), np.float32)})], 3)
@@ -89,7 +89,7 @@ def test_who_has_handed_over_and_does_not_answer_is_not_waited_for(way: str, bro
 
     async def run() -> None:
         loop, wires = asyncio.get_running_loop(), OneHasLeft(broken)
-        client = ParameterClient("here", "tcp://here", wires, ShardServer())
+        client = ParameterClient("tcp://here", wires, ShardServer())
         client.use_map(1, [ShardOwner(0, "gone", GONE, 1), ShardOwner(1, "gone", GONE, 1)], 1)
         client.begin(1, 1)
         push = client.flush(SHARDING, 4, [(0, (1,), {"w": np.ones((4, 1), np.float32)})], 3)

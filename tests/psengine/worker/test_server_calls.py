@@ -43,7 +43,7 @@ def asked(answers: dict[str, list[Any]], follow: bool = True, times: int = 1) ->
             raise answer
         return answer
 
-    calls = ServerCalls("n", "tcp://here", Transfers(None), routes, ShardServer())  # type: ignore[arg-type]
+    calls = ServerCalls("tcp://here", Transfers(None), routes, ShardServer())  # type: ignore[arg-type]
     asyncio.run(calls.at_owners([0], ask, follow, lambda tried: tried < times))
     return sent
 

@@ -14,7 +14,7 @@ from psengine.apps.base import Work
 from psengine.membership.placement import Placement
 from psengine.protocol.events import BatchDone, BatchFailed
 from psengine.protocol.instructions import UpdateShardMap
-from psengine.server.shard_store import ShardStore
+from psengine.protocol.shard_state import ShardState
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.routing import SupersededError
 from tests.support.agents import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
@@ -165,7 +165,7 @@ async def all_of_clock_1(wires: Wires, here: Any, there: Any) -> None:
     here.instruct(dispatch(1, 1, [(0, 1), (1, 1)], goes_on=True))
     await wires.report(BatchDone)
     for agent, shard in ((here, 0), (there, 1)):
-        agent.server.push("x", 1, 1, {shard: 1}, [(2, [1, 1])], {shard: [{}]})
+        agent.server.push(1, {shard: 1}, [(2, [1, 1])], {shard: [{}]})
 
 
 @pytest.mark.parametrize(("completed_by", "pulled"), [(1, 0), (2, 1), (0, 1)])
@@ -196,9 +196,7 @@ def test_all_go_back_while_one_has_begun_ahead() -> None:
     async def body(wires: Wires, here: Any, there: Any) -> None:
         await all_of_clock_1(wires, here, there)
         for agent, owner in zip((here, there), OWNERS, strict=True):
-            opened = ShardStore(owner.shard, 2, {"w": np.zeros((2, 1))}, 4)
-            agent.server.generation = 2
-            agent.server._serve(opened)
+            agent.server.open({owner.shard: ShardState({"w": np.zeros((2, 1))}, 0, 0)}, 4, 2)
         owners = tuple(type(owner)(owner.shard, owner.node, owner.address, 2) for owner in OWNERS)
         here.instruct(UpdateShardMap("here", HERE, 2, owners, 2))
         again = {"map_version": 2, "generation": 2}
