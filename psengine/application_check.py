@@ -22,7 +22,8 @@ from psengine.digests import digest
 from psengine.read_order_check import ReadOrder
 from psengine.single_process import advance, drive_alone, train_alone
 from psengine.snapshot_check import NOT_PICKLED, SnapshotCheck
-from psengine.tables.row_sets import RowBlock, RowSet, first_shared, read_only
+from psengine.tables.row_owners import SharedRowError, refuse_shared
+from psengine.tables.row_sets import RowBlock, RowSet, read_only
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
@@ -242,20 +243,12 @@ class _Check:
 
     def _check_own(self, clock: int, wanted: Sequence[Mapping[str, RowSet]]) -> None:
         """Note two partitions that share a row of a partition-local table."""
-        for table in self._tables:
-            if not table.own:
-                continue
-            sets = [rows.get(table.name, slice(0, table.n_rows)) for rows in wanted]
-            for later, rows in enumerate(sets):
-                shared = ((n, first_shared(sets[n], rows)) for n in range(later))
-                found = next(((n, row) for n, row in shared if row is not None), None)
-                if found is not None:
-                    self._fault(
-                        f"rows, partition {later}, clock {clock}",
-                        f"row {found[1]} of table {table.name!r}, which is declared own=True, is also of partition "
-                        f"{found[0]}; give each partition other rows, or leave out own",
-                    )
-                    break
+        for table in filter(lambda table: table.own, self._tables):
+            try:
+                every = slice(0, table.n_rows)
+                refuse_shared(table.name, {n: rows.get(table.name, every) for n, rows in enumerate(wanted)})
+            except SharedRowError as error:
+                self._fault(f"rows, clock {clock}", str(error))
 
     def _micro_task(self, call: str, data: Any, clock: int, wanted: Mapping[str, RowSet], state: Arrays) -> Delta:
         full = without_memory(self._tables, state)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from psengine.apps.base import SIZES, App, Application, MakesDriver, Model, SaysMemoryFalls, SaysPass
 from psengine.config import JobConfig, JobError
-from psengine.drivers.interface import CountsPasses, Driver
+from psengine.drivers.interface import Driver
 from psengine.drivers.ssp import Ssp
 from psengine.tables.sharding import Arrays, Sharding
 
@@ -106,7 +106,7 @@ def driver_of(config: JobConfig) -> Driver:
 
 def counts_passes(app: App | Application) -> bool:
     """Return whether an application says what a pass over the data is, itself or by its driver."""
-    return isinstance(app, SaysPass) or (isinstance(app, MakesDriver) and isinstance(app.driver(), CountsPasses))
+    return isinstance(app, SaysPass) or (isinstance(app, MakesDriver) and hasattr(app.driver(), "passes"))
 
 
 def scales_in(config: JobConfig) -> bool:

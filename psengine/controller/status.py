@@ -27,7 +27,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
     dict
         `state`: starting, waiting, running, or one of the ends finished, stopped, failed; `reason` explains it in a
         sentence. `clock` and `clocks`: the last complete clock, and the last one of the job; a driver may count all
-        clocks (see `CountsClocks`). `passes_done`: passes over the data, None if the driver does not say what one is;
+        clocks (see `Driver`). `passes_done`: passes over the data, None if the driver does not say what one is;
         `passes`: how many end the job, or None. `shards`: server and backup owner of each (key `keeper`);
         `backup_clock`: clock of the replicas, None without any. `recent_seconds`: seconds of the last clocks;
         `metrics`: the newest evaluation, as [[clock, figures]]; `bytes_moved` and `bytes_not_read` as in `byte_counts`.

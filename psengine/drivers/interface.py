@@ -14,9 +14,9 @@ Source: Litz (2017), Table 1 and section 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 #: What a task sees of the model: exactly the groups before its own ("group"); of the rows that it reads, exactly those
 #: groups ("rows"); at least the tasks that the driver knew to be completed when it dispatched this one ("parent").
@@ -116,7 +116,25 @@ class Dispatcher(Protocol):
 class Driver(Protocol):
     """Decides what a job does. The controller makes it with `application.driver()` and calls one method at a time.
 
-    A class that inherits from this one needs `start`, `snapshot` and `restore`, and of the rest what it reacts to.
+    A class that inherits from this one needs `start`, `snapshot` and `restore`, and of the rest what it reacts to. It
+    may also have:
+
+    clocks, clock
+        A clock of the job is not a group: the driver counts the clocks, and ends the job by `finish`. Losses,
+        evaluations, holds and the output are by its clocks. `clocks`: the job's number of them, None if only time or
+        convergence ends it. `clock`: how many are complete; it rises by 1 at most in a call of `committed`.
+    passes(group, examples)
+        How many passes over the data the job has made when `group` is committed, and the tasks of the groups up to it
+        have processed `examples` examples, as `Executor.run` returned them; None if that is not known. It depends on
+        the arguments alone, and is no less for a later group.
+    restarts(absent, free)
+        Which of the `absent` executors get a node, at most `free`; by default any. It changes nothing, and may be
+        called at any time.
+    figures()
+        Figures of its own by name; `--json` has them beside those of every job.
+    remarks()
+        All that it has to say of the job so far, one line each, from the oldest: for the log and the result of the job.
+        They are part of its snapshot.
     """
 
     def start(self, to: Dispatcher, executors: int, seed: int) -> None:
@@ -125,7 +143,7 @@ class Driver(Protocol):
 
     def completed(self, to: Dispatcher, done: Done) -> None:
         """Note a completed task; each task is reported once, in the order in which the controller learns of it."""
-        ...
+        return
 
     def committed(self, to: Dispatcher, group: int) -> None:
         """Note that a group is committed: all its tasks are completed, and so are all groups before it."""
@@ -141,7 +159,7 @@ class Driver(Protocol):
 
     def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
         """Note that executors which the driver did without have a node again."""
-        ...
+        return
 
     def next_task(self, executor: int) -> Task | None:
         """Return the task that the executor gets after its last dispatched one, if that is certain already.
@@ -157,71 +175,4 @@ class Driver(Protocol):
 
     def restore(self, state: Any) -> None:
         """Continue from a snapshot; called on a new driver instead of `start`."""
-        ...
-
-
-@runtime_checkable
-class CountsClocks(Protocol):
-    """A driver for which a clock of the job is not a group: it counts the clocks, and ends the job by `finish`.
-
-    Losses, evaluations, holds and the output are by its clocks.
-
-    Attributes
-    ----------
-    clocks : int or None
-        The job's number of clocks; None if only time or convergence ends it.
-    """
-
-    clocks: int | None
-
-    @property
-    def clock(self) -> int:
-        """The number of clocks that are complete; it rises by 1 at most in a call of `committed`."""
-        ...
-
-
-@runtime_checkable
-class OrdersReturns(Protocol):
-    """A driver that selects the absent executors that get a node; by default all do."""
-
-    def restarts(self, absent: frozenset[int], free: int) -> Collection[int]:
-        """Return which of the `absent` executors get a node, at most `free`; the others stay without one.
-
-        It changes nothing, and may be called at any time.
-        """
-        ...
-
-
-@runtime_checkable
-class HasFigures(Protocol):
-    """A driver with figures of its own for the result of the job."""
-
-    def figures(self) -> Mapping[str, float]:
-        """Return them by name; `--json` has them beside those of every job."""
-        ...
-
-
-@runtime_checkable
-class HasRemarks(Protocol):
-    """A driver that says what has happened to the job; what it says is part of its snapshot."""
-
-    def remarks(self) -> Sequence[str]:
-        """Return all remarks so far, one line each, from the oldest; the log and the result of the job have them."""
-        ...
-
-
-@runtime_checkable
-class CountsPasses(Protocol):
-    """A driver that says what a pass over the data is."""
-
-    def passes(self, group: int, examples: int) -> float | None:
-        """Return how many passes the job has made when `group` is committed; None if that is not known.
-
-        It depends on the arguments alone, and is no less for a later group.
-
-        Parameters
-        ----------
-        examples : int
-            Number of examples that the tasks of the groups up to `group` have processed, as `Executor.run` returned it.
-        """
         ...

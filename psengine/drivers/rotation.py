@@ -7,10 +7,9 @@ Source: Litz (2017), section 2.6 (the schedule of STRADS); Gemulla et al. (KDD 2
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
-from psengine.drivers.interface import Dispatcher, Done, Driver, Task
+from psengine.drivers.interface import Dispatcher, Driver, Task
 
 #: Number of groups, beyond the next, that are dispatched before a group is committed: nodes get a task while they still
 #: work on the one before.
@@ -37,15 +36,9 @@ class Rotation(Driver):
         self._executors = executors
         self._dispatch_until(to, 1 + AHEAD)
 
-    def completed(self, to: Dispatcher, done: Done) -> None:
-        """Ignore a completed task: only whole groups count."""
-
     def committed(self, to: Dispatcher, group: int) -> None:
         """Dispatch the next group."""
         self._dispatch_until(to, group + 1 + AHEAD)
-
-    def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
-        """Ignore returning executors: this driver never omits one."""
 
     def passes(self, group: int, examples: int) -> float:
         """Return the number of passes that `group` groups are: in one each executor has each block."""

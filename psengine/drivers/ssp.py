@@ -7,13 +7,12 @@ Source: Litz (2017), section 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
-from psengine.drivers.interface import Dispatcher, Done, Read, Task
+from psengine.drivers.interface import Dispatcher, Driver, Read, Task
 
 
-class Ssp:
+class Ssp(Driver):
     """The default driver. A group is what a job counts as a clock.
 
     Parameters
@@ -41,19 +40,9 @@ class Ssp:
         while self._last_group < group + 1 + self.staleness:
             self._dispatch_next(to)
 
-    def completed(self, to: Dispatcher, done: Done) -> None:
-        """Ignore a completed task: only whole groups count."""
-
     def committed(self, to: Dispatcher, group: int) -> None:
         """Dispatch the next group."""
         self._dispatch_next(to)
-
-    def vanished(self, to: Dispatcher, executors: Collection[int]) -> bool:
-        """Return False: every executor has a task in every group."""
-        return False
-
-    def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
-        """Ignore returning executors: this driver never omits one."""
 
     def next_task(self, executor: int) -> Task | None:
         """Return the executor's task of the next group; under bulk synchrony only."""

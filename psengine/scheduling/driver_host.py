@@ -14,19 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from psengine.drivers.interface import (
-    CountsClocks,
-    CountsPasses,
-    Dispatcher,
-    Done,
-    Driver,
-    HasFigures,
-    HasRemarks,
-    OrdersReturns,
-    Task,
-)
+from psengine.drivers.interface import Dispatcher, Done, Driver, Task
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.rpc.pickled_text import from_text, to_text
 from psengine.scheduling.micro_tasks import MicroTaskTable
@@ -94,6 +84,8 @@ class DriverHost:
         Executors that the driver does without.
     evaluations : set of int
         Groups that the driver wants evaluated, and that are not committed.
+    counts_clocks : bool
+        Whether the driver counts the clocks of the job: they are not its groups.
     end : (int, str) or None
         The last group of the job and the reason, once the driver has decided.
     """
@@ -103,11 +95,9 @@ class DriverHost:
         self.absent: set[int] = set()
         self.evaluations: set[int] = set()
         self.end: tuple[int, str] | None = None
-        self._driver: Driver | None = None
+        self.counts_clocks = False
+        self._driver: Any = None  # a `Driver`, which may have more methods
         self._resumes = False
-        #: Whether the present driver counts the clocks; None until that is checked. The check of a protocol takes long.
-        self._counts_clocks: bool | None = None
-        self._has_remarks: bool | None = None
         self._calls: list[_Call] = []
         #: Number of calls that were dropped from the beginning of `_calls`.
         self._dropped = 0
@@ -143,42 +133,27 @@ class DriverHost:
         self.end = group, reason
 
     @property
-    def counts_clocks(self) -> bool:
-        """Whether the driver counts the clocks of the job: they are not its groups."""
-        if self._counts_clocks is None:
-            self._counts_clocks = isinstance(self._driver, CountsClocks)
-        return self._counts_clocks
-
-    @property
     def clocks(self) -> int | None:
         """The number of clocks that a driver which counts them makes; None if it makes no certain number."""
-        return cast(CountsClocks, self._driver).clocks if self.counts_clocks else None
+        return self._driver.clocks if self.counts_clocks else None
 
     @property
     def clock(self) -> int:
         """The number of clocks that are complete: committed groups, or what the driver counts."""
-        driver = cast(CountsClocks, self._driver)
-        return int(self._run(lambda: driver.clock)) if self.counts_clocks else self._book.common
+        return int(self._run(lambda: self._driver.clock)) if self.counts_clocks else self._book.common
 
     def figures(self) -> dict[str, float]:
         """Return the driver's own figures of the job."""
-        driver = self._driver
-        return dict(self._run(driver.figures)) if isinstance(driver, HasFigures) else {}
+        return dict(self._run(getattr(self._driver, "figures", dict)))
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Remarks of the driver so far."""
-        if self._has_remarks is None:
-            self._has_remarks = isinstance(self._driver, HasRemarks)
-        driver = cast(HasRemarks, self._driver)
-        return tuple(self._run(driver.remarks)) if self._has_remarks else ()
+        return tuple(self._run(getattr(self._driver, "remarks", tuple)))
 
     def passes(self, group: int, examples: int) -> float | None:
         """Return how many passes the job has made with `group`, and `examples` examples; None if that is not known."""
-        driver = self._present
-        if not isinstance(driver, CountsPasses):
-            return None
-        passes = self._run(lambda: driver.passes(group, examples))
+        passes = self._run(lambda: self._driver.passes(group, examples)) if hasattr(self._driver, "passes") else None
         return None if passes is None else float(passes)
 
     # -- of the controller ----------------------------------------------------------------------------------------
@@ -208,7 +183,7 @@ class DriverHost:
 
     def _inform(self, dones: Sequence[Done]) -> None:
         for done in dones:
-            self._present.completed(self, done)
+            self._driver.completed(self, done)
 
     def committed(self, group: int) -> None:
         """Report to the driver that a group is committed."""
@@ -233,14 +208,14 @@ class DriverHost:
 
     def restarts(self, free: int) -> frozenset[int]:
         """Return which of the absent executors get a node, `free` at most."""
-        driver, absent = self._present, frozenset(self.absent)
-        if isinstance(driver, OrdersReturns):
-            return absent.intersection(self._run(lambda: driver.restarts(absent, free)))
+        absent = frozenset(self.absent)
+        if hasattr(self._driver, "restarts"):
+            return absent.intersection(self._run(lambda: self._driver.restarts(absent, free)))
         return frozenset(sorted(absent)[:free])
 
     def next_is_certain(self, executor: int, group: int) -> bool:
         """Return whether the executor's next task is one of `group`, without arguments, that reads the one before."""
-        driver = self._present
+        driver = self._driver
         return bool(self._run(lambda: driver.next_task(executor)) == Task(executor, group))
 
     def forget_before(self, group: int) -> None:
@@ -286,14 +261,9 @@ class DriverHost:
         cut = _Cut(copy._snapshot(), 0, frozenset(copy.absent), tuple(later))
         return {"effects": self.effects_at(group), "driver": to_text(cut)}
 
-    @property
-    def _present(self) -> Driver:
-        assert self._driver is not None, "the driver was not started"
-        return self._driver
-
     def _start(self) -> None:
         self._begin()
-        driver = self._present
+        driver = self._driver
         if isinstance(driver, Resumes):
             self._run(lambda: driver.resume(self, self._book.n_partitions, self._book.common))
         elif self._book.common:
@@ -305,14 +275,14 @@ class DriverHost:
 
     def _begin(self) -> None:
         self._driver = self._run(self._make)
-        self._resumes, self._counts_clocks = isinstance(self._driver, Resumes), None
-        self._has_remarks = None
+        self._resumes = isinstance(self._driver, Resumes)
+        self.counts_clocks = hasattr(self._driver, "clocks") and hasattr(self._driver, "clock")
         self.absent, self.end = set(), None
         self.evaluations = set()
 
     def _restore(self, cut: _Cut) -> None:
         self._begin()
-        driver = self._present
+        driver = self._driver
         self.absent = set(cut.absent)
         self._run(lambda: driver.restore(from_text(cut.state)))
         for index, step in enumerate(cut.later):
@@ -324,7 +294,7 @@ class DriverHost:
 
     def _call(self, call: _Call) -> None:
         """Call the driver, and keep what a rollback needs of that."""
-        driver, self._done = self._present, []
+        driver, self._done = self._driver, []
         if call.method == "returned":
             self.absent -= set(call.argument)
         answer = self._run(lambda: getattr(driver, call.method)(self, call.argument))
@@ -350,7 +320,7 @@ class DriverHost:
         self._done = []
 
     def _snapshot(self) -> str:
-        driver = self._present
+        driver = self._driver
         return str(self._run(lambda: to_text(driver.snapshot())))
 
     def _run(self, work: Callable[[], Any]) -> Any:

@@ -158,19 +158,6 @@ def distinct_rows(sets: Sequence[RowSet]) -> NDArray[np.int64]:
     return every if fresh.all() else every[fresh]
 
 
-def first_shared(left: RowSet, right: RowSet) -> int | None:
-    """Return the first row that is in both sets; None if they are disjoint."""
-    if not count(left) or not count(right):
-        return None
-    low, high = max(span(left)[0], span(right)[0]), min(span(left)[1], span(right)[1])
-    if low >= high:
-        return None
-    if isinstance(left, slice) and isinstance(right, slice):
-        return int(low)
-    shared = np.intersect1d(indices(cut(left, low, high)), indices(cut(right, low, high)), assume_unique=True)
-    return int(shared[0]) + low if len(shared) else None
-
-
 def cut(rows: RowSet, low: int, high: int) -> RowSet:
     """Return the rows of [low, high), counted from `low`."""
     if isinstance(rows, slice):

@@ -119,8 +119,8 @@ def test_a_sound_application_passes_with_the_same_bits_in_either_order() -> None
 
 
 SHARED = (
-    "of table 'own', which is declared own=True, is also of partition 0; give each partition other rows, or leave out "
-    "own"
+    "to partition 0 and to partition 1; with own=True each row belongs to one partition: give each other rows, or leave "
+    "out own"
 )
 OTHER_BITS = "other bits the second time; seed what is random from the clock and the data"
 
@@ -140,8 +140,8 @@ OTHER_BITS = "other bits the second time; seed what is random from the clock and
         ("rows write", f"rows, {WHERE}: writes to `data`; copy what changes"),
         ("no such rows", f"rows, {WHERE}: raises ValueError: slice(4, 8, None) is no run of the 6 rows of table 'own'"),
         ("rows bits", f"rows, {WHERE}: {OTHER_BITS}"),
-        ("shared rows", f"rows, partition 1, clock 1: row 2 {SHARED}"),
-        ("shared tables", f"rows, partition 1, clock 1: row 0 {SHARED}"),
+        ("shared rows", f"rows, clock 1: table 'own': row 2 belongs {SHARED}"),
+        ("shared tables", f"rows, clock 1: table 'own': 6 rows from 0 to 5 belong {SHARED}"),
         ("keeps", f"run, {WHERE}: {OTHER_BITS}"),
         ("data", f"run, {WHERE}: writes to `data`; copy what changes"),
         ("params", f"run, {WHERE}: writes to params['weights']; copy it first"),
