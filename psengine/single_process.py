@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 
 from psengine.apps.base import App, Application, MakesDriver
-from psengine.apps.executors import (
-    ResidentExecutor,
-    as_application,
-    own_tables,
-    shared_tables,
-    whole_own_tables,
-)
+from psengine.apps.executors import ResidentExecutor, as_application, own_tables, shared_tables, whole_own_tables
 from psengine.apps.registry import initial_shards
 from psengine.config import Add, TableSpec
 from psengine.drivers.interface import Done

@@ -28,8 +28,8 @@ which attempt, and when the job ends. It knows no network, no clock and no Dask;
 | SaveFailed | the shards are still there: gathered and saved again, see `model_saving` |
 | CheckpointRequested | the committed state is saved now, see `checkpoint_schedule` |
 | CheckpointSaved, CheckpointFailed | the next checkpoint is scheduled |
-| BytesMoved, Evaluated | nothing; they are recorded, see `history` |
-| MemoryMeasured | with the next common clock nodes may be offered for release, see `scale_in` |
+| UsageMeasured | with the next common clock nodes may be offered for release, see `scale_in` |
+| Evaluated | nothing; it is recorded, see `history` |
 
 An event changes facts; `consequences` then issues what these lack. Notices and joins that follow each other closely
 are handled together. The shards of a draining node move when its last clock is common.
@@ -63,10 +63,8 @@ class Controller(JobEvents, NodeEvents):
 
     def handle(self, event: events.Event) -> list[Instruction]:
         """Process one event and return the instructions, in order. Late and repeated events change nothing."""
-        if isinstance(event, events.BytesMoved):  # comes with each report
-            return self.history.note(event, self)
-        if isinstance(event, events.MemoryMeasured):
-            self._on_memory_measured(event)
+        if isinstance(event, events.UsageMeasured):  # comes with each report
+            self._on_measured(event)
             return []
         self._instructions = []
         try:
@@ -142,7 +140,7 @@ class Controller(JobEvents, NodeEvents):
             case events.CheckpointFailed():
                 self.checkpoints.failed(event.now_s)
                 self._end_without_model(event.now_s)
-            case events.BytesMoved() | events.MemoryMeasured() | events.Evaluated():
+            case events.UsageMeasured() | events.Evaluated():
                 pass  # recorded in the history
             case _:
                 raise TypeError(f"the controller knows no {type(event).__name__}")

@@ -15,20 +15,12 @@ from psengine.config import JobConfig
 from psengine.controller.evaluation_schedule import Evaluating
 from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
-from psengine.protocol.events import BatchDone, BytesMoved, Evaluated, Event
+from psengine.protocol.events import BatchDone, Evaluated, Event
 from psengine.protocol.instructions import Instruction
 from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.scheduling.stopping import StoppingRule
+from psengine.telemetry import event_log
 from psengine.telemetry.byte_counts import Traffic
-from psengine.telemetry.event_log import (
-    EventLog,
-    Held,
-    LayoutChanged,
-    MemoryUsed,
-    NodeChanged,
-    NodeReleased,
-    StateChanged,
-)
 from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.tier_manager import Tiers
 
@@ -59,11 +51,11 @@ class History:
 
     def __init__(self, members: Membership, tiers: Tiers, stopping: StoppingRule, progress: TrainingProgress) -> None:
         self._members, self._tiers, self._stopping, self._progress = members, tiers, stopping, progress
-        self.log = EventLog()
+        self.log = event_log.EventLog()
         self.traffic = Traffic()
         self.evaluating = Evaluating()
         #: Changes that are not carried out yet: each with the node's address, and the group that is to be common.
-        self._open: list[tuple[NodeChanged, str, int]] = []
+        self._open: list[tuple[event_log.NodeChanged, str, int]] = []
         #: Nodes by address, the stage, and the shards' servers and backup owners, when it last looked.
         self._seen: dict[str, _Seen] = {}
         self._stage = 0
@@ -75,13 +67,10 @@ class History:
 
     def note(self, event: Event, controller: Observed) -> list[Instruction]:
         """Note the effect of `event`; return the evaluations that it makes due."""
-        if isinstance(event, BytesMoved):
-            self.traffic.note(event.address, event.moved)
-            return []
         book, config, progress = controller.book, controller.config, self._progress
         layouts, self._tiers.changes = self._tiers.changes, []
         for lines in layouts:
-            self.log.append(LayoutChanged(tuple(lines)))
+            self.log.append(event_log.LayoutChanged(tuple(lines)))
         if isinstance(event, Evaluated):
             self.evaluating.take(event.clock, event.generation, event.metrics, progress.clock_at(event.clock))
             return []
@@ -110,7 +99,7 @@ class History:
 
     def note_memory(self, clock: int, memory: Mapping[str, int], n_nodes: int) -> None:
         """Note the memory of all nodes, by kind, at the end of `clock`, or after it."""
-        self.log.append(MemoryUsed(clock, memory["tables"], memory["states"], memory["input"], n_nodes))
+        self.log.append(event_log.MemoryUsed(clock, memory["tables"], memory["states"], memory["input"], n_nodes))
 
     def go_on(self, summary: Mapping[str, Any], group: int) -> None:
         """Take over the history of a job that goes on from a checkpoint of `group` (see `figures`)."""
@@ -124,21 +113,22 @@ class History:
     @property
     def changes(self) -> list[dict[str, Any]]:
         """Changes of nodes, as `stalls` has them, in order of time."""
-        changes = [*self.log.of(NodeChanged), *(change for change, *_ in self._open)]
+        changes = [*self.log.of(event_log.NodeChanged), *(change for change, *_ in self._open)]
         return [change.record() for change in sorted(changes, key=attrgetter("second"))]
 
     def figures(self, clock: int, seconds: float) -> dict[str, Any]:
         """Return what there was at `clock`, `seconds` after the training began; JSON-able. Bytes are those of now."""
-        memory = {event.clock: event.record() for event in self.log.of(MemoryUsed)}  # the last one of a repeated clock
+        # Of a repeated clock the last one.
+        memory = {event.clock: event.record() for event in self.log.of(event_log.MemoryUsed)}
         return {
             **self.traffic.figures(),
             "bytes_by_link": self.traffic.links(),
             "metrics_by_clock": self.evaluating.series(clock),
             "changes": [change for change in self.changes if change["second"] <= seconds],
             "memory_by_clock": [memory[at] for at in sorted(memory) if at <= clock],
-            "held": [event.record() for event in self.log.of(Held) if event.second <= seconds],
-            "releases": [event.record() for event in self.log.of(NodeReleased) if event.second <= seconds],
-            "timeline": [event.record() for event in self.log.of(StateChanged) if event.second <= seconds],
+            "held": [event.record() for event in self.log.of(event_log.Held) if event.second <= seconds],
+            "releases": [event.record() for event in self.log.of(event_log.NodeReleased) if event.second <= seconds],
+            "timeline": [event.record() for event in self.log.of(event_log.StateChanged) if event.second <= seconds],
         }
 
     def _note_hold(self, controller: Observed, second: float) -> None:
@@ -156,7 +146,7 @@ class History:
         if held and self._idle_since is None:
             self._idle_since = second
         elif not held and self._idle_since is not None:
-            self.log.append(Held(self._idle_since, second))
+            self.log.append(event_log.Held(self._idle_since, second))
             self._idle_since = None
 
     def _note_state(self, second: float, nodes: Mapping[str, list[str]]) -> None:
@@ -171,7 +161,7 @@ class History:
         stage = self._tiers.stage if self._tiers.stage != self._stage else 0
         self._stage = self._tiers.stage
         if stage or nodes or moved:
-            self.log.append(StateChanged(round(second, 4), self.clock, stage, nodes, moved))
+            self.log.append(event_log.StateChanged(round(second, 4), self.clock, stage, nodes, moved))
 
     def _note_nodes(self, controller: Observed, second: float) -> dict[str, list[str]]:
         """Note changes of nodes; return [tier, state] of those that look different."""
@@ -201,12 +191,12 @@ class History:
             return
         asked = [one for one, at, _ in self._open if at == address and one.event in ("notice", "drain")]
         for change in asked[:1]:
-            self.log.append(NodeReleased(now[0], change.event, change.second, second - change.second))
+            self.log.append(event_log.NodeReleased(now[0], change.event, change.second, second - change.second))
 
     def _begin(self, event: str, name: str, address: str, controller: Observed, second: float) -> None:
         assert controller.book is not None
         common = controller.book.last_dispatched if event in ("loss", "eviction") else 0
-        self._open.append((NodeChanged(event, name, second, None), address, common))
+        self._open.append((event_log.NodeChanged(event, name, second, None), address, common))
 
     def _settle(self, controller: Observed, second: float) -> None:
         """Note which changes are carried out by now."""

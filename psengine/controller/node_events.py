@@ -111,9 +111,9 @@ class NodeEvents(Consequences):
             self._maps_due = True
             self._mark_due(Due.SHARDS)
 
-    def _on_memory_measured(self, event: events.MemoryMeasured) -> None:
-        node = self.members.at(event.address)
-        if node is not None:
+    def _on_measured(self, event: events.UsageMeasured) -> None:
+        self.history.traffic.note(event.address, event.moved)
+        if event.memory and (node := self.members.at(event.address)) is not None:
             node.memory = event.memory
 
     def _on_states_taken(self, event: events.StatesTaken) -> None:

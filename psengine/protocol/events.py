@@ -184,19 +184,14 @@ class BatchDone(NodeEvent):
 
 
 @dataclass(frozen=True)
-class BytesMoved(Event):
-    """The process at `address` reports the bytes moved since it began, by kind (see `traffic`)."""
+class UsageMeasured(Event):
+    """The process at `address` has `moved` bytes since it began, and holds `memory`, both by kind.
+
+    See `byte_counts` and `memory_use`; an empty `memory` was not measured.
+    """
 
     address: str
     moved: Mapping[str, int]
-    now_s: float
-
-
-@dataclass(frozen=True)
-class MemoryMeasured(Event):
-    """The process at `address` reports the bytes that it holds, by kind (see `memory_use`)."""
-
-    address: str
     memory: Mapping[str, int]
     now_s: float
 

@@ -19,28 +19,8 @@ from psengine.config import JobConfig, JobError, Tier
 from psengine.controller.controller import Controller
 from psengine.controller.state import ENDED
 from psengine.controller.status import describe
-from psengine.protocol.events import (
-    BytesMoved,
-    CheckpointRequested,
-    DrainRequested,
-    Event,
-    HoldRequested,
-    JobFoundFinished,
-    JobStarted,
-    MemoryMeasured,
-    NodeJoined,
-    NodesLost,
-    NoticeReceived,
-    StopRequested,
-    TimerFired,
-)
-from psengine.protocol.instructions import (
-    Evaluate,
-    GatherModel,
-    Instruction,
-    LoadPartitions,
-    SaveCheckpoint,
-)
+from psengine.protocol import events
+from psengine.protocol.instructions import Evaluate, GatherModel, Instruction, LoadPartitions, SaveCheckpoint
 from psengine.protocol.version import version_misfit
 from psengine.rpc.cancellation import cancel_all
 from psengine.rpc.transfers import Transfers
@@ -145,7 +125,7 @@ class ControllerShell:
                 finished = await asyncio.to_thread(self._callbacks.find_finished, config)
                 if finished is not None:
                     self._feed(
-                        JobFoundFinished(
+                        events.JobFoundFinished(
                             config, finished, tuple(losses_of(finished)), finished["lost_micro_tasks"], self._now()
                         )
                     )
@@ -157,7 +137,7 @@ class ControllerShell:
                     if checkpoint is not None:
                         clock = checkpoint.n_clocks
                         logger.info("job %s continues from its checkpoint of clock %d", config.job_id, clock)
-                    self._feed(JobStarted(config, self._now(), checkpoint))
+                    self._feed(events.JobStarted(config, self._now(), checkpoint))
                 if self.controller.config is None:
                     return {"error": self.fault}
         return await self.status(since_clock=describe(self.controller, 0, self._now())["clock"])
@@ -172,7 +152,7 @@ class ControllerShell:
 
     async def stop(self, reason: str = "asked to stop") -> dict[str, Any]:
         """End the job at the clock under way and save the model, unless no clock was begun."""
-        self._feed(StopRequested(reason, self._now()))
+        self._feed(events.StopRequested(reason, self._now()))
         return await self.status(since_clock=self.controller.book.common if self.controller.book else 0)
 
     async def checkpoint(self) -> dict[str, Any]:
@@ -183,7 +163,7 @@ class ControllerShell:
         while self.controller.checkpoints.clock < wanted and self.controller.state not in ENDED:
             if saver.too_late and tries < _TRIES:  # the clock had ended before its servers received the request
                 saver.checkpoint_error = ""
-            self._feed(CheckpointRequested(self._now()))
+            self._feed(events.CheckpointRequested(self._now()))
             if self.controller.checkpoints.under_way is None or saver.checkpoint_error:
                 break  # there is nothing to save (any more), or the store failed
             tries += 1
@@ -202,7 +182,7 @@ class ControllerShell:
 
     async def hold(self, clock: int | None) -> str:
         """Begin no clock after `clock` until another one, or None, is requested; also before the job is started."""
-        self._feed(HoldRequested(clock, self._now()))
+        self._feed(events.HoldRequested(clock, self._now()))
         return "ok"
 
     async def drain(self, nodes: Sequence[str], deadline_s: float) -> dict[str, Any]:
@@ -213,7 +193,7 @@ class ControllerShell:
         """
         refused = self.controller.leaving.refused(nodes)
         allowed = tuple(name for name in nodes if name not in refused)
-        self._feed(DrainRequested(allowed, deadline_s, self._now()))
+        self._feed(events.DrainRequested(allowed, deadline_s, self._now()))
         return {"draining": list(allowed), "refused": refused}
 
     async def notice(self, node: str, seconds_left: float, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -222,7 +202,7 @@ class ControllerShell:
         The node works on while time is left (`draining`). `about` (job_id, allocation_id, takes_at_s) is reported to
         the control plane, once per node.
         """
-        self._feed(NoticeReceived(node, seconds_left, self._now(), about))
+        self._feed(events.NoticeReceived(node, seconds_left, self._now(), about))
         if about is not None and node not in self._reported:
             self._reported.add(node)
             self._spawn(self._report(about))
@@ -247,11 +227,9 @@ class ControllerShell:
         With it come the bytes that its process (an address) has `moved`, and its `memory`, both by kind.
         """
         try:
-            if moved:
-                self.controller.handle(BytesMoved(process, moved, self._now()))  # it returns no instruction
-            if memory:
-                self.controller.handle(MemoryMeasured(process, memory, self._now()))  # nor does this
-            reported: Event = unpack(event)
+            if moved or memory:
+                self.controller.handle(events.UsageMeasured(process, moved or {}, memory or {}, self._now()))
+            reported: events.Event = unpack(event)
             self._watch.heard(reported, self._now())
         except Exception as error:  # noqa: BLE001 - raised at the node, it would end that in place of the job
             self._fail("a report", error)
@@ -277,7 +255,7 @@ class ControllerShell:
         logger.info("node %s (%s, %d threads) joined at %s", node, tier, threads, address)
         if misfit := version_misfit("it", version, "the controller", self._version):
             logger.error("node %s is refused: %s", node, misfit)
-        self._feed(NodeJoined(node, address, tier, threads, self._now(), code_sha256, misfit))
+        self._feed(events.NodeJoined(node, address, tier, threads, self._now(), code_sha256, misfit))
 
     async def _tick(self) -> None:
         while True:
@@ -288,15 +266,15 @@ class ControllerShell:
         """Look at the nodes and let the time pass; it happens every `tick_s` seconds by itself."""
         # First exclude nodes: the timer event dispatches failed work again.
         await self._watch.exclude_failed(self._now())
-        self._feed(TimerFired(self._now()))
+        self._feed(events.TimerFired(self._now()))
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: events.Event) -> None:
         """Have the controller process an event, and carry out its instructions; an exception fails the job.
 
         After that only joins and losses are processed: the controller's state may be half changed, and a job that goes
         on from its checkpoint does so in another process.
         """
-        if self.fault and not isinstance(event, NodeJoined | NodesLost):
+        if self.fault and not isinstance(event, events.NodeJoined | events.NodesLost):
             return
         try:
             self._process(event)
@@ -317,7 +295,7 @@ class ControllerShell:
         else:
             self.controller.fail(self.fault)
 
-    def _process(self, event: Event) -> None:
+    def _process(self, event: events.Event) -> None:
         before = self.controller.state, self.controller.reason
         log = self.controller.history.log
         n_before = log.n_events

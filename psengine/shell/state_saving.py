@@ -14,16 +14,7 @@ from functools import partial
 from typing import Any
 
 from psengine.controller.history import History
-from psengine.protocol.events import (
-    BytesMoved,
-    CheckpointFailed,
-    CheckpointSaved,
-    EffectsMissing,
-    Evaluated,
-    Event,
-    ModelSaved,
-    SaveFailed,
-)
+from psengine.protocol import events
 from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import Evaluate, GatherModel, SaveCheckpoint, ShardOwner
 from psengine.rpc.transfers import Transfers
@@ -64,7 +55,7 @@ class StateSaver:
         transfers: Transfers,
         callbacks: ControllerCallbacks,
         history: History,
-        report: Callable[[Event], None],
+        report: Callable[[events.Event], None],
     ) -> None:
         self._transfers, self._callbacks, self._history, self._report = transfers, callbacks, history, report
         self._now = callbacks.now_s
@@ -81,22 +72,22 @@ class StateSaver:
     async def save_model(self, instruction: GatherModel) -> None:
         """Save the model of the last clock, with its evaluation."""
         try:
-            event: Event = await self._save_model(instruction)
+            event: events.Event = await self._save_model(instruction)
         except ApplicationRaised as error:
             logger.exception("the application failed")
-            event = SaveFailed(str(error), True, self._now())
+            event = events.SaveFailed(str(error), True, self._now())
         except Exception as error:
             # For example a slow node, or a store outage: the shards are still served, and the controller retries.
             logger.exception("saving failed")
-            event = SaveFailed(format_error(error), False, self._now())
+            event = events.SaveFailed(format_error(error), False, self._now())
         self._report(event)
 
-    async def _save_model(self, instruction: GatherModel) -> ModelSaved | EffectsMissing:
+    async def _save_model(self, instruction: GatherModel) -> events.ModelSaved | events.EffectsMissing:
         config, committed = instruction.config, instruction.committed
         sharding = await asyncio.to_thread(sharding_of, config)
         shards, folded = await from_servers(self._transfers, sharding, instruction.owners, committed)
         if lost := lost_effects(folded, instruction.effects):
-            return EffectsMissing(lost, self._now())  # nothing is written: a manifest means that the job is done
+            return events.EffectsMissing(lost, self._now())  # nothing is written: a manifest means that the job is done
         states = await own_states(self._transfers, config, instruction.states)
         await self._count("model", shards, instruction.owners, states, instruction.states)
         arrays = await asyncio.to_thread(whole_tables, config, shards, states)
@@ -110,7 +101,7 @@ class StateSaver:
             result.setdefault(name, value)  # an application's figures never replace the engine's
         result["metrics"] = figures
         await asyncio.to_thread(self._callbacks.save, config, arrays, result)
-        return ModelSaved(result, self._now())
+        return events.ModelSaved(result, self._now())
 
     def add_evaluation(self, task: asyncio.Task[None], group: int) -> None:
         """Note the task that evaluates a group."""
@@ -120,7 +111,7 @@ class StateSaver:
     async def evaluate(self, instruction: Evaluate) -> None:
         """Evaluate a clock beside the training."""
         metrics = await self._evaluator.evaluate(instruction)
-        self._report(Evaluated(instruction.clock, instruction.generation, metrics, self._now()))
+        self._report(events.Evaluated(instruction.clock, instruction.generation, metrics, self._now()))
 
     async def _metrics(self, instruction: SaveCheckpoint) -> list[list[Any]]:
         """Return the figures of the clocks of a checkpoint, also those under way: a resumed job cannot repeat them."""
@@ -152,10 +143,10 @@ class StateSaver:
             # For example a server that has gone on, or a store outage: the next checkpoint follows automatically.
             logger.exception("the checkpoint of clock %d failed", committed)
             self.checkpoint_error, self.too_late = format_error(error), isinstance(error, GoneOn)
-            self._report(CheckpointFailed(self.checkpoint_error, self._now()))
+            self._report(events.CheckpointFailed(self.checkpoint_error, self._now()))
         else:
             self.checkpoint_error, self.too_late = "", False
-            self._report(CheckpointSaved(saved, self._now()))
+            self._report(events.CheckpointSaved(saved, self._now()))
         self._checkpoint_ended.set()
         self._checkpoint_ended = asyncio.Event()
 
@@ -177,4 +168,4 @@ class StateSaver:
         for address, n_bytes in await asyncio.to_thread(measure):
             self._moved[kind] += n_bytes
             self._moved[link(address)] += n_bytes
-        self._report(BytesMoved(CONTROLLER, dict(self._moved), self._now()))
+        self._report(events.UsageMeasured(CONTROLLER, dict(self._moved), {}, self._now()))

@@ -20,28 +20,8 @@ from psengine.apps.base import MakesDriver
 from psengine.apps.executors import as_application, initial_rows, prepare, shared_tables
 from psengine.apps.registry import initial_shards, resolve
 from psengine.config import JobConfig, JobError
-from psengine.protocol.events import (
-    BatchDone,
-    BatchFailed,
-    Event,
-    NodeFailed,
-    NodeReady,
-    NodeUnfit,
-    StatesTaken,
-)
+from psengine.protocol import events, instructions
 from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import (
-    BackUp,
-    Dispatch,
-    LoadPartitions,
-    NodeInstruction,
-    OpenShards,
-    RecallTasks,
-    StopBackUp,
-    TakeShards,
-    TakeStates,
-    UpdateShardMap,
-)
 from psengine.rpc.cancellation import cancel_all
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.server.read_admission import ReadAdmission, max_concurrent_readers
@@ -176,7 +156,7 @@ class NodeAgent:
         await cancel_all([*self._tasks, *self.partitions.loading.values()])
         self._runner.close()
 
-    def instruct(self, instruction: NodeInstruction, number: int | None = None) -> None:
+    def instruct(self, instruction: instructions.NodeInstruction, number: int | None = None) -> None:
         """Begin to carry out an instruction; repeated ones, and those for another process of this node, are ignored.
 
         Instructions are numbered, and each is sent when the previous one was received: one with a number that is not
@@ -186,29 +166,29 @@ class NodeAgent:
             return
         self._last_instruction = self._last_instruction if number is None else number
         match instruction:
-            case OpenShards():
+            case instructions.OpenShards():
                 self._spawn(self._guarded(self.shards.open(instruction)))
-            case TakeShards():
+            case instructions.TakeShards():
                 self.server.expect(instruction.shards, instruction.epoch)
                 self._spawn(self._guarded(self.shards.take(instruction)))
-            case BackUp():
+            case instructions.BackUp():
                 self._spawn(self._guarded(self.shards.back_up(instruction)))
-            case StopBackUp():
+            case instructions.StopBackUp():
                 self.shards.stop_back_up(instruction.number)
-            case TakeStates():
+            case instructions.TakeStates():
                 for state in instruction.states:
                     self._spawn(self._guarded(self.host.receive(state)))
-            case UpdateShardMap():
+            case instructions.UpdateShardMap():
                 self._use_map(instruction)
-            case LoadPartitions():
+            case instructions.LoadPartitions():
                 if instruction.request > self._request:
                     self._request = instruction.request
                     self.partitions.sources = dict(instruction.sources)
                     self.host.drop(self.partitions.drop_others(instruction.partitions))
                     self._spawn(self._guarded(self._load(instruction)))
-            case RecallTasks():
+            case instructions.RecallTasks():
                 self._batches.recall(instruction.clocks)
-            case Dispatch():
+            case instructions.Dispatch():
                 if (work := self._batches.add(instruction)) is not None:
                     self._spawn(work)
                 if instruction.read == "rows" and instruction.generation == self.client.routes.generation:
@@ -217,7 +197,7 @@ class NodeAgent:
 
     # -- instructions ---------------------------------------------------------------------------------------------
 
-    def _use_map(self, instruction: UpdateShardMap) -> None:
+    def _use_map(self, instruction: instructions.UpdateShardMap) -> None:
         before = self.client.routes.generation
         self.client.use_map(instruction.version, instruction.owners, instruction.generation)
         self.admission.most = max_concurrent_readers(len({owner.address for owner in instruction.owners}))
@@ -229,7 +209,7 @@ class NodeAgent:
             self._runner.cancel_reads()
             self._runner.drop_ahead()
 
-    async def _load(self, instruction: LoadPartitions) -> None:
+    async def _load(self, instruction: instructions.LoadPartitions) -> None:
         try:
             await self._adopt(instruction.config)
             for partition in instruction.partitions:
@@ -240,7 +220,7 @@ class NodeAgent:
             await self._report(self._unfit(error))
             return
         await self._report(
-            NodeReady(self.node, self.address, instruction.request, tuple(sorted(self.partitions.data)), 0.0)
+            events.NodeReady(self.node, self.address, instruction.request, tuple(sorted(self.partitions.data)), 0.0)
         )
 
     async def _guarded(self, work: Awaitable[None]) -> None:
@@ -248,7 +228,7 @@ class NodeAgent:
             await work
         except Exception as error:
             logger.warning("an instruction failed", exc_info=error)
-            await self._report(NodeFailed(self.node, self.address, self._line(error), 0.0))
+            await self._report(events.NodeFailed(self.node, self.address, self._line(error), 0.0))
 
     async def _fetch(self, partition: int) -> Any:
         assert self._job is not None
@@ -275,7 +255,7 @@ class NodeAgent:
         return await self._read("restore", what, self._state_loader, checkpoint, executor)
 
     def _report_taken(self, states: tuple[StateRef, ...], attempts: tuple[int, ...]) -> None:
-        self._spawn(self._report(StatesTaken(self.node, self.address, states, attempts, 0.0)))
+        self._spawn(self._report(events.StatesTaken(self.node, self.address, states, attempts, 0.0)))
 
     async def _read(self, kind: Kind, what: str, read: Callable[..., Arrays], *arguments: Any) -> Arrays:
         for again_s in (*self._read_again_s, None):
@@ -290,7 +270,7 @@ class NodeAgent:
                 await asyncio.sleep(again_s)
         raise AssertionError("unreachable")
 
-    async def _run(self, batch: Batch) -> BatchDone | None:
+    async def _run(self, batch: Batch) -> events.BatchDone | None:
         instruction = batch.order
         if self._job is None or instruction.map_version > self.client.routes.version:
             raise SupersededError(f"map {instruction.map_version} required, {self.client.routes.version} present")
@@ -300,13 +280,13 @@ class NodeAgent:
         if ran.others is None:
             return None
         about = (ran.others, ran.push_s, instruction.batch)
-        return BatchDone(self.node, self.address, instruction.clock, ran.stats, 0.0, *about)
+        return events.BatchDone(self.node, self.address, instruction.clock, ran.stats, 0.0, *about)
 
-    async def _report_done(self, done: BatchDone) -> None:
+    async def _report_done(self, done: events.BatchDone) -> None:
         await self._report(done)
         self.tree.settle(done.batch, done=True)
 
-    async def _report_failure(self, instruction: Dispatch, error: Exception, fatal: bool) -> None:
+    async def _report_failure(self, instruction: instructions.Dispatch, error: Exception, fatal: bool) -> None:
         if isinstance(error, Unreadable):
             # It is reported first, so that nothing is dispatched to this node again.
             await self._report(self._unfit(error))
@@ -331,17 +311,17 @@ class NodeAgent:
             return str(error)  # its text is the line of the original error
         return format_error(error, "" if self._job is None else self._job[0].app)
 
-    def _unfit(self, error: Unreadable | JobError) -> NodeUnfit:
+    def _unfit(self, error: Unreadable | JobError) -> events.NodeUnfit:
         again = isinstance(error, Unreadable) and not error.lasting
-        return NodeUnfit(self.node, self.address, self._line(error), 0.0, again)
+        return events.NodeUnfit(self.node, self.address, self._line(error), 0.0, again)
 
-    def _failed(self, instruction: Dispatch, error: Exception, *, fatal: bool) -> BatchFailed:
+    def _failed(self, instruction: instructions.Dispatch, error: Exception, *, fatal: bool) -> events.BatchFailed:
         tasks = tuple((task.partition, task.attempt) for task in instruction.tasks)
         at = error.address if isinstance(error, Unreachable) else ""
         about = (instruction.clock, tasks, self._line(error), fatal, 0.0, at, isinstance(error, RecalledError))
-        return BatchFailed(self.node, self.address, *about)
+        return events.BatchFailed(self.node, self.address, *about)
 
-    async def _report(self, event: Event) -> None:
+    async def _report(self, event: events.Event) -> None:
         """Deliver `event`, retrying without limit: if the controller stays away, the process is ended elsewhere."""
         while not self._closing:
             try:
@@ -375,7 +355,7 @@ class NodeAgent:
     async def _end(self, line: str) -> None:
         """End this process: its heartbeats would go on, and nothing would show that it works no more."""
         try:
-            event = NodeFailed(self.node, self.address, f"a fault in the node: {line}", 0.0)
+            event = events.NodeFailed(self.node, self.address, f"a fault in the node: {line}", 0.0)
             await self.transport.call(
                 self._controller, "proteus_event", _REPORT_DEADLINE_S, event=event, process=self.address
             )

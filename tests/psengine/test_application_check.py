@@ -119,8 +119,8 @@ def test_a_sound_application_passes_with_the_same_bits_in_either_order() -> None
 
 
 SHARED = (
-    "to partition 0 and to partition 1; with own=True each row belongs to one partition: give each other rows, or leave "
-    "out own"
+    "to partition 0 and to partition 1; with own=True each row belongs to one partition: give each other rows, or "
+    "leave out own"
 )
 OTHER_BITS = "other bits the second time; seed what is random from the clock and the data"
 

@@ -12,16 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.config import JobConfig
+from psengine.protocol import events
 from psengine.protocol.answers import HandedOver
-from psengine.protocol.events import (
-    BackedUp,
-    Event,
-    NotBackedUp,
-    ShardsNotOpened,
-    ShardsNotTaken,
-    ShardsOpened,
-    ShardsTaken,
-)
 from psengine.protocol.executor_state import ExecutorState
 from psengine.protocol.instructions import BackUp, OpenShards, ReplicaSet, TakeShards
 from psengine.protocol.shard_state import ShardState
@@ -85,7 +77,7 @@ class ShardHost:
         adopt: Callable[[JobConfig], Awaitable[tuple[JobConfig, Sharding]]],
         make_shards: Callable[[Sequence[int]], Awaitable[dict[int, Arrays]]],
         read_shard: ReadShard,
-        report: Callable[[Event], Awaitable[None]],
+        report: Callable[[events.Event], Awaitable[None]],
         line_of: Callable[[BaseException], str],
         moved: Counter[str],
     ) -> None:
@@ -123,7 +115,7 @@ class ShardHost:
                 self._moved["restore"] += arrays_bytes([rows])
                 states[shard] = ShardState({**rows}, saved.clock, saved.effects(config.n_partitions))
         self.server.open(states, config.n_partitions, instruction.epoch)
-        await self._report(ShardsOpened(self._node, self._address, instruction.shards, instruction.epoch, 0.0))
+        await self._report(events.ShardsOpened(self._node, self._address, instruction.shards, instruction.epoch, 0.0))
 
     async def _find_replicas(
         self, sharding: Sharding, shards: Sequence[int], replicas: ReplicaSet
@@ -178,10 +170,10 @@ class ShardHost:
             logger.info("replication round %d was broken off", number)
         except (StaleReadError, Unreachable) as error:
             at = error.address if isinstance(error, Unreachable) else ""
-            await self._report(NotBackedUp(self._node, self._address, number, self._line(error), 0.0, at))
+            await self._report(events.NotBackedUp(self._node, self._address, number, self._line(error), 0.0, at))
         else:
             copied = tuple(ref.executor for ref, _ in instruction.states)
-            await self._report(BackedUp(self._node, self._address, number, instruction.shards, 0.0, copied))
+            await self._report(events.BackedUp(self._node, self._address, number, instruction.shards, 0.0, copied))
 
     def stop_back_up(self, number: int) -> None:
         """Copy nothing more for a replication round."""
@@ -231,15 +223,15 @@ class ShardHost:
         if error:
             self.server.cancel_expected(instruction.shards, instruction.epoch)
             await self._report(
-                ShardsNotTaken(self._node, self._address, instruction.shards, instruction.epoch, error, 0.0)
+                events.ShardsNotTaken(self._node, self._address, instruction.shards, instruction.epoch, error, 0.0)
             )
             return
         states = dict(answer.states)
         if instruction.from_address != self._address:
             count_moved(self._moved, "hand_over", instruction.from_address, state_bytes(states.values()))
         self.server.take(config.n_partitions, states, instruction.epoch)
-        await self._report(ShardsTaken(self._node, self._address, instruction.shards, instruction.epoch, 0.0))
+        await self._report(events.ShardsTaken(self._node, self._address, instruction.shards, instruction.epoch, 0.0))
 
-    def _not_opened(self, instruction: OpenShards, error: Exception, again: bool) -> ShardsNotOpened:
+    def _not_opened(self, instruction: OpenShards, error: Exception, again: bool) -> events.ShardsNotOpened:
         what = instruction.shards, instruction.epoch, self._line(error)
-        return ShardsNotOpened(self._node, self._address, *what, 0.0, again)
+        return events.ShardsNotOpened(self._node, self._address, *what, 0.0, again)

@@ -13,7 +13,6 @@ from psengine.controller.evaluation_schedule import MOST_UNDER_WAY, Evaluating
 from psengine.controller.status import describe, summary
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
-    BytesMoved,
     DrainRequested,
     Evaluated,
     Event,
@@ -25,6 +24,7 @@ from psengine.protocol.events import (
     NoticeReceived,
     ShardsOpened,
     TimerFired,
+    UsageMeasured,
 )
 from psengine.protocol.instructions import Dispatch, Evaluate, GatherModel, LoadPartitions
 from psengine.telemetry.byte_counts import CONTROLLER, KINDS, Traffic, link
@@ -256,7 +256,7 @@ def test_bytes_are_summed_over_processes_and_a_late_report_takes_nothing_back() 
 
 def test_the_controller_tells_what_nodes_said_they_moved() -> None:
     controller, _ = started(CONFIG)
-    assert controller.handle(BytesMoved("tcp://r", {"input": 64}, 1.0)) == []
+    assert controller.handle(UsageMeasured("tcp://r", {"input": 64}, {}, 1.0)) == []
     assert describe(controller, 0, 1.0)["bytes_moved"]["input"] == 64
     assert summary(controller, 1.0)["bytes_moved"]["input"] == 64  # type: ignore[index]
 
@@ -342,7 +342,7 @@ def test_one_that_is_under_way_when_all_go_back_counts_if_it_is_of_what_stays() 
 def test_a_job_that_goes_on_from_a_checkpoint_keeps_its_history() -> None:
     before, dispatch = started(CONFIG)
     orders = run_clock(before, [dispatch], 1.0)
-    feed(before, NodeJoined("t", "tcp://t", "transient", 1, 1.25), BytesMoved("tcp://r", {"read": 8}, 1.5))
+    feed(before, NodeJoined("t", "tcp://t", "transient", 1, 1.25), UsageMeasured("tcp://r", {"read": 8}, {}, 1.5))
     run_clock(before, orders, 2.0)
     kept = summary(before, 2.0, 2)
     assert kept["changes"] == [{"event": "join", "node": "t", "second": 1.25, "until": None}]

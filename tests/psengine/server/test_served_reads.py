@@ -10,6 +10,7 @@ import pytest
 
 from psengine.config import TableSpec
 from psengine.protocol.answers import LateUpdate, Pushed, Rows
+from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
 from psengine.tables.row_sets import RowSet
 from psengine.tables.row_updates import RowDelta
@@ -23,7 +24,7 @@ def server() -> ShardServer:
     """Return a server of the rows 8 to 15 of a table."""
     found = ShardServer()
     found.sharding = Sharding((TableSpec("t", 16, 1, "float64"),), 2)
-    found.open({SHARD: {"t": np.zeros((8, 1))}}, PARTITIONS, 1)
+    found.open({SHARD: ShardState({"t": np.zeros((8, 1))}, 0, 0)}, PARTITIONS, 1)
     return found
 
 
@@ -40,11 +41,7 @@ def push(of: ShardServer, rows: Any, clock: int = 2, executor: int = 0, attempt:
     if dense:
         delta = np.zeros((8, 1))
         delta[rows] = 1.0
-    push.number += 1  # type: ignore[attr-defined]
-    return of.push("n", push.number, clock, EPOCHS, [(executor, (attempt,))], {SHARD: [{"t": delta}]})  # type: ignore[attr-defined]
-
-
-push.number = 0  # type: ignore[attr-defined]
+    return of.push(clock, EPOCHS, [(executor, (attempt,))], {SHARD: [{"t": delta}]})
 
 
 @pytest.mark.parametrize("dense", [False, True])
