@@ -30,10 +30,10 @@ GROUPS, EXECUTORS = 24, 6
 
 
 class Witnesses:
-    """The application; `rows`: its tasks read rows that others write."""
+    """The application; `rows`: its tasks read rows that others write; `full`: all executors are in each group."""
 
-    def __init__(self, rows: bool = False) -> None:
-        self.rows = rows
+    def __init__(self, rows: bool = False, full: bool = False) -> None:
+        self.rows, self.full = rows, full
 
     def tables(self) -> tuple[TableSpec, ...]:
         return (TableSpec("tasks", EXECUTORS, 1, "int32"),)
@@ -48,7 +48,7 @@ class Witnesses:
         return Witness(partition)
 
     def driver(self) -> Ahead:
-        return AheadByRows() if self.rows else Ahead()
+        return AheadByRows(self.full) if self.rows else Ahead()
 
     def evaluate(self, params: Mapping[str, Any], heldout: Mapping[str, Any]) -> dict[str, float]:
         return {"tasks": float(params["tasks"].sum())}
@@ -105,10 +105,14 @@ class Ahead(Driver):
 class AheadByRows(Ahead):
     """Likewise, but most tasks read a few rows, whoever wrote them; every fourth group reads "group"."""
 
+    def __init__(self, full: bool) -> None:
+        super().__init__()
+        self.full = full
+
     def _dispatch(self, to: Dispatcher) -> None:
         self.last += 1
         due, rng = list(self.dispatched), np.random.default_rng(self.last)
-        for executor in np.flatnonzero(rng.random(EXECUTORS) < 0.5).tolist() or [0]:
+        for executor in np.flatnonzero(rng.random(EXECUTORS) < (1.0 if self.full else 0.5)).tolist() or [0]:
             rows = np.flatnonzero(rng.random(EXECUTORS) < 0.4).tolist() or [executor]
             if self.last % 4:
                 args = ("rows", rows, [due[row] for row in rows])
@@ -119,12 +123,12 @@ class AheadByRows(Ahead):
         to.seal(self.last)
 
 
-def trained(seed: int, rows: bool = False) -> WiredCluster:
+def trained(seed: int, rows: bool = False, full: bool = False) -> WiredCluster:
     cluster = WiredCluster(seed, Trouble(lost=0.02, doubled=0.05, usual_s=0.05))
     job = JobConfig(
         "witnesses",
         "tests.psengine.whole_engine.test_visibility:Witnesses",
-        {"rows": rows},
+        {"rows": rows, "full": full},
         n_partitions=EXECUTORS,
         n_shards=2,
         clocks=GROUPS,
@@ -136,12 +140,13 @@ def trained(seed: int, rows: bool = False) -> WiredCluster:
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.storm) for seed in range(4, 100))])
-@pytest.mark.parametrize("rows", [False, True])
-def test_each_task_sees_what_it_must(seed: int, rows: bool) -> None:
-    cluster = trained(seed, rows)
+@pytest.mark.parametrize(("rows", "full"), [(False, False), (True, False), (True, True)])
+def test_each_task_sees_what_it_must(seed: int, rows: bool, full: bool) -> None:
+    cluster = trained(seed, rows, full)
     assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
     assert cluster.store.model is not None
-    groups = [np.flatnonzero(np.random.default_rng(group).random(EXECUTORS) < 0.5) for group in range(1, GROUPS + 1)]
+    share = 1.0 if full else 0.5
+    groups = [np.flatnonzero(np.random.default_rng(group).random(EXECUTORS) < share) for group in range(1, GROUPS + 1)]
     members = [group.tolist() or [0] for group in groups]
     assert cluster.store.model["tasks"][:, 0].tolist() == [
         sum(e in group for group in members) for e in range(EXECUTORS)
