@@ -12,10 +12,11 @@ from psengine.controller.state import ENDED
 from tests.support import simulated_cluster
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.simulated_jobs import finished, run_job
+from tests.support.simulated_jobs import finished, reached, run_job
+from tests.support.virtual_time import InTurn
 
-NODES, EXECUTORS, CLOCKS = 4, 8, 30
-STATE_BYTES, RATE = 400_000, 200_000.0
+NODES, EXECUTORS, CLOCKS = 6, 12, 20
+STATE_BYTES, RATE, KERNEL_S, SLOW_S = 400_000, 200_000.0, 1.0, 3.0
 #: Seconds in which the leaving nodes' links carry the states of their executors.
 STATES_S = STATE_BYTES * EXECUTORS / NODES / RATE
 
@@ -48,7 +49,7 @@ class Heavy:
 def test_half_of_the_nodes_leave_in_little_more_than_the_time_of_their_states_on_the_links(
     round_under_way: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simulated_cluster, "KERNEL_S", 0.5)
+    monkeypatch.setattr(simulated_cluster, "KERNEL_S", KERNEL_S)
     cluster = WiredCluster(0, Trouble(rate=RATE))
 
     async def befalls(cluster: WiredCluster) -> None:
@@ -57,11 +58,17 @@ def test_half_of_the_nodes_leave_in_little_more_than_the_time_of_their_states_on
         while not (rounds.under_way if round_under_way else rounds.clock):
             assert controller.state not in ENDED
             await asyncio.sleep(0.05)
-        began_s, going = loop.time(), ["r3", "r4"]
+        cluster.nodes["r1"].agent._runner._kernel_threads.pool = InTurn(
+            SLOW_S
+        )  # the links idle while others wait for it
+        assert controller.book is not None
+        await reached(cluster, controller.book.common + 1)
+        assert rounds.under_way == round_under_way
+        began_s, going = loop.time(), ["r4", "r5", "r6"]
         await cluster.shell.drain(going, 600.0)
         while any(controller.members.nodes[name].state != "drained" for name in going):
             await asyncio.sleep(0.05)
-        assert loop.time() - began_s <= 1.2 * STATES_S
+        assert loop.time() - began_s <= KERNEL_S + 1.2 * STATES_S
         for name in going:
             await cluster.kill(name)
         before = rounds.clock or 0
@@ -71,7 +78,7 @@ def test_half_of_the_nodes_leave_in_little_more_than_the_time_of_their_states_on
 
     names = [f"r{i + 1}" for i in range(NODES)]
     config = JobConfig(
-        "job", f"{__name__}:Heavy", {}, n_partitions=EXECUTORS, n_shards=4, clocks=CLOCKS, n_reliable=NODES, stage=1
+        "job", f"{__name__}:Heavy", {}, n_partitions=EXECUTORS, n_shards=NODES, clocks=CLOCKS, n_reliable=NODES, stage=1
     )
     run_job(cluster, config, names, befalls)
     model, result = finished(cluster)
