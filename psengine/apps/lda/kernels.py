@@ -318,12 +318,12 @@ def _list_again(
     Their counts in `of_document` are set to 0. The list ends before `high`: further topics are counted, and not listed.
     """
     length = np.int32(0)
-    for entry in range(low, low + n):
-        k = doc_topics[entry]
-        if of_document[np.uint32(k)] > np.float32(0.0):
-            doc_topics[low + length], doc_counts[low + length] = k, np.int32(of_document[np.uint32(k)])
-            of_document[np.uint32(k)] = np.float32(0.0)
-            length += np.int32(1)
+    for entry in range(np.uint64(low), np.uint64(low + n)):
+        k = np.uint32(doc_topics[entry])
+        often, at = np.int32(of_document[k]), np.uint64(low + length)
+        doc_topics[at], doc_counts[at] = np.int32(k), often  # without a branch: the next entry replaces one of count 0
+        of_document[k] = np.float32(0.0)
+        length += np.int32(often > 0)
     for token in range(begin, end):
         k = topic[token] - np.int32(1)
         if k >= 0 and of_document[np.uint32(k)] > np.float32(0.0):
