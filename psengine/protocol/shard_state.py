@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from psengine.tables.row_sets import Wanted
-from psengine.tables.sparse_rows import Tables
+from psengine.tables.sparse_rows import Tables, full_bytes
 from psengine.tables.tree_sum import Delta
 
 
@@ -47,3 +47,9 @@ class ShardState:
     folded: int
     later: tuple[tuple[int, int, tuple[int, ...], Delta], ...] = ()
     reads: tuple[ServedRead, ...] = ()
+
+    @property
+    def full_bytes(self) -> int:
+        """Size of all its arrays as full arrays, in bytes."""
+        updates = (update for *_, update in self.later)
+        return sum(full_bytes(rows) for tables in (self.arrays, *updates) for rows in tables.values())

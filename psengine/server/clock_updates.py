@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from psengine.tables.incremental_update import Growing, apart
 from psengine.tables.row_updates import RowDelta, cut_delta
-from psengine.tables.sparse_rows import CompactDelta, SparseUpdate, full_update
+from psengine.tables.sparse_rows import CompactDelta, SparseUpdate, Tables, full_bytes, full_update
 from psengine.tables.tree_sum import Delta, Subtree, tree_sum
 
 Answer = Literal["accepted", "repeated", "superseded"]
@@ -77,6 +77,14 @@ class ClockUpdates:
             if cut is not None:
                 by_block[block] = {table: cut if isinstance(cut, RowDelta) else cut[low:high]}
         return (tree_sum((0, n_partitions), by_block.get) or {}).get(table)
+
+    def sum_bytes(self, before: Tables, tables: Collection[str]) -> int:
+        """Return about how many bytes are read and written to add all updates of `tables` to `before`."""
+        total = 0
+        for name in tables:
+            sizes = [full_bytes(update[name]) for update in self.by_block.values() if name in update]
+            total += sum(sizes, full_bytes(before[name])) if sizes else 0
+        return total
 
     def sum(self, n_partitions: int, tables: Collection[str]) -> Delta:
         """Return the sum of all updates of `tables`."""

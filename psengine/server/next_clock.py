@@ -16,7 +16,7 @@ from psengine.server.clock_updates import ClockUpdates
 from psengine.tables.incremental_update import Growing
 from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.sharding import Arrays
-from psengine.tables.sparse_rows import SparseRows, Tables, compact, full
+from psengine.tables.sparse_rows import SparseRows, Tables, compact, full, full_bytes
 from psengine.tables.tree_sum import Delta
 from psengine.tables.update_rules import apply_rule, memory_tables
 
@@ -120,6 +120,17 @@ class NextClock:
         total = self._effects.sum(self._n_partitions, (table.name,)).get(table.name)
         nothing = RowDelta(slice(0, 0), before[table.name][:0])
         return apply_rule(table, before, nothing if total is None else total, room)
+
+    def work_bytes(self, names: Collection[str] | None = None) -> int:
+        """Return about how many bytes `tables` reads and writes."""
+        missing = [name for name in self._committed if name not in self._next and (names is None or name in names)]
+        return self._effects.sum_bytes(self._committed, missing)
+
+    def early_bytes(self, update: Delta, goes_on: bool) -> int:
+        """Return about how many bytes `take` reads and writes; `goes_on`: once the clock after this one has begun."""
+        early = self._early & update.keys()
+        begun = [name for name in early if goes_on or name not in self._growing]
+        return sum(full_bytes(update[name]) for name in early) + sum(full_bytes(self._committed[n]) for n in begun)
 
     def changes(self) -> set[str]:
         """Return the tables that change and are not computed yet."""

@@ -4,8 +4,10 @@ It is a plain class, no Dask actor: the scheduler releases an actor when the las
 so servers would live exactly as long as some flow run or controller; and an actor's proxy does not survive a loss. A
 plain object in the worker's process lives as long as the node and is reached by (address, operation).
 
-All methods run on one event loop, and methods that change or read a shard do not await: each message is applied
-completely or not at all.
+Its state belongs to one event loop. Requests that read or change shards take turns, in their order of arrival: each
+checks that the shards are served here, and is then applied completely or not at all. What reads or writes many bytes is
+done on a thread, and the loop goes on. Maps and new shards replace stores meanwhile, but change none: a request that
+has its turn is answered as if it had come before them.
 
 A shard moves in one step of its server: `hand_over` returns the state with all updates received, and from then on
 requests for the shard are redirected to its new owner, where they wait for the state (`arrived`). The old owner still
@@ -15,7 +17,8 @@ answers reads of exactly its committed state: under BSP no micro-task that has y
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -33,13 +36,13 @@ from psengine.protocol.answers import (
 )
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ServedRead, ShardState
+from psengine.server import store_work
+from psengine.server.large_work import LargeWork
 from psengine.server.read_waits import ReadWaits
 from psengine.server.served_reads import LateUpdateError
-from psengine.server.shard_store import ShardStore, StaleReadError, make_room
-from psengine.tables.contiguous import full_tables
+from psengine.server.shard_store import ShardStore, StaleReadError
 from psengine.tables.row_sets import Wanted
-from psengine.tables.sharding import Arrays, Sharding
-from psengine.tables.sparse_rows import Tables, full
+from psengine.tables.sharding import Sharding
 from psengine.tables.tree_sum import Delta
 
 #: Maximum seconds that a read-ahead waits before its client has to repeat it.
@@ -64,24 +67,37 @@ class ShardServer:
         #: {shard: (epoch, event set when it has arrived or its move failed)} of shards that are being moved here.
         self._arriving: dict[int, tuple[int, asyncio.Event]] = {}
         self._waits = ReadWaits()
+        self.large = LargeWork()
+        #: Held by the request that reads or changes stores.
+        self._turn = asyncio.Lock()
 
-    def open(self, states: Mapping[int, ShardState], n_partitions: int, epoch: int) -> None:
-        """Serve shards from these states; shards already open under this epoch are not changed."""
+    async def open(self, states: Mapping[int, ShardState], n_partitions: int, epoch: int) -> None:
+        """Serve shards from these states; those already open under this epoch are not changed."""
         self.generation = max(epoch, self.generation)
-        for shard, state in states.items():
-            if epoch == self.generation and (shard not in self.stores or self.stores[shard].epoch < epoch):
-                self._serve(shard, epoch, n_partitions, state)
+        await self._begin(states, n_partitions, epoch, self._to_open)
 
-    def _serve(self, shard: int, epoch: int, n_partitions: int, state: ShardState) -> None:
-        store = ShardStore.of(shard, epoch, n_partitions, state, self.sharding, self.is_compact)
+    def _to_open(self, shard: int, epoch: int) -> bool:
+        return epoch == self.generation and (shard not in self.stores or self.stores[shard].epoch < epoch)
+
+    async def _begin(
+        self, states: Mapping[int, ShardState], n_partitions: int, epoch: int, wanted: Callable[[int, int], bool]
+    ) -> None:
+        for shard, state in states.items():
+            if wanted(shard, epoch):
+                content = shard, epoch, n_partitions, state, self.sharding, self.is_compact
+                store = await self.large.do(state.full_bytes, partial(ShardStore.of, *content))
+                if wanted(shard, epoch):  # nothing has replaced it meanwhile
+                    self._serve(store)
+
+    def _serve(self, store: ShardStore) -> None:
         store.mark_every = self.mark_every
         store.mark(store.committed_clock)
-        self.stores[shard] = store
-        self._moved.pop(shard, None)
-        self._let_in([shard])
+        self.stores[store.shard] = store
+        self._moved.pop(store.shard, None)
+        self._let_in([store.shard])
         self._waits.wake()
 
-    def copy(self, epochs: Mapping[int, int], clock: int) -> dict[int, ShardState]:
+    async def copy(self, epochs: Mapping[int, int], clock: int) -> dict[int, ShardState]:
         """Return the committed state at the common clock `clock` of the shards named in `epochs`.
 
         Raises
@@ -89,14 +105,16 @@ class ShardServer:
         StaleReadError
             If a shard is not served under its epoch and at this clock.
         """
-        refused = self._refused(epochs)
-        if refused:
-            raise StaleReadError(refused.error)
-        return {shard: self.stores[shard].copy(clock) for shard in epochs}
+        async with self._turn:
+            if refused := self._refused(epochs):
+                raise StaleReadError(refused.error)
+            stores = {shard: self.stores[shard] for shard in epochs}
+            await self.large.do(*store_work.fold(stores.values(), clock))
+            return {shard: store.copy(clock) for shard, store in stores.items()}
 
     # -- shards that move -----------------------------------------------------------------------------------------
 
-    def hand_over(
+    async def hand_over(
         self, epochs: Mapping[int, int], to_node: str, to_address: str, epoch: int, committed: int = 0
     ) -> HandedOver | StaleEpoch:
         """Return the state of the shards named in `epochs`; the server at `to_address` owns them from now on.
@@ -108,19 +126,20 @@ class ShardServer:
         committed : int
             A complete clock: its effects are folded before the state is taken, since block by block they would be as
             many arrays as nodes have worked on it.
-
         """
-        for shard, served in epochs.items():
-            store = self.stores.get(shard)
-            after = self._moved.get(shard)
-            stale = store is None or store.epoch != served or served < self.generation
-            if stale or (after is not None and after.epoch > epoch):
-                return StaleEpoch(f"shard {shard}: epoch {served} is not served here")
-        for shard in epochs:
-            self.stores[shard].fold(committed)
-            self._moved[shard] = ShardOwner(shard, to_node, to_address, epoch)
-        self._waits.wake()
-        return HandedOver({shard: self.stores[shard].state() for shard in epochs})
+        async with self._turn:
+            for shard, served in epochs.items():
+                store = self.stores.get(shard)
+                after = self._moved.get(shard)
+                stale = store is None or store.epoch != served or served < self.generation
+                if stale or (after is not None and after.epoch > epoch):
+                    return StaleEpoch(f"shard {shard}: epoch {served} is not served here")
+            stores = {shard: self.stores[shard] for shard in epochs}
+            self._moved |= {shard: ShardOwner(shard, to_node, to_address, epoch) for shard in epochs}
+            self._waits.wake()
+
+            await self.large.do(*store_work.fold(stores.values(), committed))
+            return HandedOver(await self.large.do(*store_work.state(stores)))
 
     def expect(self, shards: Collection[int], epoch: int) -> None:
         """Let requests for `shards` wait: the shards are being moved here."""
@@ -128,15 +147,16 @@ class ShardServer:
             before = self._arriving.get(shard)
             self._arriving[shard] = (epoch, asyncio.Event() if before is None else before[1])
 
-    def take(self, n_partitions: int, states: Mapping[int, ShardState], epoch: int) -> None:
+    async def take(self, n_partitions: int, states: Mapping[int, ShardState], epoch: int) -> None:
         """Serve shards from the state that their server has handed over; ignored if a later move was begun."""
-        for shard, state in states.items():
-            if self._arriving.get(shard, (0,))[0] == epoch:
-                self._serve(shard, epoch, n_partitions, state)
+        await self._begin(states, n_partitions, epoch, self._is_expected)
+
+    def _is_expected(self, shard: int, epoch: int) -> bool:
+        return self._arriving.get(shard, (0,))[0] == epoch
 
     def cancel_expected(self, shards: Collection[int], epoch: int) -> None:
         """Release requests that wait for shards whose move failed; they find that the shards are not served here."""
-        self._let_in([shard for shard in shards if self._arriving.get(shard, (0,))[0] == epoch])
+        self._let_in([shard for shard in shards if self._is_expected(shard, epoch)])
 
     def _let_in(self, shards: Collection[int]) -> None:
         for shard in shards:
@@ -168,7 +188,7 @@ class ShardServer:
 
     # -- requests of clients --------------------------------------------------------------------------------------
 
-    def push(
+    async def push(
         self,
         clock: int,
         epochs: Mapping[int, int],
@@ -186,29 +206,28 @@ class ShardServer:
         committed : int
             A complete clock, known to the sender from the controller: it may be folded.
         """
-        refused = self._refused(epochs)
-        if refused:
-            return refused
-        if fault := next((fault for shard in epochs if (fault := self.stores[shard].reads.fault)), ""):
-            return LateUpdate(fault)  # the node that was told so may be lost
-        for shard, per_block in updates.items():
-            store = self.stores[shard]
-            store.fold(committed)
-            for (first, attempts), update in zip(blocks, per_block, strict=True):
-                try:
-                    store.push(clock, first, attempts, update)
-                except LateUpdateError as error:
-                    return LateUpdate(str(error))
-        self._waits.wake(whole_clock=any(self.stores[shard].attempt(clock) for shard in updates))
+        async with self._turn:
+            if refused := self._refused(epochs):
+                return refused
+            if fault := next((fault for shard in epochs if (fault := self.stores[shard].reads.fault)), ""):
+                return LateUpdate(fault)  # the node that was told so may be lost
+            pushed = [(self.stores[shard], per_block) for shard, per_block in updates.items()]
+            try:
+                await self.large.do(*store_work.push(pushed, clock, blocks, committed))
+            except LateUpdateError as error:
+                return LateUpdate(str(error))
+            finally:  # also if the sender is cancelled: the updates have arrived
+                self._waits.wake(whole_clock=any(store.attempt(clock) for store, _ in pushed))
         return Pushed()
 
-    def fold(self, committed: int) -> None:
-        """Add the effects of the clocks up to `committed`, a complete one of the present generation, to the shards."""
-        for shard, store in self.stores.items():
-            if store.epoch >= self.generation and shard not in self._moved:
-                store.fold(committed)
+    async def fold(self, committed: int, generation: int) -> None:
+        """Add the effects of the clocks up to `committed`, a complete one of `generation`, to the shards."""
+        async with self._turn:
+            if generation == self.generation:
+                own = (store for shard, store in self.stores.items() if shard not in self._moved)
+                await self.large.do(*store_work.fold([store for store in own if store.epoch >= generation], committed))
 
-    def pull(
+    async def pull(
         self,
         epochs: Mapping[int, int],
         committed: int,
@@ -225,29 +244,15 @@ class ShardServer:
 
         A shard that was handed over is still read here if that needs no later update.
         """
-        outdated = {
-            shard: epoch
-            for shard, epoch in epochs.items()
-            if not (exact and shard in self.stores and self.stores[shard].committed_clock == committed)
-        }
-        refused = self._elsewhere(outdated) or self._stale(epochs)
-        if refused:
-            return refused
-        try:
+        async with self._turn:
+            if refused := self._unreadable(epochs, committed, exact):
+                return refused
+            stores = {shard: self.stores[shard] for shard in sorted(epochs)}
             if summed is not None:
-                table, executors = str(summed["table"]), summed["executors"]
-                sums = {shard: self.stores[shard].kept_sum(committed, table, executors) for shard in epochs}
-                is_kept = all(total is not None for total in sums.values())
-                return Rows({s: {table: total} for s, total in sums.items() if total is not None} if is_kept else {})
-            if rows is None:
-                stores = {shard: self.stores[shard] for shard in sorted(epochs)}
-                make_room(list(stores.values()), committed)
-                tables = {s: st.read(committed, exact, None if memory else st.readable) for s, st in stores.items()}
-                return Rows(full_tables(tables))
-            found = {s: self.stores[s].read(committed, exact, rows[s]) for s in epochs}
-            return Rows({s: _some(tables, rows[s]) for s, tables in found.items()})
-        except StaleReadError as error:
-            return StaleRead(str(error))
+                return await self.large.do(
+                    *store_work.kept_sums(stores, committed, summed["table"], summed["executors"])
+                )
+            return await self.large.do(*store_work.read(stores, committed, exact, rows, memory))
 
     async def pull_ahead(
         self,
@@ -263,20 +268,15 @@ class ShardServer:
         """
         until_s = asyncio.get_running_loop().time() + AHEAD_WAITS_S
         while True:
-            refused = self._refused(epochs)
-            if refused:
-                return refused
-            stores = {shard: self.stores[shard] for shard in epochs}
-            wanted = dict.fromkeys(epochs) if rows is None else rows
-            attempts = {store.attempt(clock) for store in stores.values()}
-            if len(attempts) == 1 and 0 not in attempts:
-                if rows is None:
-                    make_room([stores[shard] for shard in sorted(stores)], clock)
-                found = {s: store.ahead(clock, wanted[s]) for s, store in stores.items()}
-                some = None if rows is None else {s: _some(tables, rows[s]) for s, tables in found.items()}
-                return Rows(full_tables(found) if some is None else some, attempts.pop())
-            if any(store.committed_clock >= clock for store in stores.values()):
-                return StaleRead(f"clock {clock} is committed, by several attempts")
+            async with self._turn:
+                if refused := self._refused(epochs):
+                    return refused
+                stores = {shard: self.stores[shard] for shard in sorted(epochs)}
+                attempts = {store.attempt(clock) for store in stores.values()}
+                if len(attempts) == 1 and 0 not in attempts:
+                    return await self.large.do(*store_work.read_ahead(stores, clock, attempts.pop(), rows))
+                if any(store.committed_clock >= clock for store in stores.values()):
+                    return StaleRead(f"clock {clock} is committed, by several attempts")
             if not await self._waits.woken(until_s):
                 return NotYet(f"clock {clock} is not complete")
 
@@ -308,56 +308,58 @@ class ShardServer:
         """
         until_s = asyncio.get_running_loop().time() + AHEAD_WAITS_S
         while True:
-            refused = self._refused(epochs)
-            if refused:
-                return refused
-            stores = {shard: self.stores[shard] for shard in epochs}
-            for store in stores.values():
-                store.fold(committed)
-            missing = [effect for effect in after if not all(store.has(*effect) for store in stores.values())]
-            if not missing:
-                try:
-                    found = Rows({s: store.before(clock, rows[s]) for s, store in stores.items()})
-                except StaleReadError as error:
-                    return StaleRead(str(error))
-                for shard, store in stores.items():
-                    if wanted := {**rows[shard], **named.get(shard, {})}:
-                        store.reads.note(ServedRead(clock, tuple(readers), wanted))
-                return found
+            async with self._turn:
+                if refused := self._refused(epochs):
+                    return refused
+                stores = {shard: self.stores[shard] for shard in epochs}
+                await self.large.do(*store_work.fold(stores.values(), committed))
+                missing = [effect for effect in after if not all(store.has(*effect) for store in stores.values())]
+                if not missing:
+                    found = await self.large.do(*store_work.read_before(stores, clock, rows))
+                    for shard, store in stores.items():
+                        if isinstance(found, Rows) and (wanted := {**rows[shard], **named.get(shard, {})}):
+                            store.reads.note(ServedRead(clock, tuple(readers), wanted))
+                    return found
             if not await self._waits.woken(until_s, single_effects=True):
                 return NotYet(f"the effects {missing} have not arrived")
 
-    def gather(self, epochs: Mapping[int, int], committed: int) -> GatheredRows | Refusal:
+    async def gather(self, epochs: Mapping[int, int], committed: int) -> GatheredRows | Refusal:
         """Return the committed rows at `committed` and the number of distinct effects folded in each shard.
 
         The memory of update rules is among the rows: the training goes on from them.
         """
-        answer = self.pull(epochs, committed, exact=True, memory=True)
-        if not isinstance(answer, Rows):
-            return answer
-        return GatheredRows(answer.shards, {shard: self.stores[shard].folded for shard in epochs})
+        async with self._turn:
+            if refused := self._unreadable(epochs, committed, exact=True):
+                return refused
+            stores = {shard: self.stores[shard] for shard in sorted(epochs)}
+            answer = await self.large.do(*store_work.read(stores, committed, exact=True, rows=None, memory=True))
+            if not isinstance(answer, Rows):
+                return answer
+            return GatheredRows(answer.shards, {shard: store.folded for shard, store in stores.items()})
 
-    def marked(self, epochs: Mapping[int, int], clock: int) -> Rows | Refusal:
+    async def marked(self, epochs: Mapping[int, int], clock: int) -> Rows | Refusal:
         """Return the rows of the shards named in `epochs` at the marked common clock `clock`.
 
         That clock may be some clocks ago, and the shard handed over since.
         """
-        refused = self._stale(epochs)
-        if refused:
-            return refused
-        for shard in epochs:
-            if shard not in self._moved:  # a store that was handed over may lack effects
-                self.stores[shard].fold(clock)
-            if clock not in self.stores[shard].marks:
-                return StaleRead(f"shard {shard}: clock {clock} is not marked (any more)")
-        marked = {shard: self.stores[shard].marks[clock] for shard in epochs}
-        readable = {shard: self.stores[shard].readable for shard in epochs}
-        return Rows(
-            {
-                shard: {name: full(rows) for name, rows in arrays.items() if name in readable[shard]}
-                for shard, arrays in marked.items()
-            }
-        )
+        async with self._turn:
+            if refused := self._stale(epochs):
+                return refused
+            stores = {shard: self.stores[shard] for shard in epochs}
+            # A store that was handed over may lack effects.
+            await self.large.do(*store_work.fold([store for s, store in stores.items() if s not in self._moved], clock))
+            for shard, store in stores.items():
+                if clock not in store.marks:
+                    return StaleRead(f"shard {shard}: clock {clock} is not marked (any more)")
+            return await self.large.do(*store_work.marked(stores, clock))
+
+    def _unreadable(self, epochs: Mapping[int, int], committed: int, exact: bool) -> Moved | StaleEpoch | None:
+        outdated = {
+            shard: epoch
+            for shard, epoch in epochs.items()
+            if not (exact and shard in self.stores and self.stores[shard].committed_clock == committed)
+        }
+        return self._elsewhere(outdated) or self._stale(epochs)
 
     def _refused(self, epochs: Mapping[int, int]) -> Moved | StaleEpoch | None:
         """Return the answer to a request for shards that are not all served here under these epochs; else None."""
@@ -378,7 +380,3 @@ class ShardServer:
                 served = None if store is None else store.epoch
                 return StaleEpoch(f"shard {shard}: epoch {epoch} requested, {served} served")
         return None
-
-
-def _some(tables: Tables, rows: Wanted) -> Arrays:
-    return {name: full(table) if (wanted := rows[name]) is None else table[wanted] for name, table in tables.items()}

@@ -19,11 +19,19 @@ from psengine.protocol.shard_state import ShardState
 from psengine.server.clock_updates import Answer, ClockUpdates
 from psengine.server.next_clock import NextClock, with_update
 from psengine.server.served_reads import ServedReads
-from psengine.tables.contiguous import room
 from psengine.tables.row_sets import Array, RowSet, Wanted, count, span
 from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.sharding import Arrays, Sharding
-from psengine.tables.sparse_rows import CompactDelta, SparseRows, Tables, compact, compact_delta, full, full_update
+from psengine.tables.sparse_rows import (
+    CompactDelta,
+    SparseRows,
+    Tables,
+    compact,
+    compact_delta,
+    full,
+    full_bytes,
+    full_update,
+)
 from psengine.tables.tree_sum import Delta, Subtree, tree_sum
 from psengine.tables.update_rules import begin_memory, memory_tables
 
@@ -278,6 +286,64 @@ class ShardStore:
         total = tree_sum((0, self._n_partitions), parts.get)
         return None if total is None else added(np.zeros_like(full(before)), total[table])
 
+    def fold_bytes(self, through: int) -> int:
+        """Return about how many bytes `fold` reads and writes."""
+        if through <= self.committed_clock:
+            return 0
+        later = (effects for clock, effects in self.pending.items() if self.committed_clock + 1 < clock <= through)
+        return self._next.work_bytes() + sum(effects.sum_bytes(self.committed, self.committed) for effects in later)
+
+    def push_bytes(self, clock: int, update: Delta, committed: int) -> int:
+        """Return about how many bytes `push` reads and writes once `committed` is folded."""
+        folded = max(self.committed_clock, committed)
+        early = self._next.early_bytes(update, folded > self.committed_clock) if clock == folded + 1 else 0
+        return early + (sum(map(full_bytes, update.values())) if self._is_compact or self.reads.pending() else 0)
+
+    def read_bytes(self, committed: int, exact: bool, wanted: Wanted | None = None) -> int:
+        """Return about how many bytes it takes to `read`, and to copy the `wanted` rows."""
+        n_bytes = self.fold_bytes(committed) + self._copied_bytes(wanted)
+        if not exact and self.pending:
+            names = [name for name in self.committed if wanted is None or name in wanted]
+            missing = [name for name in names if name not in self._live]
+            n_bytes += sum(effects.sum_bytes(self.committed, missing) for effects in self.pending.values())
+            late = (name for update in self._late for name in update if name in self._live)
+            n_bytes += sum(2 * self._live[name].nbytes for name in late)
+        return n_bytes
+
+    def ahead_bytes(self, clock: int, wanted: Wanted | None = None) -> int:
+        """Return about how many bytes it takes to read `ahead`, and to copy the `wanted` rows."""
+        return self._copied_bytes(wanted) + (0 if clock == self.committed_clock else self._next.work_bytes(wanted))
+
+    def before_bytes(self, clock: int, wanted: Wanted) -> int:
+        """Return about how many bytes `before` reads and writes."""
+        n_bytes = 0
+        for name in self.committed.keys() & wanted.keys():
+            rows, table = wanted[name], self.committed[name]
+            low, high = (0, len(table)) if rows is None else span(rows) if count(rows) else (0, 0)
+            read = (high - low) * full_bytes(table) // max(1, len(table))
+            earlier = (effects for number, effects in self.pending.items() if number < clock)
+            updates = [update[name] for effects in earlier for update in effects.by_block.values() if name in update]
+            n_bytes += sum((min(read, full_bytes(update)) for update in updates), read if updates else 0)
+        return n_bytes + self._copied_bytes(wanted)
+
+    def _copied_bytes(self, wanted: Wanted | None) -> int:
+        n_bytes = 0
+        for name, table in self.committed.items():
+            rows = None if wanted is None else wanted.get(name, slice(0, 0))
+            if isinstance(table, SparseRows) or isinstance(rows, np.ndarray):  # others are views
+                rows_read = len(table) if rows is None else count(rows)
+                n_bytes += rows_read * full_bytes(table) // max(1, len(table))
+        return n_bytes
+
+    def kept_bytes(self, table: str) -> int:
+        """Return about how many bytes `kept_sum` reads and writes."""
+        return sum(2 * update.nbytes for update in self._sums.get(table, {}).values())
+
+    def state_bytes(self) -> int:
+        """Return about how many bytes `state` writes: sparse updates are full in it."""
+        updates = (update for effects in self.pending.values() for update in effects.by_block.values())
+        return sum(map(full_bytes, (u for by in updates for u in by.values()))) if self._is_compact else 0
+
     def mark(self, clock: int) -> None:
         """Mark the committed state, which is that of `clock`, if one is due; its arrays are never written again."""
         if self.mark_every is not None and clock % self.mark_every == 0:
@@ -324,16 +390,6 @@ class ShardStore:
         if self.committed_clock > clock:
             raise StaleReadError(f"shard {self.shard} is at clock {self.committed_clock}, clock {clock} was requested")
         return dict(self.committed)
-
-
-def make_room(stores: Sequence[ShardStore], clock: int) -> None:
-    """Have the tables that change in all the shards written side by side in memory for `clock`."""
-    names = set.intersection(*(store.changes(clock) for store in stores)) if len(stores) > 1 else set()
-    tables = {name: [store.committed[name] for store in stores] for name in sorted(names)}
-    # The new state of a sparse table is full for a moment only.
-    arrays = {name: room(rows) for name, rows in tables.items() if not any(isinstance(t, SparseRows) for t in rows)}
-    for at, store in enumerate(stores if names else ()):
-        store.write_to({name: by_store[at] for name, by_store in arrays.items()})
 
 
 def _full_delta(update: CompactDelta) -> Delta:

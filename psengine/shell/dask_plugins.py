@@ -93,12 +93,12 @@ class AgentPlugin(WorkerPlugin):
 
         async def push(epochs: dict[int, int], **message: Any) -> Any:
             await server.arrived(epochs)
-            return pack(to_message(server.push(epochs=epochs, **message)))
+            return pack(to_message(await server.push(epochs=epochs, **message)))
 
         async def pull(comm: Comm, turn: int, reader: str, epochs: dict[int, int], **message: Any) -> Status:
             await server.arrived(epochs)
             async with admission.turn(turn, reader):
-                await _answer(comm, server.pull(epochs, **message))
+                await _answer(comm, await server.pull(epochs, **message))
             return Status.dont_reply
 
         async def pull_ahead(comm: Comm, turn: int, reader: str, **message: Any) -> Status:

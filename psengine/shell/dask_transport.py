@@ -21,6 +21,7 @@ from psengine.protocol.shard_state import ShardState
 from psengine.rpc.integer_narrowing import Narrowed, may_narrow, narrowed, remember_wire_bytes
 from psengine.rpc.transport import Unreachable, endpoint_and_mark
 from psengine.tables.row_updates import RowDelta
+from psengine.tables.sparse_rows import SparseRows
 
 #: Key of the mark of the process that a message is for.
 TO = "to_process"
@@ -35,7 +36,7 @@ _IN_BAND_BYTES = 1 << 15
 #: Bytes of integers from which on a message is packed on a thread: narrowing takes a millisecond for a megabyte.
 _APART_BYTES = 1 << 20
 #: What holds arrays in messages, beside dicts, lists and tuples.
-_WITH_ARRAYS = frozenset({RowDelta, ShardState, ExecutorState})
+_WITH_ARRAYS = frozenset({RowDelta, ShardState, ExecutorState, SparseRows})
 #: Types that msgpack holds.
 _PLAIN = frozenset({str, int, float, bytes, bool, type(None)})
 

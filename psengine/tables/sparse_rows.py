@@ -51,6 +51,11 @@ class SparseRows:
         """Size in memory, in bytes."""
         return sum(array.nbytes for array in (self.starts, self.columns, self.values, self.full, self.full_values))
 
+    @property
+    def full_bytes(self) -> int:
+        """Size of the full array, in bytes."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return self.shape[0]
@@ -182,3 +187,9 @@ def full(table: Array | SparseRows) -> Array:
 def full_update(update: Array | RowDelta | SparseUpdate) -> Array | RowDelta:
     """Return an update of one table with full values."""
     return update.full if isinstance(update, SparseUpdate) else update
+
+
+def full_bytes(rows: Array | RowDelta | SparseRows | SparseUpdate) -> int:
+    """Return the size of a table or of an update of one as full values, in bytes."""
+    values = rows.values if isinstance(rows, SparseUpdate) else rows
+    return values.full_bytes if isinstance(values, SparseRows) else values.nbytes

@@ -189,11 +189,11 @@ class NodeAgent:
             case instructions.RecallTasks():
                 self._batches.recall(instruction.clocks)
             case instructions.Dispatch():
-                if (work := self._batches.add(instruction)) is not None:
-                    self._spawn(work)
                 if instruction.read == "rows" and instruction.generation == self.client.routes.generation:
                     # While kernels run: the next push and the reads that wait for it would wait for this, too.
-                    self.server.fold(instruction.committed)
+                    self._spawn(self._guarded(self.server.fold(instruction.committed, instruction.generation)))
+                if (work := self._batches.add(instruction)) is not None:
+                    self._spawn(work)
 
     # -- instructions ---------------------------------------------------------------------------------------------
 

@@ -133,4 +133,4 @@ class ServerCalls:
         self._routes.check()
         if op == "proteus_pull_before":
             return await self._own.pull_before(**message)
-        return self._own.pull(**message) if op == "proteus_pull" else self._own.push(**message)
+        return await (self._own.pull(**message) if op == "proteus_pull" else self._own.push(**message))

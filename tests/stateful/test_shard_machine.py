@@ -7,6 +7,8 @@ to the last replicas when a server is lost. No other process may write, and no a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +17,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from psengine.protocol.answers import HandedOver, Moved, Pushed, Refusal, Rows, StaleEpoch
+from psengine.protocol.answers import HandedOver, Moved, Pushed, Rows, StaleEpoch, StaleRead
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
+from psengine.server.large_work import LargeWork
 from psengine.server.shard_server import ShardServer
+from psengine.server.shard_store import StaleReadError
 
 SHARDS, PARTITIONS = 2, 3
 WAITS = "it is on its way"
+#: Whether what a request does on a thread is held until the machine lets it go on.
+IS_SLOW = ContextVar("IS_SLOW", default=False)
 
 
 @dataclass
@@ -48,13 +54,15 @@ class Sent:
     committed: int
 
 
-async def push(server: ShardServer, message: dict[str, Any]) -> Pushed | Refusal:
-    return server.push(**message)
-
-
 class ShardMachine(RuleBasedStateMachine):
     @initialize(n=st.integers(2, 4))
     def begin(self, n: int) -> None:
+        self.loop = asyncio.new_event_loop()
+        #: what threads of servers are to do
+        self.held: list[asyncio.Future[None]] = []
+        #: requests under way, and partitions whose updates are
+        self.under_way: list[asyncio.Task[Any]] = []
+        self.at_work: set[int] = set()
         self.servers: dict[str, ShardServer] = {}
         self.names = self.epoch = self.generation = 0
         self.kept: tuple[int, dict[int, ShardState]] | None = None
@@ -76,13 +84,62 @@ class ShardMachine(RuleBasedStateMachine):
         self.open()
         self.tell(list(self.servers), True)
 
+    # -- threads --------------------------------------------------------------------------------------------------
+
+    async def on_thread(self, work: Callable[[], Any]) -> Any:
+        """Do work when the machine lets it; other messages come before that, and before its result is taken."""
+        await self.hold()
+        result = work()
+        await self.hold()
+        return result
+
+    async def hold(self) -> None:
+        if IS_SLOW.get():
+            self.held.append(self.loop.create_future())
+            await self.held[-1]
+
+    def begin_slowly(self, request: Coroutine[Any, Any, Any]) -> None:
+        token = IS_SLOW.set(True)
+        self.under_way.append(self.loop.create_task(request))
+        IS_SLOW.reset(token)
+        self.idle()
+
+    def idle(self) -> None:
+        """Let requests do what they can; raise what they have raised."""
+        for _ in range(30):
+            self.loop.run_until_complete(asyncio.sleep(0))
+        for task in [task for task in self.under_way if task.done()]:
+            self.under_way.remove(task)
+            task.result()
+
+    def done_at_once(self, request: Coroutine[Any, Any, Any]) -> Any:
+        """Return the result of a request; those that it waits for go on."""
+        task = self.loop.create_task(request)
+        self.idle()
+        while not task.done():
+            assert self.held, "it waits for nobody"
+            self.held.pop(0).set_result(None)
+            self.idle()
+        return task.result()
+
+    def ask(self, request: Coroutine[Any, Any, Any], slow: bool) -> None:
+        self.begin_slowly(request) if slow else self.done_at_once(request)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def go_on(self, data: st.DataObject) -> None:
+        """A thread does its work, or its result is taken."""
+        self.held.pop(data.draw(st.integers(0, len(self.held) - 1))).set_result(None)
+        self.idle()
+
     # -- what the controller does ---------------------------------------------------------------------------------
 
     @rule()
     def join(self) -> None:
         if len(self.servers) < 5:
             self.names += 1
-            self.servers[f"s{self.names}"] = ShardServer()
+            self.servers[f"s{self.names}"] = made = ShardServer()
+            made.large = LargeWork(self.on_thread, 0)
 
     def open(self) -> None:
         """Begin a generation from what was kept, or from the beginning."""
@@ -92,7 +149,7 @@ class ShardMachine(RuleBasedStateMachine):
         names = sorted(self.servers)
         self.owners = {s: self.owner(s, names[(s + self.epoch) % len(names)], self.epoch) for s in range(SHARDS)}
         for shard, owner in self.owners.items():
-            self.servers[owner.node].open({shard: states[shard]}, PARTITIONS, self.epoch)
+            self.done_at_once(self.servers[owner.node].open({shard: states[shard]}, PARTITIONS, self.epoch))
         self.done = [clock] * PARTITIONS
         self.counts = {key: attempt for key, attempt in self.counts.items() if key[0] <= clock}
 
@@ -122,27 +179,30 @@ class ShardMachine(RuleBasedStateMachine):
         self.servers[to].expect([shard], self.epoch)
 
     @precondition(lambda self: self.move is not None)
-    @rule(lost=st.booleans())
-    def hand_over(self, lost: bool) -> None:
+    @rule(lost=st.booleans(), slow=st.booleans())
+    def hand_over(self, lost: bool, slow: bool = False) -> None:
         """The heir asks; the answer is lost, or comes: then he has them once he takes them."""
         assert self.move is not None
-        answer = self.ask(self.move)
-        assert isinstance(answer, HandedOver), answer
-        if not lost:
-            self.move.states = dict(answer.states)
+        self.ask(self.handed_over(self.move, lost), slow)
 
-    def ask(self, move: Move) -> HandedOver | StaleEpoch:
+    async def handed_over(self, move: Move, lost: bool = False) -> None:
         server, epochs = self.servers[move.before.node], {move.shard: move.before.epoch}
-        return server.hand_over(epochs, move.to, move.to, move.epoch, self.common())
+        answer = await server.hand_over(epochs, move.to, move.to, move.epoch, self.common())
+        assert isinstance(answer, HandedOver) or self.move is not move, answer
+        if isinstance(answer, HandedOver) and not lost:
+            move.states = dict(answer.states)
 
     @precondition(lambda self: self.move is not None and self.move.states is not None)
-    @rule()
-    def take(self) -> None:
-        move = self.move
-        assert move is not None
+    @rule(slow=st.booleans())
+    def take(self, slow: bool = False) -> None:
+        assert self.move is not None
+        self.ask(self.taken(self.move), slow)
+
+    async def taken(self, move: Move) -> None:
         assert move.states is not None
-        self.servers[move.to].take(PARTITIONS, move.states, move.epoch)
-        self.owners[move.shard], self.move = self.owner(move.shard, move.to, move.epoch), None
+        await self.servers[move.to].take(PARTITIONS, move.states, move.epoch)
+        if self.move is move:
+            self.owners[move.shard], self.move = self.owner(move.shard, move.to, move.epoch), None
 
     @precondition(lambda self: self.move is not None)
     @rule()
@@ -166,20 +226,26 @@ class ShardMachine(RuleBasedStateMachine):
         """An heir that was given up asks late, or its answer comes late: it serves nothing."""
         move = data.draw(st.sampled_from(self.given_up))
         if asks and move.before.node in self.servers:
-            answer = self.ask(move)  # granted to one whom nobody has told otherwise
-            if isinstance(answer, HandedOver):
-                move.states = dict(answer.states)
+            self.done_at_once(self.handed_over(move))  # granted to one whom nobody has told otherwise
         if move.states is not None and move.to in self.servers:
-            self.servers[move.to].take(PARTITIONS, move.states, move.epoch)
+            self.done_at_once(self.servers[move.to].take(PARTITIONS, move.states, move.epoch))
 
     @precondition(lambda self: self.move is None)
-    @rule()
-    def keep(self) -> None:
-        clock, states = self.common(), dict[int, ShardState]()
-        for shard, owner in self.owners.items():
-            states |= self.servers[owner.node].copy({shard: owner.epoch}, clock)
+    @rule(slow=st.booleans())
+    def keep(self, slow: bool) -> None:
+        self.ask(self.copied(), slow)
+
+    async def copied(self) -> None:
+        clock, states, generation = self.common(), dict[int, ShardState](), self.generation
+        try:
+            for shard, owner in self.owners.items():
+                states |= await self.servers[owner.node].copy({shard: owner.epoch}, clock)
+        except (StaleReadError, KeyError):  # a later clock is common by now, or shards have moved, or a server is gone
+            assert IS_SLOW.get()
+            return
         assert {state.folded for state in states.values()} == {clock * PARTITIONS}
-        self.kept = clock, states
+        if self.generation == generation and (self.kept is None or self.kept[0] <= clock):
+            self.kept = clock, states
 
     @precondition(lambda self: len(self.servers) > 1)
     @rule(data=st.data(), warned=st.booleans())
@@ -211,27 +277,32 @@ class ShardMachine(RuleBasedStateMachine):
         partition=st.integers(0, PARTITIONS - 1),
         anew=st.booleans(),
         some=st.sampled_from([(0,), (1,), (0, 1), (0, 1)]),
+        slow=st.booleans(),
     )
-    def work(self, partition: int, anew: bool, some: tuple[int, ...]) -> None:
+    def work(self, partition: int, anew: bool, some: tuple[int, ...], slow: bool = False) -> None:
         """Send a micro-task's updates to all shards or some; it is done when servers of this generation have all."""
-        clock = self.done[partition] + 1
-        if clock > self.common() + 1:
-            return
+        if partition not in self.at_work and self.done[partition] <= self.common():
+            self.ask(self.worked(partition, anew, some), slow)
+
+    async def worked(self, partition: int, anew: bool, some: tuple[int, ...]) -> None:
+        clock, generation = self.done[partition] + 1, self.map_of
         key = clock, partition
         if anew or key not in self.attempts:
             self.attempts[key] = self.attempts.get(key, 0) + 1
         attempt = self.attempts[key]
         answers: list[Any] = []
+        self.at_work.add(partition)
         for shard in some:
             known = self.map[shard]
             sent = Sent(shard, known.node, known.epoch, clock, partition, attempt, self.common())
             self.sent.append(sent)
-            answers.append(self.push(sent))
-        if answers == [Pushed()] * SHARDS and self.map_of == self.generation:
+            answers.append(await self.push(sent))
+        self.at_work.discard(partition)
+        if answers == [Pushed()] * SHARDS and generation == self.map_of == self.generation:
             self.done[partition] += 1
             self.counts[key] = attempt
 
-    def push(self, sent: Sent) -> Any:
+    async def push(self, sent: Sent) -> Any:
         """Send a message to whom the map names, and on to where the shard has gone; return the last answer."""
         name, epoch = sent.server, sent.epoch
         for _ in range(20):
@@ -241,8 +312,13 @@ class ShardMachine(RuleBasedStateMachine):
             if sent.shard in server._arriving:
                 return WAITS
             block = [(sent.partition, [sent.attempt])]
-            to = {"clock": sent.clock, "epochs": {sent.shard: epoch}, "blocks": block, "committed": sent.committed}
-            answer = asyncio.run(push(server, {**to, "updates": self.updates(sent)}))
+            to: dict[str, Any] = {
+                "clock": sent.clock,
+                "epochs": {sent.shard: epoch},
+                "blocks": block,
+                "committed": sent.committed,
+            }
+            answer = await server.push(**to, updates=self.updates(sent))
             if not isinstance(answer, Moved):
                 return answer
             (after,) = answer.owners
@@ -250,44 +326,63 @@ class ShardMachine(RuleBasedStateMachine):
             name, epoch = after.node, after.epoch
         raise AssertionError("it is sent on for ever")
 
+    @precondition(lambda self: self.move is None and len(self.servers) > 1)
+    @rule(data=st.data(), shard=st.integers(0, SHARDS - 1), partition=st.integers(0, PARTITIONS - 1))
+    def work_while_a_shard_moves(self, data: st.DataObject, shard: int, partition: int) -> None:
+        """A server's thread has the updates when it is to hand the shard over."""
+        self.work(partition, False, (0, 1), slow=True)
+        self.begin_to_move(data, shard)
+        self.hand_over(lost=False)
+        self.take()
+
     def updates(self, sent: Sent) -> dict[int, Any]:
         return {sent.shard: [{"w": np.full((1, 1), self.value(sent.clock, sent.partition, sent.attempt))}]}
 
     @precondition(lambda self: self.sent)
-    @rule(data=st.data())
-    def once_more(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), slow=st.booleans())
+    def once_more(self, data: st.DataObject, slow: bool) -> None:
         """A message comes again, however late; its sender has long stopped waiting for the answer."""
-        self.push(data.draw(st.sampled_from(self.sent)))
+        self.ask(self.push(data.draw(st.sampled_from(self.sent))), slow)
 
-    @rule(shard=st.integers(0, SHARDS - 1))
-    def read(self, shard: int) -> None:
+    @rule(shard=st.integers(0, SHARDS - 1), slow=st.booleans())
+    def read(self, shard: int, slow: bool) -> None:
         """Whoever reads by a map of this generation reads the committed state, or is told to wait or where to go."""
-        if self.map_of != self.generation:
-            return
-        owner = self.map[shard]
+        if self.map_of == self.generation:
+            self.ask(self.was_read(shard), slow)
+
+    async def was_read(self, shard: int) -> None:
+        owner, clock, total, generation = self.map[shard], self.common(), self.total(self.common()), self.generation
         for _ in range(20):
             server = self.servers.get(owner.node)
             if server is None or shard in server._arriving:
                 return
-            answer = server.pull({shard: owner.epoch}, self.common(), exact=True)
+            answer = await server.pull({shard: owner.epoch}, clock, exact=True)
             if isinstance(answer, Rows):
-                assert answer.shards[shard]["w"].item() == self.total(self.common())
+                assert answer.shards[shard]["w"].item() == total
                 return
-            if isinstance(answer, StaleEpoch) and owner.epoch < self.owners[shard].epoch:
+            if isinstance(answer, StaleEpoch) and (owner.epoch < self.owners[shard].epoch or self.move is not None):
                 return  # it was taken back; a newer map says so
+            if isinstance(answer, StaleRead) and (clock < self.common() or generation < self.generation):
+                return  # it had to wait for its turn
             assert isinstance(answer, Moved), answer
             (owner,) = answer.owners
 
-    @rule(data=st.data())
-    def read_all(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), slow=st.booleans())
+    def read_all(self, data: st.DataObject, slow: bool) -> None:
         """All shards of one server are read; what was read stays what it was."""
         name = data.draw(st.sampled_from(sorted(self.servers)))
         going = None if self.move is None else self.move.shard
         epochs = {s: owner.epoch for s, owner in self.owners.items() if owner.node == name and s != going}
-        answer = self.servers[name].pull(epochs, self.common(), exact=True)
-        assert isinstance(answer, Rows)
+        self.ask(self.all_read(self.servers[name], epochs), slow)
+
+    async def all_read(self, server: ShardServer, epochs: dict[int, int]) -> None:
+        total, clock, owners = self.total(self.common()), self.common(), dict(self.owners)
+        answer = await server.pull(epochs, clock, exact=True)
+        if not isinstance(answer, Rows):  # it had to wait for its turn
+            assert clock < self.common() or owners != self.owners or self.move is not None, answer
+            return
         for tables in answer.shards.values():
-            assert tables["w"].item() == self.total(self.common())
+            assert tables["w"].item() == total
             self.seen.append((tables["w"], tables["w"].copy()))
 
     # -- what must hold -------------------------------------------------------------------------------------------
@@ -324,6 +419,10 @@ class ShardMachine(RuleBasedStateMachine):
         """All maps told and all work done, the model has each micro-task once."""
         if not hasattr(self, "owners"):
             return
+        while self.held:
+            self.held.pop(0).set_result(None)
+            self.idle()
+        assert not self.under_way
         assert all(np.array_equal(now, then) for now, then in self.seen)
         if self.move is not None:
             self.take_back()
@@ -335,9 +434,10 @@ class ShardMachine(RuleBasedStateMachine):
                     self.work(partition, True, (0, 1))
         assert self.common() >= last
         for shard, owner in self.owners.items():
-            found: Any = self.servers[owner.node].gather({shard: owner.epoch}, self.common())
+            found: Any = self.done_at_once(self.servers[owner.node].gather({shard: owner.epoch}, self.common()))
             assert found.shards[shard]["w"].item() == self.total(self.common())
             assert found.folded[shard] == self.common() * PARTITIONS
+        self.loop.close()
 
 
 TestShardMachine = ShardMachine.TestCase

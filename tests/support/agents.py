@@ -24,6 +24,7 @@ from psengine.protocol.instructions import (
 )
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.worker.agent import NodeAgent
+from tests.support.servers import at_once
 from tests.support.timeouts import PATIENCE
 
 HERE, THERE, CONTROLLER = "tcp://here", "tcp://there", "tcp://controller"
@@ -88,9 +89,7 @@ class Wires:
             message.pop("reader", None)
             if op not in ("proteus_hand_over", "proteus_pull_ahead"):
                 await server.arrived(message["epochs"])
-            answer = getattr(server, op.removeprefix("proteus_"))(**message)
-            if op == "proteus_pull_ahead":
-                answer = await answer
+            answer = await getattr(server, op.removeprefix("proteus_"))(**message)
         if spoilt == "answer lost":
             raise Unreachable(address, op, OSError("answer lost"))
         return answer
@@ -146,7 +145,7 @@ def story(body: Callable[[Wires, NodeAgent, NodeAgent], Coroutine[Any, Any, None
 
 
 def values(agent: NodeAgent, shard: int, clock: int) -> float:
-    return float(agent.server.pull({shard: 1}, clock, exact=True).shards[shard]["w"][0, 0])
+    return float(at_once(agent.server.pull({shard: 1}, clock, exact=True)).shards[shard]["w"][0, 0])
 
 
 class Disk:

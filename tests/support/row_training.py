@@ -21,6 +21,7 @@ from psengine.tables.row_sets import RowSet
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.worker.agent import NodeAgent
 from tests.support.agents import CONTROLLER, Wires, no_shards
+from tests.support.servers import at_once
 from tests.support.task_tables import commit, ssp_table
 
 PARTITIONS, SHARDS, CLOCKS, OWN = 6, 3, 8, 7
@@ -189,7 +190,7 @@ class Cluster:
         app = Wanderers(**self.config.app_params)
         found = {}
         for owner in self.owners:
-            answer = self.agents[owner.node].server.gather({owner.shard: owner.epoch}, CLOCKS)
+            answer = at_once(self.agents[owner.node].server.gather({owner.shard: owner.epoch}, CLOCKS))
             assert answer.folded == {owner.shard: CLOCKS * PARTITIONS}
             found[owner.shard] = answer.shards[owner.shard]
         states = {}

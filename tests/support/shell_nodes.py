@@ -116,9 +116,9 @@ class Nodes:
             if self.gone_on:
                 self.gone_on -= 1
                 return StaleRead("shard 0 is at clock 11, clock 10 was requested")
-            return self.server.gather(**message)
+            return await self.server.gather(**message)
         if op == "proteus_marked":
-            return self.server.marked(**message)
+            return await self.server.marked(**message)
         if address in self.refuses:
             raise self.refuses[address]
         order, node = message["instruction"], message["instruction"].node
@@ -128,7 +128,7 @@ class Nodes:
                 sharding = Sharding(app.tables(), order.config.n_shards)
                 initial = initial_shards(app, sharding, 0, order.shards)
                 states = {shard: ShardState({**arrays}, 0, 0) for shard, arrays in initial.items()}
-                self.server.open(states, order.config.n_partitions, order.epoch)
+                await self.server.open(states, order.config.n_partitions, order.epoch)
                 self.opened_at = None if order.checkpoint is None else order.checkpoint.name
                 await self.shell.event(ShardsOpened(node, address, order.shards, order.epoch, 0.0))
             case LoadPartitions():
@@ -138,7 +138,7 @@ class Nodes:
                     if self.loses:
                         self.loses -= 1
                         continue
-                    self.server.push(
+                    await self.server.push(
                         order.clock, {0: 1}, [(task.partition, [task.attempt])], {0: [{"w": np.ones((4, 1))}]}
                     )
                 stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0) for t in order.tasks)

@@ -1,6 +1,7 @@
 """The whole engine in one process and in virtual time: the real shell and agents, and faulty links between them.
 
-Only Dask is simulated: registration and broken connections. Everything is determined by one seed.
+Only Dask is simulated: registration and broken connections. Everything is determined by one seed. Under odd seeds the
+servers do all work on simulated threads, and other messages arrive meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from psengine.config import JobConfig, Tier
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.rpc.transport import Unreachable
+from psengine.server.large_work import LargeWork
 from psengine.shell.callbacks import ControllerCallbacks
 from psengine.shell.controller_shell import ControllerShell
 from psengine.shell.dask_plugins import HELLO, AgentPlugin
@@ -33,6 +35,8 @@ BREAKS_S, AGAIN_S = 0.01, 1.0
 BEAT_S, DEAF_S = 0.5, 30.0
 #: seconds of the story's time that a node takes for what it does on its threads
 KERNEL_S = 0.02
+#: seconds of it that a server's thread takes for what it does
+LARGE_S = 0.01
 
 
 class Dask:
@@ -68,6 +72,14 @@ class Dask:
 async def in_place(work: Callable[[], Any]) -> Any:
     """Do blocking work at once, on the loop's thread."""
     return work()
+
+
+async def in_a_while(work: Callable[[], Any]) -> Any:
+    """Do large work of a server as its thread does: other messages arrive before and after it is done."""
+    await asyncio.sleep(LARGE_S / 2)
+    result = work()
+    await asyncio.sleep(LARGE_S / 2)
+    return result
 
 
 def numbered(partition: int) -> dict[str, Any]:
@@ -145,6 +157,8 @@ class Node:
         runner._kernel_threads.pool = threads
         runner._kernel_threads._permits = Permits(1 << 20)  # one piece of work runs at a time anyway
         runner._kernel_threads.wait_for = threads.wait_for  # type: ignore[method-assign]
+        if self.cluster.seed % 2:
+            self.agent.server.large = LargeWork(in_a_while, 0)
         wires.listen(self.address, worker.handlers)
         hello = {"node": self.name, "tier": self.tier, "threads": 1, "code_sha256": ""}
         self.cluster.dask.register(self.address, hello)
@@ -196,7 +210,7 @@ class WiredCluster:
         load: Callable[[int], dict[str, Any]] = numbered,
         heldout: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        self.load = load
+        self.load, self.seed = load, seed
         self.dice = random.Random(seed)
         self.wires = Wires(self.dice, trouble)
         self.dask, self.store = Dask(), Store()

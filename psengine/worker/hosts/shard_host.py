@@ -114,7 +114,7 @@ class ShardHost:
                 rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 self._moved["restore"] += arrays_bytes([rows])
                 states[shard] = ShardState({**rows}, saved.clock, saved.effects(config.n_partitions))
-        self.server.open(states, config.n_partitions, instruction.epoch)
+        await self.server.open(states, config.n_partitions, instruction.epoch)
         await self._report(events.ShardsOpened(self._node, self._address, instruction.shards, instruction.epoch, 0.0))
 
     async def _find_replicas(
@@ -146,7 +146,8 @@ class ShardHost:
         """
         number, last_complete = instruction.number, instruction.last_complete
         try:
-            states = self.server.copy(dict(zip(instruction.shards, instruction.epochs, strict=True)), instruction.clock)
+            epochs = dict(zip(instruction.shards, instruction.epochs, strict=True))
+            states = await self.server.copy(epochs, instruction.clock)
             executors = self._executors.copies(instruction.states)
             self.replicas.put(number, last_complete, states, is_backup_owner=False)
             self._executors.states.replicate(
@@ -211,7 +212,7 @@ class ShardHost:
         to["committed"] = instruction.committed
         try:
             if instruction.from_address == self._address:  # taken back: another node may have been the next owner
-                answer: Any = self.server.hand_over(epochs, **to)
+                answer: Any = await self.server.hand_over(epochs, **to)
             else:
                 n_bytes = _WITH_UPDATES * sharding.all_bytes(instruction.shards)
                 answer = await self._transfers.call(
@@ -229,7 +230,7 @@ class ShardHost:
         states = dict(answer.states)
         if instruction.from_address != self._address:
             count_moved(self._moved, "hand_over", instruction.from_address, state_bytes(states.values()))
-        self.server.take(config.n_partitions, states, instruction.epoch)
+        await self.server.take(config.n_partitions, states, instruction.epoch)
         await self._report(events.ShardsTaken(self._node, self._address, instruction.shards, instruction.epoch, 0.0))
 
     def _not_opened(self, instruction: OpenShards, error: Exception, again: bool) -> events.ShardsNotOpened:

@@ -15,6 +15,7 @@ from psengine.server.shard_server import ShardServer
 from psengine.tables.row_sets import RowSet
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.sharding import Sharding
+from tests.support.servers import at_once
 
 PARTITIONS, SHARD = 4, 1
 EPOCHS = {SHARD: 1}
@@ -24,7 +25,7 @@ def server() -> ShardServer:
     """Return a server of the rows 8 to 15 of a table."""
     found = ShardServer()
     found.sharding = Sharding((TableSpec("t", 16, 1, "float64"),), 2)
-    found.open({SHARD: ShardState({"t": np.zeros((8, 1))}, 0, 0)}, PARTITIONS, 1)
+    at_once(found.open({SHARD: ShardState({"t": np.zeros((8, 1))}, 0, 0)}, PARTITIONS, 1))
     return found
 
 
@@ -41,7 +42,7 @@ def push(of: ShardServer, rows: Any, clock: int = 2, executor: int = 0, attempt:
     if dense:
         delta = np.zeros((8, 1))
         delta[rows] = 1.0
-    return of.push(clock, EPOCHS, [(executor, (attempt,))], {SHARD: [{"t": delta}]})
+    return at_once(of.push(clock, EPOCHS, [(executor, (attempt,))], {SHARD: [{"t": delta}]}))
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -87,7 +88,7 @@ def test_what_was_there_and_comes_again_is_not_late_and_neither_is_what_belongs_
 def test_a_shard_that_moves_takes_its_reads_along() -> None:
     of, other = server(), server()
     read(of, slice(0, 8))
-    handed = of.hand_over(EPOCHS, "other", "there", 2)
+    handed = at_once(of.hand_over(EPOCHS, "other", "there", 2))
     other.expect([SHARD], 2)
-    other.take(PARTITIONS, handed.states, 2)  # type: ignore[union-attr]
+    at_once(other.take(PARTITIONS, handed.states, 2))  # type: ignore[union-attr]
     assert len(other.stores[SHARD].reads.pending()) == 1

@@ -16,13 +16,14 @@ from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.sharding import Sharding
 from tests.psengine.server.test_shard_store import Zeros
+from tests.support.servers import at_once
 from tests.support.timeouts import PATIENCE
 
 
 def serving(n_partitions: int = 2) -> ShardServer:
     made, sharding = ShardServer(), Sharding(Zeros().tables(), 2)
     initial = initial_shards(Zeros(), sharding, 7, [0, 1])  # type: ignore[arg-type]
-    made.open({shard: ShardState({**arrays}, 0, 0) for shard, arrays in initial.items()}, n_partitions, 1)
+    at_once(made.open({shard: ShardState({**arrays}, 0, 0) for shard, arrays in initial.items()}, n_partitions, 1))
     return made
 
 
@@ -30,7 +31,7 @@ def push(server: ShardServer, partition: int, attempt: int = 1, clock: int = 1) 
     shapes = {shard: store.committed["w"].shape for shard, store in server.stores.items()}
     updates = {s: [{"w": np.full(shape, 0.1 + partition, np.float32)}] for s, shape in shapes.items()}
     blocks = [(partition, [attempt])]
-    assert server.push(clock, dict.fromkeys(shapes, 1), blocks, updates) == Pushed()
+    assert at_once(server.push(clock, dict.fromkeys(shapes, 1), blocks, updates)) == Pushed()
 
 
 async def waiting(server: ShardServer, **message: Any) -> asyncio.Task[Any]:
@@ -52,8 +53,8 @@ def test_who_reads_ahead_gets_what_will_be_committed_when_all_effects_are_there(
         push(server, 1)
         answer, rows = await asked, (await some).shards[0]["w"]
         assert answer.attempt == 1
-        assert isinstance(server.pull({0: 1}, 0, exact=True), Rows), "nothing is committed by it"
-        later = server.pull({0: 1, 1: 1}, 1, exact=True)
+        assert isinstance(at_once(server.pull({0: 1}, 0, exact=True)), Rows), "nothing is committed by it"
+        later = at_once(server.pull({0: 1, 1: 1}, 1, exact=True))
         for shard in (0, 1):
             assert later.shards[shard]["w"].tobytes() == answer.shards[shard]["w"].tobytes()
         assert rows.tobytes() == answer.shards[0]["w"][1:2].tobytes()
@@ -66,7 +67,7 @@ def undisturbed() -> Any:
     server = serving()
     for partition in (0, 1):
         push(server, partition)
-    server.pull({0: 1, 1: 1}, 1, exact=True)
+    at_once(server.pull({0: 1, 1: 1}, 1, exact=True))
     return server.stores[0].committed["w"]
 
 
@@ -79,7 +80,7 @@ def test_who_reads_ahead_is_not_kept_waiting_for_nothing(how: type, monkeypatch:
         server = serving()
         asked = await waiting(server)
         if how is Moved:
-            server.hand_over({1: 1}, "t", "tcp://t", 2)
+            at_once(server.hand_over({1: 1}, "t", "tcp://t", 2))
         elif how is StaleEpoch:  # of another generation
             server.forget([], 2)
         async with asyncio.timeout(5 * PATIENCE):
@@ -97,7 +98,7 @@ def test_effects_of_several_attempts_are_not_read_ahead() -> None:
         push(server, 0)
         push(server, 1, attempt=2)
         assert not asked.done()
-        assert isinstance(server.pull({0: 1, 1: 1}, 1, exact=True), Rows)
+        assert isinstance(at_once(server.pull({0: 1, 1: 1}, 1, exact=True)), Rows)
         server._waits.wake()
         assert isinstance(await asked, StaleRead)
 

@@ -14,6 +14,7 @@ from psengine.server.shard_store import ShardStore
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.sharding import Sharding
 from psengine.tables.update_rules import advance_tables, begin_memory
+from tests.support.servers import at_once
 
 TABLES = (TableSpec("w", 6, 2, rule=Adam(0.1)), TableSpec("plain", 6, 1))
 SHARDING = Sharding(TABLES, 1)
@@ -104,20 +105,20 @@ def test_micro_tasks_are_not_sent_the_memory_and_checkpoints_are() -> None:
         server = ShardServer()
         server.sharding = SHARDING
         server.mark_every = 1
-        server.open({0: ShardState(zeros(), 0, 0)}, 2, 1)
+        at_once(server.open({0: ShardState(zeros(), 0, 0)}, 2, 1))
         push(server.stores[0], 1)
         ahead = await server.pull_ahead({0: 1}, 1)
-        pulled = server.pull({0: 1}, 1, exact=True)
-        for answer in (ahead, pulled, server.marked({0: 1}, 1)):
+        pulled = at_once(server.pull({0: 1}, 1, exact=True))
+        for answer in (ahead, pulled, at_once(server.marked({0: 1}, 1))):
             assert set(answer.shards[0]) == {"w", "plain"}
             assert answer.shards[0]["w"].tobytes() == expected(1)["w"]
-        gathered = server.gather({0: 1}, 1).shards[0]
+        gathered = at_once(server.gather({0: 1}, 1)).shards[0]
         assert bits(gathered) == expected(1)
         other = ShardServer()
         other.sharding = SHARDING
-        other.open({0: ShardState(gathered, 1, 2)}, 2, 2)
+        at_once(other.open({0: ShardState(gathered, 1, 2)}, 2, 2))
         push(other.stores[0], 2)
-        assert bits(other.gather({0: 2}, 2).shards[0]) == expected(2)
+        assert bits(at_once(other.gather({0: 2}, 2)).shards[0]) == expected(2)
         assert set(other.stores[0].committed) == MEMORY | {"w", "plain"}
 
     asyncio.run(run())

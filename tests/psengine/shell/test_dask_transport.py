@@ -17,6 +17,7 @@ from psengine.rpc.integer_narrowing import wire_bytes
 from psengine.rpc.transport import Unreachable
 from psengine.shell.dask_transport import DaskTransport, pack, pack_apart, sent
 from psengine.tables.row_updates import RowDelta
+from psengine.tables.sparse_rows import SparseRows
 from psengine.telemetry.byte_counts import state_bytes
 from tests.support.timeouts import PATIENCE
 
@@ -134,7 +135,15 @@ def test_large_integers_are_narrowed_on_a_thread_and_the_loop_goes_on(monkeypatc
         return await task
 
     state = ShardState({"counts": counts}, 3, 6)
-    for message in ({"a": counts}, {"shards": {0: [RowDelta(slice(0, 1 << 18), counts)]}}, {"states": {0: state}}):
+    nothing = np.zeros(0, np.int64)
+    sparse = SparseRows(np.dtype(np.int64), (1, 1), nothing, counts, counts, nothing, nothing)
+    compact = ShardState({"counts": sparse}, 3, 6)
+    for message in (
+        {"states": {0: compact}},
+        {"a": counts},
+        {"shards": {0: [RowDelta(slice(0, 1 << 18), counts)]}},
+        {"states": {0: state}},
+    ):
         at_work.clear()
         goes_on.clear()
         assert asyncio.run(meanwhile(pack_apart(message))).keys() == message.keys()

@@ -12,6 +12,7 @@ from psengine.protocol.shard_state import ShardState
 from psengine.rpc.transfers import Transfers
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
+from tests.support.servers import at_once
 from tests.support.shell_nodes import NODE, Evaluated, Nodes, Scheduler, Store, job, story, until
 
 ONES = {"w": np.ones((2, 1))}
@@ -21,12 +22,12 @@ def server(mark_every: int | None = 2, clock: int = 0) -> ShardServer:
     """A server of shard 0, one partition, at `clock`."""
     made = ShardServer()
     made.mark_every = mark_every
-    made.open({0: ShardState({"w": np.full((2, 1), float(clock))}, clock, clock)}, 1, 1)
+    at_once(made.open({0: ShardState({"w": np.full((2, 1), float(clock))}, clock, clock)}, 1, 1))
     return made
 
 
 def push(there: ShardServer, clock: int) -> None:
-    assert there.push(clock, {0: 1}, [(0, [1])], {0: [ONES]}) == Pushed()
+    assert at_once(there.push(clock, {0: 1}, [(0, [1])], {0: [ONES]})) == Pushed()
 
 
 def value(answer: Any) -> float:
@@ -41,55 +42,55 @@ def test_a_marked_clock_is_told_when_the_server_is_further_and_before_it_is_read
     there = server()
     for clock in (1, 2, 3):
         push(there, clock)
-    assert value(there.marked({0: 1}, 2)) == 2.0, "what is common is folded by who asks for it"
-    there.pull({0: 1}, 3, exact=True)
-    assert value(there.marked({0: 1}, 2)) == 2.0
+    assert value(at_once(there.marked({0: 1}, 2))) == 2.0, "what is common is folded by who asks for it"
+    at_once(there.pull({0: 1}, 3, exact=True))
+    assert value(at_once(there.marked({0: 1}, 2))) == 2.0
 
 
 def test_only_the_last_two_are_kept_and_no_others_are_marked() -> None:
     there = server()
     for clock in range(1, 8):
         push(there, clock)
-    there.pull({0: 1}, 7, exact=True)
-    assert [type(there.marked({0: 1}, clock)) for clock in (2, 3, 4, 6)] == [StaleRead, StaleRead, Rows, Rows]
+    at_once(there.pull({0: 1}, 7, exact=True))
+    assert [type(at_once(there.marked({0: 1}, clock))) for clock in (2, 3, 4, 6)] == [StaleRead, StaleRead, Rows, Rows]
     push(unmarked := server(None), 1)
-    assert isinstance(unmarked.marked({0: 1}, 1), StaleRead)
+    assert isinstance(at_once(unmarked.marked({0: 1}, 1)), StaleRead)
 
 
 def test_a_shard_that_moves_at_a_marked_clock_is_marked_where_it_comes_to() -> None:
     old = server()
     for clock in (1, 2):
         push(old, clock)
-    old.pull({0: 1}, 2, exact=True)
-    state = old.hand_over({0: 1}, "new", "tcp://new", 2).states
-    assert value(old.marked({0: 1}, 2)) == 2.0, "what it had marked it still tells"
+    at_once(old.pull({0: 1}, 2, exact=True))
+    state = at_once(old.hand_over({0: 1}, "new", "tcp://new", 2)).states
+    assert value(at_once(old.marked({0: 1}, 2))) == 2.0, "what it had marked it still tells"
     new = server(clock=0)
     new.expect([0], 2)
-    new.take(1, state, 2)
-    new.push(3, {0: 2}, [(0, [1])], {0: [ONES]})
-    new.pull({0: 2}, 3, exact=True)
-    assert value(new.marked({0: 2}, 2)) == 2.0
+    at_once(new.take(1, state, 2))
+    at_once(new.push(3, {0: 2}, [(0, [1])], {0: [ONES]}))
+    at_once(new.pull({0: 2}, 3, exact=True))
+    assert value(at_once(new.marked({0: 2}, 2))) == 2.0
 
 
 def test_who_has_handed_over_never_makes_a_mark_of_what_it_no_longer_hears() -> None:
     old = server()
     push(old, 1)
-    old.hand_over({0: 1}, "new", "tcp://new", 2)
-    assert isinstance(old.marked({0: 1}, 2), StaleRead)
+    at_once(old.hand_over({0: 1}, "new", "tcp://new", 2))
+    assert isinstance(at_once(old.marked({0: 1}, 2)), StaleRead)
 
 
 def test_what_is_handed_over_is_folded_as_far_as_it_is_complete() -> None:
     old = server()
     for clock in (1, 2, 3):
         push(old, clock)
-    state = old.hand_over({0: 1}, "new", "tcp://new", 2, committed=2).states[0]
+    state = at_once(old.hand_over({0: 1}, "new", "tcp://new", 2, committed=2)).states[0]
     assert (state.clock, state.folded, [block[0] for block in state.later]) == (2, 2, [3])
     assert value(Rows({0: state.arrays})) == 2.0
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_under_another_epoch_nothing_is_told(epoch: int) -> None:
-    assert isinstance(server().marked({0: epoch}, 0), StaleEpoch)
+    assert isinstance(at_once(server().marked({0: epoch}, 0)), StaleEpoch)
 
 
 def test_marks_are_the_arrays_themselves() -> None:

@@ -16,6 +16,7 @@ from psengine.tables.row_sets import Wanted
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.sparse_rows import WORTH, SparseRows, compact, compact_delta, full
 from psengine.tables.tree_sum import Delta
+from tests.support.servers import at_once
 
 ROWS, COLUMNS, PARTITIONS, CLOCKS = 40, 300, 4, 5
 
@@ -92,8 +93,8 @@ def test_a_compact_server_answers_with_the_same_bits(overlap: bool, early: bool)
         server.is_compact, server.mark_every = is_compact, 1
         table = np.zeros((ROWS, COLUMNS), np.int32)
         topics, empty = np.zeros((1, COLUMNS), np.int64), np.zeros((0, COLUMNS), np.int64)
-        server.open({0: ShardState({"word_topic": table, "topics": topics}, 0, 0)}, PARTITIONS, 1)
-        server.open({1: ShardState({"word_topic": table.copy(), "topics": empty}, 0, 0)}, PARTITIONS, 1)
+        at_once(server.open({0: ShardState({"word_topic": table, "topics": topics}, 0, 0)}, PARTITIONS, 1))
+        at_once(server.open({1: ShardState({"word_topic": table.copy(), "topics": empty}, 0, 0)}, PARTITIONS, 1))
     some = np.array([0, 3, 7, 8, 39])
     for clock in range(1, CLOCKS + 1):
         seen = []
@@ -102,17 +103,17 @@ def test_a_compact_server_answers_with_the_same_bits(overlap: bool, early: bool)
             for partition, update in enumerate(updates(7, clock, overlap)):
                 if early:
                     server.stores[0].ahead(clock - 1, {"word_topic": None})
-                server.push(clock, {0: 1, 1: 1}, [(partition, [1])],
-                            {0: [update], 1: [{"word_topic": update["word_topic"]}]})  # fmt: skip
-                answers.append(server.pull({0: 1}, clock - 1, exact=False).shards[0])
+                at_once(server.push(clock, {0: 1, 1: 1}, [(partition, [1])],
+                            {0: [update], 1: [{"word_topic": update["word_topic"]}]}))  # fmt: skip
+                answers.append(at_once(server.pull({0: 1}, clock - 1, exact=False)).shards[0])
             rows: Wanted = {"word_topic": some}
             ahead = server.stores[0].ahead(clock, rows)["word_topic"]
             answers.append({"ahead": ahead[some] if clock % 2 else full(ahead)})
             runs: dict[int, Wanted] = {0: rows, 1: {"word_topic": slice(3, 9)}}
             mixed: dict[int, Wanted] = {0: {"topics": None}, 1: rows}
             for wanted in (None, runs, mixed):
-                answers += server.pull({0: 1, 1: 1}, clock, exact=True, rows=wanted).shards.values()
-            answers.append(server.marked({0: 1}, clock).shards[0])
+                answers += at_once(server.pull({0: 1, 1: 1}, clock, exact=True, rows=wanted)).shards.values()
+            answers.append(at_once(server.marked({0: 1}, clock)).shards[0])
             seen.append([(name, of.dtype, of.tobytes()) for answer in answers for name, of in sorted(answer.items())])
         assert seen[0] == seen[1]
     sparse, dense = servers[True], servers[False]
@@ -123,7 +124,7 @@ def test_a_compact_server_answers_with_the_same_bits(overlap: bool, early: bool)
         server.stores[0].push(CLOCKS + 1, 0, [1], last)
     live = full(dense.stores[0].read(CLOCKS, exact=False)["word_topic"]).tobytes()
     for server in servers.values():
-        state = server.copy({0: 1}, CLOCKS)[0]
+        state = at_once(server.copy({0: 1}, CLOCKS))[0]
         assert full(state.arrays["word_topic"]).tobytes() == full(dense.stores[0].committed["word_topic"]).tobytes()
         moved = ShardStore.of(0, 2, PARTITIONS, server.stores[0].state(), is_compact=server.is_compact)
         assert isinstance(moved.committed["word_topic"], SparseRows) == server.is_compact

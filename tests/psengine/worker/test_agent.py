@@ -14,6 +14,7 @@ from psengine.telemetry.byte_counts import link
 from psengine.worker import routing
 from psengine.worker.agent import NodeAgent
 from tests.support.agents import CONTROLLER, HERE, THERE, Wires, config, dispatch, story, values
+from tests.support.servers import at_once
 from tests.support.timeouts import PATIENCE
 
 
@@ -107,13 +108,15 @@ def test_a_server_folds_what_is_committed_when_its_node_is_sent_tasks_that_read_
         here.instruct(dispatch(1, 1, [(0, 1), (1, 1)]))
         await wires.report(BatchDone)
         here.instruct(replace(dispatch(2, 2, [(0, 1)], committed=1, read="rows"), generation=2))
+        await asyncio.sleep(0)
         assert stores[0].committed_clock == 0, "of another generation"
         await wires.report(BatchFailed)
         here.instruct(dispatch(3, 2, [(0, 2)], committed=1, read="rows"))
+        await asyncio.sleep(0)
         assert stores[0].committed_clock == 1, "before it reads and pushes"
         await wires.report(BatchDone)
-        here.server.hand_over({0: 1}, "there", THERE, 2)
-        here.server.fold(2)
+        await here.server.hand_over({0: 1}, "there", THERE, 2)
+        await here.server.fold(2, 1)
         assert stores[0].committed_clock == 1, "handed over: it may lack effects"
 
     story(body)
@@ -121,7 +124,7 @@ def test_a_server_folds_what_is_committed_when_its_node_is_sent_tasks_that_read_
 
 def test_work_that_is_no_longer_wanted_is_dropped() -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
-        there.server.pull({1: 1}, 1, exact=True)  # somebody else is a clock ahead already
+        at_once(there.server.pull({1: 1}, 1, exact=True))  # somebody else is a clock ahead already
         here.instruct(dispatch(1, 1, [(0, 1)]))
         assert not (await wires.report(BatchFailed)).fatal
         here.instruct(dispatch(2, 1, [(0, 2)], map_version=2))

@@ -20,6 +20,7 @@ from psengine.worker.routing import SupersededError
 from tests.support.agents import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
 from tests.support.row_training import CLOCKS, NODES, PARTITIONS, Cluster, Wanderers, address, check
 from tests.support.row_training import story as training
+from tests.support.servers import at_once
 from tests.support.timeouts import PATIENCE
 
 # -- the agent ----------------------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ async def all_of_clock_1(wires: Wires, here: Any, there: Any) -> None:
     here.instruct(dispatch(1, 1, [(0, 1), (1, 1)], goes_on=True))
     await wires.report(BatchDone)
     for agent, shard in ((here, 0), (there, 1)):
-        agent.server.push(1, {shard: 1}, [(2, [1, 1])], {shard: [{}]})
+        at_once(agent.server.push(1, {shard: 1}, [(2, [1, 1])], {shard: [{}]}))
 
 
 @pytest.mark.parametrize(("completed_by", "pulled"), [(1, 0), (2, 1), (0, 1)])
@@ -196,7 +197,7 @@ def test_all_go_back_while_one_has_begun_ahead() -> None:
     async def body(wires: Wires, here: Any, there: Any) -> None:
         await all_of_clock_1(wires, here, there)
         for agent, owner in zip((here, there), OWNERS, strict=True):
-            agent.server.open({owner.shard: ShardState({"w": np.zeros((2, 1))}, 0, 0)}, 4, 2)
+            at_once(agent.server.open({owner.shard: ShardState({"w": np.zeros((2, 1))}, 0, 0)}, 4, 2))
         owners = tuple(type(owner)(owner.shard, owner.node, owner.address, 2) for owner in OWNERS)
         here.instruct(UpdateShardMap("here", HERE, 2, owners, 2))
         again = {"map_version": 2, "generation": 2}

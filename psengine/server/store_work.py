@@ -1,0 +1,140 @@
+"""Work on several shards of one server, with about how many bytes it reads and writes: large work is done on a thread.
+
+The shards of a request are in the order of their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from psengine.protocol.answers import Rows, StaleRead
+from psengine.protocol.shard_state import ShardState
+from psengine.server.shard_store import ShardStore, StaleReadError
+from psengine.tables.contiguous import full_tables, room
+from psengine.tables.row_sets import Wanted
+from psengine.tables.sharding import Arrays
+from psengine.tables.sparse_rows import SparseRows, Tables, full
+from psengine.tables.tree_sum import Delta
+
+T = TypeVar("T")
+Stores = Mapping[int, ShardStore]
+#: Bytes that work reads and writes, and what does it.
+Work = tuple[int, Callable[[], T]]
+
+
+def fold(stores: Collection[ShardStore], through: int) -> Work[None]:
+    """Commit the clocks up to `through`."""
+
+    def work() -> None:
+        for store in stores:
+            store.fold(through)
+
+    return sum(store.fold_bytes(through) for store in stores), work
+
+
+def push(
+    pushed: Sequence[tuple[ShardStore, Sequence[Delta]]],
+    clock: int,
+    blocks: Sequence[tuple[int, Sequence[int]]],
+    committed: int,
+) -> Work[None]:
+    """Apply the updates of a batch, as `ShardServer.push` does."""
+
+    def work() -> None:
+        for store, per_block in pushed:
+            store.fold(committed)
+            for (first, attempts), update in zip(blocks, per_block, strict=True):
+                store.push(clock, first, attempts, update)
+
+    n_bytes = sum(store.push_bytes(clock, update, committed) for store, per_block in pushed for update in per_block)
+    return n_bytes + sum(store.fold_bytes(committed) for store, _ in pushed), work
+
+
+def read(
+    stores: Stores, committed: int, exact: bool, rows: Mapping[int, Wanted] | None, memory: bool
+) -> Work[Rows | StaleRead]:
+    """Return rows as `ShardServer.pull` does."""
+
+    def work() -> Rows | StaleRead:
+        try:
+            if rows is None:
+                _make_room(list(stores.values()), committed)
+                tables = {s: st.read(committed, exact, None if memory else st.readable) for s, st in stores.items()}
+                return Rows(full_tables(tables))
+            found = {s: store.read(committed, exact, rows[s]) for s, store in stores.items()}
+            return Rows({s: _some(tables, rows[s]) for s, tables in found.items()})
+        except StaleReadError as error:
+            return StaleRead(str(error))
+
+    return sum(st.read_bytes(committed, exact, None if rows is None else rows[s]) for s, st in stores.items()), work
+
+
+def kept_sums(stores: Stores, committed: int, table: str, executors: Collection[int]) -> Work[Rows | StaleRead]:
+    """Return the sum of what these executors have added to a table (`ShardStore.kept_sum`), or no shard."""
+
+    def work() -> Rows | StaleRead:
+        try:
+            sums = {shard: store.kept_sum(committed, table, executors) for shard, store in stores.items()}
+        except StaleReadError as error:
+            return StaleRead(str(error))
+        known = {shard: {table: total} for shard, total in sums.items() if total is not None}
+        return Rows(known if len(known) == len(sums) else {})
+
+    return sum(store.read_bytes(committed, True) + store.kept_bytes(table) for store in stores.values()), work
+
+
+def read_ahead(stores: Stores, clock: int, attempt: int, rows: Mapping[int, Wanted] | None) -> Work[Rows]:
+    """Return rows as `ShardServer.pull_ahead` does, once all effects of `clock` are of this `attempt`."""
+
+    def work() -> Rows:
+        if rows is None:
+            _make_room(list(stores.values()), clock)
+            return Rows(full_tables({s: store.ahead(clock) for s, store in stores.items()}), attempt)
+        return Rows({s: _some(store.ahead(clock, rows[s]), rows[s]) for s, store in stores.items()}, attempt)
+
+    return sum(store.ahead_bytes(clock, None if rows is None else rows[s]) for s, store in stores.items()), work
+
+
+def read_before(stores: Stores, clock: int, rows: Mapping[int, Wanted]) -> Work[Rows | StaleRead]:
+    """Return rows as `ShardServer.pull_before` does, once the effects that they need have arrived."""
+
+    def work() -> Rows | StaleRead:
+        try:
+            return Rows({shard: store.before(clock, rows[shard]) for shard, store in stores.items()})
+        except StaleReadError as error:
+            return StaleRead(str(error))
+
+    return sum(store.before_bytes(clock, rows[shard]) for shard, store in stores.items()), work
+
+
+def marked(stores: Stores, clock: int) -> Work[Rows]:
+    """Return the rows of a marked clock."""
+    names = sorted(frozenset[str]().union(*(store.readable for store in stores.values())))
+
+    def work() -> Rows:
+        return Rows(
+            {shard: {name: full(store.marks[clock][name]) for name in names} for shard, store in stores.items()}
+        )
+
+    return sum(store.read_bytes(0, True) for store in stores.values()), work
+
+
+def state(stores: Stores) -> Work[dict[int, ShardState]]:
+    """Return all of each shard."""
+    n_bytes = sum(store.state_bytes() for store in stores.values())
+    return n_bytes, lambda: {shard: store.state() for shard, store in stores.items()}
+
+
+def _make_room(stores: Sequence[ShardStore], clock: int) -> None:
+    """Have the tables that change in all the shards written side by side in memory for `clock`."""
+    names = set.intersection(*(store.changes(clock) for store in stores)) if len(stores) > 1 else set()
+    tables = {name: [store.committed[name] for store in stores] for name in sorted(names)}
+    # The new state of a sparse table is full for a moment only.
+    arrays = {name: room(rows) for name, rows in tables.items() if not any(isinstance(t, SparseRows) for t in rows)}
+    for at, store in enumerate(stores if names else ()):
+        store.write_to({name: by_store[at] for name, by_store in arrays.items()})
+
+
+def _some(tables: Tables, rows: Wanted) -> Arrays:
+    return {name: full(table) if (wanted := rows[name]) is None else table[wanted] for name, table in tables.items()}
