@@ -32,13 +32,13 @@ class RunSize:
     Attributes
     ----------
     nodes : of which half join or go.
-    clocks : {application: clocks of its job}. All runs of both parts together take about eight minutes.
+    clocks : {application: clocks of its job}. All runs of both parts together take about nine minutes.
     clock_s : {application: seconds of kernels in each clock on one node}. Kernels of `lda` take most of a clock, though
         its links are slow; else a job would gain little from more nodes.
     """
 
     nodes: int = 8
-    clocks: Mapping[str, int] = field(default_factory=lambda: {"mlr": 60, "lda": 14})
+    clocks: Mapping[str, int] = field(default_factory=lambda: {"mlr": 48, "lda": 16})
     clock_s: Mapping[str, float] = field(default_factory=lambda: {"mlr": 4.0, "lda": 16.0})
     rounds: int = 1
 
