@@ -98,7 +98,7 @@ class Deployed(OpenedAtStart):
             **self._world.environment,
             "PROTEUS_DATABASE_URL": self._database_url,
             "PROTEUS_BLOB_URL": self.blob_url,
-            "PREFECT_WORKER_QUERY_SECONDS": "1",
+            "PREFECT_WORKER_QUERY_SECONDS": "2",
             "NO_COLOR": "1",
             **({} if self._auth is None else {"PREFECT_API_AUTH_STRING": self._auth}),
         }
@@ -245,8 +245,11 @@ class Deployed(OpenedAtStart):
         return seen
 
     def logs(self, run_id: str) -> str:
-        """Return what a run has said."""
-        lines = self.post("/logs/filter", logs={"flow_run_id": {"any_": [run_id]}}, sort="TIMESTAMP_ASC")
+        """Return what a run has said, as far as its process has sent it: every two seconds, and at its end."""
+        lines: list[dict[str, Any]] = []
+        wanted = {"logs": {"flow_run_id": {"any_": [run_id]}}, "sort": "TIMESTAMP_ASC"}
+        while page := self.post("/logs/filter", **wanted, offset=len(lines)):  # two hundred at a time
+            lines += page
         return "\n".join(line["message"] for line in lines)
 
     def at_task(self, run_id: str, name: str, attempt: int = 1) -> bool:
@@ -340,12 +343,12 @@ def without_settings(patch: pytest.MonkeyPatch) -> None:
 
 
 def wait_until(condition: Callable[[], bool], what: str, within_s: float = 30.0) -> None:
-    """Wait until `condition()` holds, looking gently; fail naming `what` if it does not in time."""
+    """Wait until `condition()` holds, looking twice a second; fail naming `what` if it does not in time."""
     clock = SystemClock()
     deadline_s = clock.now_s() + within_s * PATIENCE
     while not condition():
         assert clock.now_s() < deadline_s, f"waited {within_s * PATIENCE:g} s for {what}"
-        clock.wait_until(clock.now_s() + 0.2)
+        clock.wait_until(clock.now_s() + 0.5)
 
 
 def rendezvous(blob_url: str, job_id: str) -> dict[str, Any]:
