@@ -137,8 +137,8 @@ def silent_port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-#: Of the bad inputs those that are given to a process of its own as well: every twelfth.
-APART = frozenset(sorted(BAD)[::12])
+#: Of the bad inputs those that are given to a process of its own as well: every thirtieth.
+APART = frozenset(sorted(BAD)[::30])
 
 
 def _inputs(here: Path) -> None:
