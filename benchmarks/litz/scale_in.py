@@ -17,7 +17,18 @@ import click
 import psutil
 
 from benchmarks.figure import Figure, figure
-from benchmarks.litz.scaled_runs import FULL, MEASURED, RunSize, ScaledRun, draw, link_rate, load, stand_in, static
+from benchmarks.litz.scaled_runs import (
+    FULL,
+    MEASURED,
+    RunSize,
+    ScaledRun,
+    draw,
+    finished,
+    link_rate,
+    load,
+    stand_in,
+    static,
+)
 from benchmarks.litz.waiting_job import StandIn
 from benchmarks.many_nodes.cluster import Places, RunningCluster, all_there
 from benchmarks.many_nodes.measurement import HOURS_S
@@ -120,7 +131,7 @@ def scale_in(cluster: Places, job: StandIn, many: int, few: int) -> ReleasedNode
         asked = running.until(lambda status: status["clock"] >= round(_AFTER * job.clocks), HOURS_S)
         took_s, released_at = _release(running, going)
         cpu = _busy(before)
-        status = running.until(lambda status: status["state"] == "finished", HOURS_S)
+        status = finished(cluster, running, job)
         job.check(status["result"]["metrics"])
         course = ScaledRun(status["result"]["seconds_by_clock"], int(asked["clock"]), cpu)
         return ReleasedNodes(course, took_s, released_at)
