@@ -172,9 +172,9 @@ async def move(client: Any, load: Load, address: str) -> tuple[list[float], list
         for seconds in ([], pulls):
             client.use_map(client.routes.version + 1, owners)  # clears the client's cache
             began = perf_counter()
-            tables = await client.read(sharding, clock, clock, True)
+            tables = await client.read_rows(sharding, {TABLE: None}, clock, clock, True)
             seconds.append(perf_counter() - began)
-            values = tables[TABLE]
+            values = tables[TABLE].values
             if values.shape != update.shape or not values[0, 0] == values[-1, -1] == clock:
                 raise RuntimeError(f"the server has {values[-1, -1]} after {clock} pushes of 1")
             del tables, values

@@ -31,17 +31,13 @@ class CheckpointSchedule:
         self.newest = newest
         self.under_way: int | None = None
         self._due_s: float | None = None
-        self._wanted = False
+        #: Whether a request is pending.
+        self.wanted = False
 
     @property
     def clock(self) -> int:
         """Clock of the newest complete checkpoint; 0 if there is none."""
         return 0 if self.newest is None else self.newest.clock
-
-    @property
-    def wanted(self) -> bool:
-        """Whether a request is pending."""
-        return self._wanted
 
     def begin(self, now_s: float) -> None:
         """Note that the training starts or resumes now."""
@@ -49,15 +45,15 @@ class CheckpointSchedule:
 
     def request(self) -> None:
         """Request a checkpoint as soon as there is a newer state to save."""
-        self._wanted = True
+        self.wanted = True
 
     def take(self, common: int, now_s: float) -> bool:
         """Return whether the state at clock `common` is to be saved now; if so, mark it as under way."""
-        due = self._wanted or (self._due_s is not None and now_s >= self._due_s)
+        due = self.wanted or (self._due_s is not None and now_s >= self._due_s)
         if not due or self.under_way is not None:
             return False
         if common <= self.clock:
-            self._wanted = False  # the newest checkpoint holds this state
+            self.wanted = False  # the newest checkpoint holds this state
             return False
         self.under_way = common
         return True
@@ -66,12 +62,12 @@ class CheckpointSchedule:
         """Note that a checkpoint is complete."""
         if checkpoint.clock >= self.clock:
             self.newest = checkpoint
-        self.under_way, self._wanted = None, False
+        self.under_way, self.wanted = None, False
         self._put_off(now_s, self._every_s)
 
     def failed(self, now_s: float) -> None:
         """Note that the checkpoint under way failed; a pending request is dropped, since its client gets the error."""
-        self.under_way, self._wanted = None, False
+        self.under_way, self.wanted = None, False
         self._put_off(now_s, None if self._every_s is None else min(AGAIN_S, self._every_s))
 
     def _put_off(self, now_s: float, by_s: float | None) -> None:

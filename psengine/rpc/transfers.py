@@ -17,7 +17,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from psengine.rpc.transport import Transport, Unreachable, call_again
+from psengine.rpc.transport import Transport, Unreachable
 
 #: Bytes per second before any transfer was measured: a link of 5 Mbit/s to a server that sixty-four nodes read from.
 _UNMEASURED = 10_000
@@ -29,6 +29,8 @@ _TIMES, _SLOWER = 64, 4
 #: Shorter transfers say nothing about a rate.
 _LEAST_BYTES = 100_000
 _RECENT = 16
+#: Seconds before a call is repeated.
+_AGAIN_S = 0.2
 
 
 class Transfers:
@@ -51,22 +53,25 @@ class Transfers:
     ) -> Any:
         """Return the peer's answer within the deadline of at most `n_bytes`, or raise `Unreachable`.
 
-        `again`: the operation is idempotent, so the call is repeated if the connection breaks.
+        `again`: the operation is idempotent, so the call is repeated, up to twice, if the connection breaks.
         """
         loop = asyncio.get_running_loop()
-        began_s, within_s = loop.time(), self.deadline_s(least_s, n_bytes)
-        try:
-            if again:
-                answer = await call_again(self._transport, address, op, within_s, **message)
-            else:
-                answer = await self._transport.call(address, op, within_s, **message)
-        except Unreachable:
-            if n_bytes >= _LEAST_BYTES and loop.time() >= began_s + within_s:
-                self._factor *= _SLOWER
-            raise
-        if n_bytes >= _LEAST_BYTES:
-            self.note(n_bytes, loop.time() - began_s)
-        return answer
+        began_s, left = loop.time(), 2 if again else 0
+        until_s = began_s + self.deadline_s(least_s, n_bytes)
+        while True:
+            try:
+                answer = await self._transport.call(address, op, until_s - loop.time(), **message)
+            except Unreachable:
+                if left and loop.time() + _AGAIN_S < until_s:
+                    left -= 1
+                    await asyncio.sleep(_AGAIN_S)
+                    continue
+                if n_bytes >= _LEAST_BYTES and loop.time() >= until_s:
+                    self._factor *= _SLOWER
+                raise
+            if n_bytes >= _LEAST_BYTES:
+                self.note(n_bytes, loop.time() - began_s)
+            return answer
 
     def note(self, n_bytes: int, seconds: float) -> None:
         """Note that a transfer of `n_bytes` took `seconds`."""

@@ -14,11 +14,8 @@ a compiled kernel it is another type, which is compiled during the training or r
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Protocol
 
-#: Seconds before a call is repeated.
-AGAIN_S = 0.2
 #: Between the host and port of an address and the mark of its process.
 _MARK = "#"
 
@@ -48,17 +45,3 @@ class Transport(Protocol):
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
         """Return the peer's answer, or raise `Unreachable`."""
         ...
-
-
-async def call_again(transport: Transport, address: str, op: str, deadline_s: float, **message: Any) -> Any:
-    """Call, and repeat up to twice if the connection broke before the deadline; for idempotent operations."""
-    loop = asyncio.get_running_loop()
-    until_s = loop.time() + deadline_s
-    for last in (False, False, True):
-        try:
-            return await transport.call(address, op, until_s - loop.time(), **message)
-        except Unreachable:
-            if last or loop.time() + AGAIN_S >= until_s:
-                raise
-            await asyncio.sleep(AGAIN_S)
-    raise AssertionError("unreachable")

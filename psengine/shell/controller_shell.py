@@ -86,17 +86,8 @@ class ControllerShell:
     @property
     def control(self) -> dict[str, Handler]:
         """What the control plane may ask for, by name."""
-        return {
-            "start": self.start,
-            "status": self.status,
-            "stop": self.stop,
-            "hold": self.hold,
-            "drain": self.drain,
-            "notice": self.notice,
-            "checkpoint": self.checkpoint,
-            "traffic": self.traffic,
-            "shutdown": self.shutdown,
-        }
+        names = ("start", "status", "stop", "hold", "drain", "notice", "checkpoint", "traffic", "shutdown")
+        return {name: getattr(self, name) for name in names}
 
     async def close(self) -> None:
         """End background work, and the event log."""

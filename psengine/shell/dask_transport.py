@@ -103,8 +103,7 @@ class _Narrowing(pickle.Pickler):
         form = narrowed(value)
         remember_wire_bytes(value, value.nbytes if form is None else form.nbytes)
         if form is not None:
-            parts = (form.shape, form.values, form.gaps, form.large)
-            return _widen, (*parts, value.dtype.str, value.flags.writeable)
+            return _widen, (form.shape, form.values, form.gaps, form.large, value.dtype.str, value.flags.writeable)
         if value.dtype.isbuiltin != 1 or value.dtype.hasobject or not value.flags.c_contiguous:
             return NotImplemented
         # As NumPy does it, but for the names of its functions and of the type, which take longer than the rest.
@@ -121,15 +120,9 @@ def _from_buffer(content: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray
     return array
 
 
-def _widen(
-    shape: tuple[int, ...],
-    values: np.ndarray[Any, Any] | None,
-    gaps: np.ndarray[Any, Any],
-    large: np.ndarray[Any, Any],
-    dtype: str,
-    writeable: bool,
-) -> np.ndarray[Any, Any]:
-    form = Narrowed(shape, values, gaps, large)
+def _widen(*parts: Any) -> np.ndarray[Any, Any]:
+    *fields, dtype, writeable = parts
+    form = Narrowed(*fields)
     wide = form.widened(dtype)
     wide.flags.writeable = writeable
     remember_wire_bytes(wide, form.nbytes)

@@ -83,17 +83,6 @@ class ParameterClient:
         self._calls.batch = batch
         self._cache.drop_before(parent_clock)
 
-    async def read(self, sharding: Sharding, parent_clock: int, committed: int, exact: bool) -> Arrays:
-        """Return all tables with every effect up to `parent_clock`; do not modify them.
-
-        Raises
-        ------
-        SupersededError, Unreachable
-        """
-        all_rows: dict[str, RowSet | None] = {table.name: None for table in sharding.tables}
-        blocks_read = await self.read_rows(sharding, all_rows, parent_clock, committed, exact)
-        return {name: block.values for name, block in blocks_read.items()}
-
     async def read_rows(
         self,
         sharding: Sharding,

@@ -196,8 +196,3 @@ class ExecutorHost:
 
 def _keys(wanted: Iterable[Sequence[int]]) -> list[tuple[int, int, int]]:
     return [(int(executor), int(group), int(attempt)) for executor, group, attempt in wanted]
-
-
-def states_bytes(states: Iterable[ExecutorState]) -> int:
-    """Return the size of states, in bytes."""
-    return arrays_bytes([state.arrays for state in states])

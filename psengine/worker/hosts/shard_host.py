@@ -24,7 +24,7 @@ from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.telemetry.byte_counts import arrays_bytes, count_moved, state_bytes
-from psengine.worker.hosts.executor_host import ExecutorHost, states_bytes
+from psengine.worker.hosts.executor_host import ExecutorHost
 
 logger = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ class ShardHost:
         if backup_owner == self._address:
             self.replicas.put(instruction.number, instruction.last_complete, states, is_backup_owner=True)
             return
-        n_bytes = state_bytes(states.values()) + states_bytes(executors)
+        n_bytes = state_bytes(states.values()) + arrays_bytes(state.arrays for state in executors)
         message: dict[str, Any] = {"number": instruction.number, "last_complete": instruction.last_complete}
         message |= {"states": states, "executors": executors}
         await self._transfers.call(backup_owner, "proteus_keep", _COPY_DEADLINE_S, n_bytes, **message)

@@ -45,7 +45,7 @@ def test_a_message_that_waits_for_a_map_is_not_sent_in_the_next_batch(way: str) 
         client.use_map(1, [ShardOwner(0, "stale", STALE, 1), ShardOwner(1, "gone", GONE, 1)], 1)
         client.begin(1, 1)
         push = partial(client.flush, SHARDING, 4, [(0, (1,), {"w": np.ones((4, 1), np.float32)})], 3)
-        pull = partial(client.read, SHARDING, 3, 3, exact=True)
+        pull = partial(client.read_rows, SHARDING, {"w": None}, 3, 3, exact=True)
         with pytest.raises(SupersededError):
             await (push if way == "push" else pull)()
         client.use_map(2, [ShardOwner(0, "heir", HEIR, 2), ShardOwner(1, "heir", HEIR, 2)], 2)
@@ -93,7 +93,7 @@ def test_who_has_handed_over_and_does_not_answer_is_not_waited_for(way: str, bro
         client.use_map(1, [ShardOwner(0, "gone", GONE, 1), ShardOwner(1, "gone", GONE, 1)], 1)
         client.begin(1, 1)
         push = client.flush(SHARDING, 4, [(0, (1,), {"w": np.ones((4, 1), np.float32)})], 3)
-        pull = client.read(SHARDING, 3, 3, exact=True)
+        pull = client.read_rows(SHARDING, {"w": None}, 3, 3, exact=True)
         work = asyncio.ensure_future(push if way == "push" else pull)
         (pull if way == "push" else push).close()
         await wires.calling.wait()
@@ -105,6 +105,6 @@ def test_who_has_handed_over_and_does_not_answer_is_not_waited_for(way: str, bro
         read = await work
         assert loop.time() - began_s <= within_s
         assert wires.given_up == 1
-        assert way == "push" or read["w"].ravel().tolist() == [0, 0, 1, 1]
+        assert way == "push" or read["w"].values.ravel().tolist() == [0, 0, 1, 1]
 
     run_virtual(run(), 60.0)
