@@ -77,7 +77,10 @@ class Controller(JobEvents, NodeEvents):
             self.fail(f"the driver failed: {line}")
         except (CannotContinue, SharedRowError, JobError) as error:
             self.fail(str(error))
-        return [*self._instructions, *self.history.note(event, self)]
+        noted = (
+            None if self.config is None or self.book is None or self.result is not None else (self.config, self.book)
+        )
+        return [*self._instructions, *self.history.note(event, noted, self.training, self.gathering)]
 
     def _apply(self, event: events.Event) -> None:
         """Change the facts by an event."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from psengine.config import JobConfig
 from psengine.controller.evaluation_schedule import Evaluating
@@ -26,24 +26,6 @@ from psengine.tiers.tier_manager import Tiers
 
 #: (name, tier, state, gone, noticed) of a process.
 _Seen = tuple[str, str, str, bool, bool]
-
-
-class Observed(Protocol):
-    """What the history looks at beside its parts: the state of a controller after an event."""
-
-    config: JobConfig | None
-    book: MicroTaskTable | None
-    result: dict[str, object] | None
-
-    @property
-    def gathering(self) -> bool:
-        """Whether the model is being gathered."""
-        ...
-
-    @property
-    def training(self) -> bool:
-        """Whether the shards are open and the job has not ended."""
-        ...
 
 
 class History:
@@ -65,22 +47,28 @@ class History:
         self.common = self.clock = 0
         self._idle_since: float | None = None
 
-    def note(self, event: Event, controller: Observed) -> list[Instruction]:
-        """Note the effect of `event`; return the evaluations that it makes due."""
-        book, config, progress = controller.book, controller.config, self._progress
+    def note(
+        self, event: Event, job: tuple[JobConfig, MicroTaskTable] | None, training: bool, gathering: bool
+    ) -> list[Instruction]:
+        """Note the effect of `event`; return the evaluations that it makes due.
+
+        `job`: None before there is one, and once it has a result. `training` and `gathering`: see `ControllerState`.
+        """
+        progress = self._progress
         layouts, self._tiers.changes = self._tiers.changes, []
         for lines in layouts:
             self.log.append(event_log.LayoutChanged(tuple(lines)))
         if isinstance(event, Evaluated):
             self.evaluating.take(event.clock, event.generation, event.metrics, progress.clock_at(event.clock))
             return []
-        if book is None or config is None or controller.result is not None:
+        if job is None:
             return []
+        config, book = job
         if isinstance(event, BatchDone) and book.common == self.common and not self._members.index.has_changed:
             return []  # most events are this; their effect is noted at the end of the clock
         second = progress.seconds(event.now_s)
-        nodes = self._note_nodes(controller, second)
-        self._note_hold(controller, second)
+        nodes = self._note_nodes(book, training, second)
+        self._note_hold(book, training and not gathering, second)
         self.clock = progress.clock_at(book.common)
         self._note_state(second, nodes)
         before, self.common = self.common, book.common
@@ -131,13 +119,11 @@ class History:
             "timeline": [event.record() for event in self.log.of(event_log.StateChanged) if event.second <= seconds],
         }
 
-    def _note_hold(self, controller: Observed, second: float) -> None:
+    def _note_hold(self, book: MicroTaskTable, training: bool, second: float) -> None:
         """Note whether the job is held: all is done that may be, and it is not the end."""
-        limits, book = self._stopping, controller.book
-        assert book is not None
+        limits = self._stopping
         held = (
-            controller.training
-            and not controller.gathering
+            training
             and not book.running
             and limits.limit is not None
             and limits.limit != limits.last_clock
@@ -163,7 +149,7 @@ class History:
         if stage or nodes or moved:
             self.log.append(event_log.StateChanged(round(second, 4), self.clock, stage, nodes, moved))
 
-    def _note_nodes(self, controller: Observed, second: float) -> dict[str, list[str]]:
+    def _note_nodes(self, book: MicroTaskTable, training: bool, second: float) -> dict[str, list[str]]:
         """Note changes of nodes; return [tier, state] of those that look different."""
         looks: dict[str, list[str]] = {}
         for address, node in self._members.index.take_changed().items():
@@ -179,10 +165,10 @@ class History:
                     looks[now[0]] = _look(now)
             if self._progress.started_s is not None:  # nodes that are present at the beginning do not join
                 for event in _events(was, now):
-                    self._begin(event, (now or was or ("",))[0], address, controller, second)
+                    self._begin(event, (now or was or ("",))[0], address, book, second)
                 self._note_release(address, was, now, second)
         if self._progress.started_s is not None:
-            self._settle(controller, second)
+            self._settle(book, training, second)
         return looks
 
     def _note_release(self, address: str, was: _Seen | None, now: _Seen | None, second: float) -> None:
@@ -193,20 +179,18 @@ class History:
         for change in asked[:1]:
             self.log.append(event_log.NodeReleased(now[0], change.event, change.second, second - change.second))
 
-    def _begin(self, event: str, name: str, address: str, controller: Observed, second: float) -> None:
-        assert controller.book is not None
-        common = controller.book.last_dispatched if event in ("loss", "eviction") else 0
+    def _begin(self, event: str, name: str, address: str, book: MicroTaskTable, second: float) -> None:
+        common = book.last_dispatched if event in ("loss", "eviction") else 0
         self._open.append((event_log.NodeChanged(event, name, second, None), address, common))
 
-    def _settle(self, controller: Observed, second: float) -> None:
+    def _settle(self, book: MicroTaskTable, training: bool, second: float) -> None:
         """Note which changes are carried out by now."""
-        if not self._open or not controller.training or not self._tiers.settled:
+        if not self._open or not training or not self._tiers.settled:
             return
-        assert controller.book is not None
         left = []
         for change, address, clock in self._open:
             node = self._members.index.record(address)
-            if _carried_out(change.event, node) and controller.book.common >= clock:
+            if _carried_out(change.event, node) and book.common >= clock:
                 self.log.append(replace(change, until=second))
             else:
                 left.append((change, address, clock))

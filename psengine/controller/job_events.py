@@ -14,6 +14,7 @@ from psengine.protocol.checkpoint import Checkpoint
 from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
+from psengine.tables.row_owners import refuse_shared
 
 
 class JobEvents(Consequences):
@@ -104,7 +105,7 @@ class JobEvents(Consequences):
             self.push_choice.pushed(event.clock, event.push_s)
         book.states.drop_before(book.common)
         ran: list[Done] = []
-        claims = False
+        claimed: set[str] = set()
         for (name, address), results in event.by_process.items():
             node = self.members.process(name, address)
             if node is None:
@@ -114,16 +115,16 @@ class JobEvents(Consequences):
             for stats, _ in done:
                 if stats.has_state:
                     book.states.completed(stats.partition, event.clock, stats.attempt, address)
-                if stats.own_rows is not None:
-                    self.row_claims.note(stats.partition, stats.own_rows)
-                    claims = True
+                for table, rows in (stats.own_rows or {}).items():
+                    self.own_rows.setdefault(table, {})[stats.partition] = rows
+                    claimed.add(table)
             self.progress.add(node, event.clock, [stats for stats, _ in done])
             of_node = [(stats, running.task) for stats, running in done if not running.withdrawn]
             if not node.gone:
                 node.holds |= frozenset(stats.partition for stats, _ in of_node)
             ran += [Done(task, stats.result, stats.examples, stats.loss_sum) for stats, task in of_node]
-        if claims:
-            self.row_claims.check()
+        for table in sorted(claimed):
+            refuse_shared(table, self.own_rows[table])
         driver.completed(ran)
         if self._advance(event.now_s):
             # The checkpoint comes first: once the next clock is dispatched, the servers fold it in.

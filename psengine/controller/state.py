@@ -22,7 +22,7 @@ from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
 from psengine.scheduling.push_choice import PushChoice
 from psengine.scheduling.stopping import StoppingRule
-from psengine.tables.row_owners import RowClaims
+from psengine.tables.row_sets import RowSet
 from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.scale_in import ScaleIn
 from psengine.tiers.shard_map import ShardMap
@@ -75,8 +75,8 @@ class ControllerState:
         self.book: MicroTaskTable | None = None
         self.driver: DriverHost | None = None
         self.stopping = StoppingRule()
-        #: Rows of own tables that each partition has.
-        self.row_claims = RowClaims()
+        #: {own table: the rows of it that each partition has}.
+        self.own_rows: dict[str, dict[int, RowSet]] = {}
         self.asked_s: float | None = None
         self.progress = TrainingProgress()
         #: Records of the job; they decide nothing.

@@ -24,24 +24,18 @@ from psengine.scheduling.task_records import Group, Running, check_after
 
 
 class MicroTaskTable:
-    """State of all tasks of a job with `n_partitions` executors whose groups up to `clock` are committed.
+    """State of all tasks of a job with `n_partitions` executors."""
 
-    Parameters
-    ----------
-    effects : int, optional
-        Number of tasks that these groups had; default: one for each executor and group.
-    """
-
-    def __init__(self, n_partitions: int, clock: int = 0, effects: int | None = None) -> None:
+    def __init__(self, n_partitions: int) -> None:
         self.n_partitions = n_partitions
         #: The last committed group.
-        self.common = clock
+        self.common = 0
         #: Number of tasks in the committed groups.
-        self.effects = clock * n_partitions if effects is None else effects
+        self.effects = 0
         #: Number of completed tasks, those of groups that are not committed included.
-        self.completions = self.effects
+        self.completions = 0
         #: The last group that is sealed; the one after it is open.
-        self.sealed = clock
+        self.sealed = 0
         #: {executor: its task under way}, in order of dispatch.
         self.running: dict[int, Running] = {}
         #: {executor: the task that follows the one under way, on the same node}.

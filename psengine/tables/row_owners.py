@@ -15,29 +15,6 @@ class SharedRowError(ValueError):
     """Two partitions have one row of a table that is declared partition-local."""
 
 
-class RowClaims:
-    """The rows of own tables that partitions have."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, dict[int, RowSet]] = {}
-
-    def note(self, partition: int, rows: Mapping[str, RowSet]) -> None:
-        """Note the rows that a partition has, by table; `check` compares them with those of others."""
-        for name, claimed in rows.items():
-            self._rows.setdefault(name, {})[partition] = claimed
-
-    def check(self) -> None:
-        """Check the rows of all partitions.
-
-        Raises
-        ------
-        SharedRowError
-            If two partitions have one row.
-        """
-        for name, rows in self._rows.items():
-            refuse_shared(name, rows)
-
-
 def refuse_shared(name: str, rows: Mapping[int, RowSet]) -> None:
     """Check the rows that each partition has of a table.
 
