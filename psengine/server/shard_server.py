@@ -19,8 +19,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import Any
 
 from psengine.protocol.answers import (
     GatheredRows,
@@ -35,6 +33,7 @@ from psengine.protocol.answers import (
     StaleRead,
 )
 from psengine.protocol.instructions import ShardOwner
+from psengine.protocol.read_version import Before, Committed, Complete, KeptSum, ReadVersion
 from psengine.protocol.shard_state import ServedRead, ShardState
 from psengine.server import store_work
 from psengine.server.large_work import LargeWork
@@ -45,7 +44,7 @@ from psengine.tables.row_sets import Wanted
 from psengine.tables.sharding import Sharding
 from psengine.tables.tree_sum import Delta
 
-#: Maximum seconds that a read-ahead waits before its client has to repeat it.
+#: Maximum seconds that a read waits for effects before its client has to repeat it.
 AHEAD_WAITS_S = 5.0
 
 
@@ -227,101 +226,51 @@ class ShardServer:
                 own = (store for shard, store in self.stores.items() if shard not in self._moved)
                 await self.large.do(*store_work.fold([store for store in own if store.epoch >= generation], committed))
 
-    async def pull(
-        self,
-        epochs: Mapping[int, int],
-        committed: int,
-        exact: bool,
-        rows: Mapping[int, Wanted] | None = None,
-        memory: bool = False,
-        summed: Mapping[str, Any] | None = None,
+    async def until_readable(self, epochs: Mapping[int, int], version: ReadVersion) -> None:
+        """Return when there is no use in waiting for what `read` wants, after at most `AHEAD_WAITS_S`."""
+        if not isinstance(version, Complete):  # its reader does not follow shards
+            await self.arrived(epochs)
+        until_s = asyncio.get_running_loop().time() + AHEAD_WAITS_S
+        waits = isinstance(version, Complete | Before)
+        while waits:
+            async with self._turn:
+                waits = isinstance(self._not_readable(epochs, version), NotYet)
+            waits = waits and await self._waits.woken(until_s, single_effects=isinstance(version, Before))
+
+    async def read(
+        self, epochs: Mapping[int, int], version: ReadVersion, rows: Mapping[int, Wanted] | None = None
     ) -> Rows | Refusal:
-        """Return the rows of the shards named in `epochs`, folded through `committed`.
+        """Return rows of the shards named in `epochs`, in the state that `version` names.
 
         `rows` are the wanted rows, counted within the shard, by shard and table, None for all of a table; other tables
-        are not returned. Without `rows`, all tables are, and with `memory` that of their update rules, too. With
-        `summed`, a `table` and `executors`, the sum of what these have added is (`ShardStore.kept_sum`), or no shard.
+        are not returned. Without `rows`, all tables are.
 
         A shard that was handed over is still read here if that needs no later update.
         """
         async with self._turn:
-            if refused := self._unreadable(epochs, committed, exact):
+            if refused := self._not_readable(epochs, version):
                 return refused
             stores = {shard: self.stores[shard] for shard in sorted(epochs)}
-            if summed is not None:
-                return await self.large.do(
-                    *store_work.kept_sums(stores, committed, summed["table"], summed["executors"])
-                )
-            return await self.large.do(*store_work.read(stores, committed, exact, rows, memory))
+            match version:
+                case Committed(clock, exact):
+                    return await self.large.do(*store_work.read(stores, clock, exact, rows))
+                case KeptSum(clock, table, executors):
+                    return await self.large.do(*store_work.kept_sums(stores, clock, table, executors))
+                case Complete(clock):
+                    attempt = next(iter(stores.values())).attempt(clock)
+                    return await self.large.do(*store_work.read_ahead(stores, clock, attempt, rows))
+                case Before():
+                    return await self._read_before(stores, version, rows or {})
 
-    async def pull_ahead(
-        self,
-        epochs: Mapping[int, int],
-        clock: int,
-        rows: Mapping[int, Wanted] | None = None,
-    ) -> Rows | Refusal:
-        """Return rows as `pull` does for the committed clock `clock`, before the controller declares it complete.
-
-        The request waits until the effects of all partitions have arrived, up to `AHEAD_WAITS_S`, and as long as
-        waiting is of use. The client may use the rows only once the controller has confirmed the `attempt` of these
-        effects.
-        """
-        until_s = asyncio.get_running_loop().time() + AHEAD_WAITS_S
-        while True:
-            async with self._turn:
-                if refused := self._refused(epochs):
-                    return refused
-                stores = {shard: self.stores[shard] for shard in sorted(epochs)}
-                attempts = {store.attempt(clock) for store in stores.values()}
-                if len(attempts) == 1 and 0 not in attempts:
-                    return await self.large.do(*store_work.read_ahead(stores, clock, attempts.pop(), rows))
-                if any(store.committed_clock >= clock for store in stores.values()):
-                    return StaleRead(f"clock {clock} is committed, by several attempts")
-            if not await self._waits.woken(until_s):
-                return NotYet(f"clock {clock} is not complete")
-
-    async def pull_before(
-        self,
-        epochs: Mapping[int, int],
-        clock: int,
-        rows: Mapping[int, Wanted],
-        after: Sequence[Sequence[int]],
-        committed: int,
-        readers: Sequence[int],
-        named: Mapping[int, Wanted] = MappingProxyType({}),
-    ) -> Rows | Refusal:
-        """Return rows as they are before `clock`, once the effects `after` have arrived, committed or not.
-
-        It waits for them as `pull_ahead` does.
-
-        Parameters
-        ----------
-        rows : mapping of shard to the wanted rows by table, counted within the shard
-        after : sequence of (clock, partition)
-            The effects that the rows need. Others of clocks before `clock` are not of these rows.
-        committed : int
-            A complete clock: it may be folded.
-        readers : sequence of int
-            The executors whose tasks of `clock` read.
-        named : mapping
-            Of tables of which `rows` are more than the tasks have named: these, as `rows`.
-        """
-        until_s = asyncio.get_running_loop().time() + AHEAD_WAITS_S
-        while True:
-            async with self._turn:
-                if refused := self._refused(epochs):
-                    return refused
-                stores = {shard: self.stores[shard] for shard in epochs}
-                await self.large.do(*store_work.fold(stores.values(), committed))
-                missing = [effect for effect in after if not all(store.has(*effect) for store in stores.values())]
-                if not missing:
-                    found = await self.large.do(*store_work.read_before(stores, clock, rows))
-                    for shard, store in stores.items():
-                        if isinstance(found, Rows) and (wanted := {**rows[shard], **named.get(shard, {})}):
-                            store.reads.note(ServedRead(clock, tuple(readers), wanted))
-                    return found
-            if not await self._waits.woken(until_s, single_effects=True):
-                return NotYet(f"the effects {missing} have not arrived")
+    async def _read_before(
+        self, stores: Mapping[int, ShardStore], version: Before, rows: Mapping[int, Wanted]
+    ) -> Rows | StaleRead:
+        await self.large.do(*store_work.fold(stores.values(), version.committed))
+        found = await self.large.do(*store_work.read_before(stores, version.clock, rows))
+        for shard, store in stores.items():
+            if isinstance(found, Rows) and (wanted := {**rows[shard], **version.named.get(shard, {})}):
+                store.reads.note(ServedRead(version.clock, version.readers, wanted))
+        return found
 
     async def gather(self, epochs: Mapping[int, int], committed: int) -> GatheredRows | Refusal:
         """Return the committed rows at `committed` and the number of distinct effects folded in each shard.
@@ -352,6 +301,27 @@ class ShardServer:
                 if clock not in store.marks:
                     return StaleRead(f"shard {shard}: clock {clock} is not marked (any more)")
             return await self.large.do(*store_work.marked(stores, clock))
+
+    def _not_readable(self, epochs: Mapping[int, int], version: ReadVersion) -> Refusal | None:
+        """Return the answer to a read of what is not here, or not yet; else None."""
+        if isinstance(version, Committed | KeptSum):
+            return self._unreadable(epochs, version.clock, not isinstance(version, Committed) or version.exact)
+        if refused := self._refused(epochs):
+            return refused
+        stores = [self.stores[shard] for shard in epochs]
+        if isinstance(version, Before):
+            missing = [
+                (clock, partition)
+                for clock, partition in version.after
+                if clock > version.committed and not all(store.has(clock, partition) for store in stores)
+            ]
+            return NotYet(f"the effects {missing} have not arrived") if missing else None
+        attempts = {store.attempt(version.clock) for store in stores}
+        if len(attempts) == 1 and 0 not in attempts:
+            return None
+        if any(store.committed_clock >= version.clock for store in stores):
+            return StaleRead(f"clock {version.clock} is committed, by several attempts")
+        return NotYet(f"clock {version.clock} is not complete")
 
     def _unreadable(self, epochs: Mapping[int, int], committed: int, exact: bool) -> Moved | StaleEpoch | None:
         outdated = {

@@ -52,9 +52,9 @@ def push(
 
 
 def read(
-    stores: Stores, committed: int, exact: bool, rows: Mapping[int, Wanted] | None, memory: bool
+    stores: Stores, committed: int, exact: bool, rows: Mapping[int, Wanted] | None, memory: bool = False
 ) -> Work[Rows | StaleRead]:
-    """Return rows as `ShardServer.pull` does."""
+    """Return rows at a committed clock (`Committed`), with `memory` that of their update rules, too."""
 
     def work() -> Rows | StaleRead:
         try:
@@ -85,7 +85,7 @@ def kept_sums(stores: Stores, committed: int, table: str, executors: Collection[
 
 
 def read_ahead(stores: Stores, clock: int, attempt: int, rows: Mapping[int, Wanted] | None) -> Work[Rows]:
-    """Return rows as `ShardServer.pull_ahead` does, once all effects of `clock` are of this `attempt`."""
+    """Return rows at `clock` (`Complete`), all of whose effects are of this `attempt`."""
 
     def work() -> Rows:
         if rows is None:
@@ -97,7 +97,7 @@ def read_ahead(stores: Stores, clock: int, attempt: int, rows: Mapping[int, Want
 
 
 def read_before(stores: Stores, clock: int, rows: Mapping[int, Wanted]) -> Work[Rows | StaleRead]:
-    """Return rows as `ShardServer.pull_before` does, once the effects that they need have arrived."""
+    """Return rows before `clock` (`Before`), once the effects that they need have arrived."""
 
     def work() -> Rows | StaleRead:
         try:

@@ -17,8 +17,9 @@ from distributed.comm.core import Comm
 from distributed.core import Status
 
 from psengine.config import Tier
-from psengine.protocol.answers import PartitionData, Refusal, Rows, StoredReplicas, StoredStates, to_message
+from psengine.protocol.answers import PartitionData, Rows, StoredReplicas, StoredStates, to_message
 from psengine.protocol.instructions import NodeInstruction
+from psengine.protocol.read_version import ReadVersion
 from psengine.rpc.transport import Transport, address_of
 from psengine.shell.dask_transport import NOT_THAT_PROCESS, TO, DaskTransport, pack, pack_apart, sent
 from psengine.worker.agent import Loader, NodeAgent, ShardLoader, StateLoader
@@ -95,30 +96,17 @@ class AgentPlugin(WorkerPlugin):
             await server.arrived(epochs)
             return pack(to_message(await server.push(epochs=epochs, **message)))
 
-        async def pull(comm: Comm, turn: int, reader: str, epochs: dict[int, int], **message: Any) -> Status:
-            await server.arrived(epochs)
+        async def read(
+            comm: Comm, turn: int, reader: str, epochs: dict[int, int], version: ReadVersion, **rows: Any
+        ) -> Status:
+            await server.until_readable(epochs, version)
             async with admission.turn(turn, reader):
-                await _answer(comm, await server.pull(epochs, **message))
+                answer = await server.read(epochs, version, **rows)
+                sent_as = answer.joined() if isinstance(answer, Rows) else answer
+                await comm.write(await pack_apart(to_message(sent_as)))  # type: ignore[no-untyped-call]
+                if admission.scarce:  # waiting for the bytes to be sent costs a third of the rate
+                    await admission.until(sent(comm))
             return Status.dont_reply
-
-        async def pull_ahead(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
-            answer = await server.pull_ahead(**message)
-            async with admission.turn(turn, reader):
-                await _answer(comm, answer)
-            return Status.dont_reply
-
-        async def pull_before(comm: Comm, turn: int, reader: str, epochs: dict[int, int], **message: Any) -> Status:
-            await server.arrived(epochs)
-            answer = await server.pull_before(epochs, **message)
-            async with admission.turn(turn, reader):
-                await _answer(comm, answer)
-            return Status.dont_reply
-
-        async def _answer(comm: Comm, answer: Rows | Refusal) -> None:
-            sent_as = answer.joined() if isinstance(answer, Rows) else answer
-            await comm.write(await pack_apart(to_message(sent_as)))  # type: ignore[no-untyped-call]
-            if admission.scarce:  # waiting for the bytes to be sent costs a third of the rate
-                await admission.until(sent(comm))
 
         async def keep(**message: Any) -> str:
             shards.keep_replicas(**message)
@@ -140,9 +128,7 @@ class AgentPlugin(WorkerPlugin):
         handlers: dict[str, Callable[..., Awaitable[Any]]] = {
             "instruct": instruct,
             "push": push,
-            "pull": pull,
-            "pull_ahead": pull_ahead,
-            "pull_before": pull_before,
+            "read": read,
             "keep": keep,
             "close": close,
             "partition": _answering(partition),

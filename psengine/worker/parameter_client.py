@@ -18,6 +18,7 @@ from typing import Any
 from psengine.config import Add
 from psengine.protocol.answers import JoinedRows, Rows
 from psengine.protocol.instructions import ShardOwner
+from psengine.protocol.read_version import Before, Committed, Complete, KeptSum, ReadVersion
 from psengine.rpc.integer_narrowing import wire_bytes
 from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Transport, Unreachable
@@ -117,9 +118,7 @@ class ParameterClient:
     ) -> dict[str, RowBlock]:
         generation = self.routes.generation
         with self._reading.under_way(missing, parent_clock, exact):
-            shards, _ = await self._read(
-                "proteus_pull", sharding, _rows_by_shard(sharding, missing), committed=committed, exact=exact
-            )
+            shards, _ = await self._read(sharding, _rows_by_shard(sharding, missing), Committed(committed, exact))
             self.routes.check()
             if self.routes.generation != generation:
                 raise SupersededError(f"read in generation {generation}, rolled back to {self.routes.generation}")
@@ -134,12 +133,10 @@ class ParameterClient:
         ------
         SupersededError
         """
-        summed = {"table": table, "executors": list(executors)}
         every = dict.fromkeys(range(sharding.n_shards))
         try:
-            shards, _ = await self._read(
-                "proteus_pull", sharding, every, follow=False, committed=committed, exact=True, summed=summed
-            )
+            version = KeptSum(committed, table, tuple(executors))
+            shards, _ = await self._read(sharding, every, version, follow=False)
         except (Unreachable, ElsewhereError):
             return None  # the sums do not move
         if len(shards) < sharding.n_shards:
@@ -161,13 +158,12 @@ class ParameterClient:
             The rows cannot be read ahead; use `read_rows` when the controller dispatches `clock` + 1.
         """
         shards, attempts = await self._read(
-            "proteus_pull_ahead",
             sharding,
             _rows_by_shard(sharding, wanted),
+            Complete(clock),
             follow=False,  # the new map is on its way
             tries=1,
             again=lambda tried: tried < _AHEAD_TRIES,
-            clock=clock,
         )
         if len(attempts) > 1:
             raise SupersededError(f"the effects of clock {clock} are of several attempts")
@@ -210,18 +206,9 @@ class ParameterClient:
                     "to whole groups: let it read 'group'"
                 )
         asked = {shard: cut_wanted(sharding, wanted, shard) for shard in range(sharding.n_shards)}
-        fewer: dict[str, Any] = {"named": _cut_to_shards(sharding, named)} if named else {}
-        shards, _ = await self._read(
-            "proteus_pull_before",
-            sharding,
-            asked,
-            again=lambda tried: not self.gives_way(),
-            clock=clock,
-            after=after,
-            committed=committed,
-            readers=readers,
-            **fewer,
-        )
+        fewer = _cut_to_shards(sharding, named) if named else {}
+        version = Before(clock, tuple(after), committed, tuple(readers), fewer)
+        shards, _ = await self._read(sharding, asked, version, again=lambda tried: not self.gives_way())
         self.routes.check()
         return as_blocks(sharding, wanted, {shard: shards.get(shard, {}) for shard in asked})
 
@@ -257,14 +244,13 @@ class ParameterClient:
 
     async def _read(
         self,
-        op: str,
         sharding: Sharding,
         rows: Mapping[int, Wanted | None],
+        version: ReadVersion,
         *,
         follow: bool = True,
         tries: int = TRIES,
         again: Callable[[int], bool] = never,
-        **message: Any,
     ) -> tuple[dict[int, Arrays], set[int]]:
         """Return the rows of the shards in `rows`, by shard, and the attempts that servers have named.
 
@@ -277,7 +263,7 @@ class ParameterClient:
             some = {shard: wanted for shard in epochs if (wanted := rows[shard]) is not None}
             named = {"rows": some} if some else {}
             answer = await self._calls.ask(
-                address, op, epochs, sharding.all_bytes(epochs), tries=tries, **message, **named
+                address, "proteus_read", epochs, sharding.all_bytes(epochs), tries=tries, version=version, **named
             )
             if isinstance(answer, Rows | JoinedRows):
                 self._count_read(address, answer, some)

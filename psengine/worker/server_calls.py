@@ -26,7 +26,6 @@ from psengine.worker.routing import Routes, SupersededError
 _DEADLINE_S = 10.0
 #: Number of times that a request is sent to one server, unless its shards move meanwhile.
 TRIES = 3
-_READS = ("proteus_pull", "proteus_pull_ahead", "proteus_pull_before")
 
 
 def never(tried: int) -> bool:
@@ -122,15 +121,15 @@ class ServerCalls:
         self._routes.check()
         message["epochs"] = epochs
         if address != self._address:
-            if op in _READS:
+            if op == "proteus_read":
                 # Servers answer in the order of the batches.
                 message |= {"turn": self.batch, "reader": self._address}
             call = partial(self._transfers.call, address, op, _DEADLINE_S, n_bytes, **message)
             return await self._routes.retry(address, op, epochs, call, tries)
-        if op == "proteus_pull_ahead":
-            return await self._own.pull_ahead(**message)
+        if op == "proteus_read":
+            await self._own.until_readable(epochs, message["version"])
+            self._routes.check()
+            return await self._own.read(**message)
         await self._own.arrived(epochs)
         self._routes.check()
-        if op == "proteus_pull_before":
-            return await self._own.pull_before(**message)
-        return await (self._own.pull(**message) if op == "proteus_pull" else self._own.push(**message))
+        return await self._own.push(**message)

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from psengine.protocol.answers import HandedOver, Moved, Pushed, Rows, StaleEpoch, StaleRead
 from psengine.protocol.instructions import ShardOwner
+from psengine.protocol.read_version import Committed
 from psengine.protocol.shard_state import ShardState
 from psengine.server.large_work import LargeWork
 from psengine.server.shard_server import ShardServer
@@ -356,7 +357,7 @@ class ShardMachine(RuleBasedStateMachine):
             server = self.servers.get(owner.node)
             if server is None or shard in server._arriving:
                 return
-            answer = await server.pull({shard: owner.epoch}, clock, exact=True)
+            answer = await server.read({shard: owner.epoch}, Committed(clock, exact=True))
             if isinstance(answer, Rows):
                 assert answer.shards[shard]["w"].item() == total
                 return
@@ -377,7 +378,7 @@ class ShardMachine(RuleBasedStateMachine):
 
     async def all_read(self, server: ShardServer, epochs: dict[int, int]) -> None:
         total, clock, owners = self.total(self.common()), self.common(), dict(self.owners)
-        answer = await server.pull(epochs, clock, exact=True)
+        answer = await server.read(epochs, Committed(clock, exact=True))
         if not isinstance(answer, Rows):  # it had to wait for its turn
             assert clock < self.common() or owners != self.owners or self.move is not None, answer
             return

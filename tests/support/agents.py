@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from types import UnionType
 from typing import Any
 
@@ -22,6 +22,7 @@ from psengine.protocol.instructions import (
     TaskKey,
     UpdateShardMap,
 )
+from psengine.protocol.read_version import Committed
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.worker.agent import NodeAgent
 from tests.support.servers import at_once
@@ -56,6 +57,11 @@ def no_shards(checkpoint: str, shard: int) -> Any:
     raise AssertionError("no checkpoint in this story")
 
 
+def called(op: str, message: Mapping[str, Any]) -> str:
+    """Return what a call is counted as: a read by the version that it names."""
+    return type(message["version"]).__name__ if op == "proteus_read" else op
+
+
 class Wires:
     """Every call, to agents by address; `spoil` may raise before or after the call took effect."""
 
@@ -70,8 +76,8 @@ class Wires:
 
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
         assert deadline_s > 0
-        self.calls.append((address, op))
-        spoilt = self.spoil(op, sum(o == op for _, o in self.calls))
+        self.calls.append((address, called(op, message)))
+        spoilt = self.spoil(called(op, message), sum(o == called(op, message) for _, o in self.calls))
         if spoilt == "lost":
             raise Unreachable(address, op, OSError("lost"))
         if op == "proteus_event":
@@ -87,7 +93,9 @@ class Wires:
             server = self.agents[address].server
             message.pop("turn", None)
             message.pop("reader", None)
-            if op not in ("proteus_hand_over", "proteus_pull_ahead"):
+            if op == "proteus_read":
+                await server.until_readable(message["epochs"], message["version"])
+            elif op == "proteus_push":
                 await server.arrived(message["epochs"])
             answer = await getattr(server, op.removeprefix("proteus_"))(**message)
         if spoilt == "answer lost":
@@ -145,7 +153,7 @@ def story(body: Callable[[Wires, NodeAgent, NodeAgent], Coroutine[Any, Any, None
 
 
 def values(agent: NodeAgent, shard: int, clock: int) -> float:
-    return float(at_once(agent.server.pull({shard: 1}, clock, exact=True)).shards[shard]["w"][0, 0])
+    return float(at_once(agent.server.read({shard: 1}, Committed(clock, exact=True))).shards[shard]["w"][0, 0])
 
 
 class Disk:

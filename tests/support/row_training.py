@@ -20,7 +20,7 @@ from psengine.single_process import initial, train_alone
 from psengine.tables.row_sets import RowSet
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.worker.agent import NodeAgent
-from tests.support.agents import CONTROLLER, Wires, no_shards
+from tests.support.agents import CONTROLLER, Wires, called, no_shards
 from tests.support.servers import at_once
 from tests.support.task_tables import commit, ssp_table
 
@@ -98,7 +98,7 @@ class Watched(Wires):
         self.pushed: dict[str, int] = {}
 
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
-        if op in ("proteus_pull", "proteus_pull_ahead"):
+        if called(op, message) in ("Committed", "Complete"):
             self.pulled += message["rows"].values()
         if op == "proteus_push":
             for per_block in message["updates"].values():

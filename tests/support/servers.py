@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from psengine.protocol.read_version import ReadVersion
 from psengine.protocol.shard_state import ShardState
+from psengine.server.shard_server import ShardServer
+from psengine.tables.row_sets import Wanted
 
 
 def at_once(request: Coroutine[Any, Any, Any]) -> Any:
@@ -16,6 +19,14 @@ def at_once(request: Coroutine[Any, Any, Any]) -> Any:
         return answered.value
     request.close()
     raise AssertionError("it waits")
+
+
+async def read_when_there(
+    server: ShardServer, epochs: Mapping[int, int], version: ReadVersion, rows: Mapping[int, Wanted] | None = None
+) -> Any:
+    """Return what a server answers to a read, once there is no use in waiting."""
+    await server.until_readable(epochs, version)
+    return await server.read(epochs, version, rows)
 
 
 def first_states(shards: Mapping[int, Any], clock: int = 0, effects: int = 0) -> dict[int, ShardState]:

@@ -13,12 +13,13 @@ import pytest
 from psengine.config import Replace, TableSpec
 from psengine.protocol.answers import Pushed, Rows
 from psengine.protocol.instructions import ShardOwner
+from psengine.protocol.read_version import Before, Committed, Complete, KeptSum
 from psengine.server import next_clock
 from psengine.server.large_work import LARGE_BYTES, LargeWork
 from psengine.server.shard_server import ShardServer
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.sharding import Sharding
-from tests.support.servers import at_once, first_states
+from tests.support.servers import at_once, first_states, read_when_there
 from tests.support.timeouts import PATIENCE
 
 PARTITIONS, ROWS = 3, 6
@@ -76,14 +77,14 @@ async def reset(server: ShardServer) -> None:
 
 async def told_who_serves(server: ShardServer) -> Any:
     server.forget([ShardOwner(1, "t", "tcp://t", 3)], 3)
-    return await server.pull(EPOCHS, 1, exact=True)
+    return await server.read(EPOCHS, Committed(1, exact=True))
 
 
 async def taken_back(server: ShardServer) -> Any:
     answer: Any = await server.hand_over({1: 1}, "t", "tcp://t", 2, committed=1)
     server.expect([1], 3)
     await server.take(PARTITIONS, answer.states, 3)
-    return await server.pull({0: 1, 1: 3}, 1, exact=True)
+    return await server.read({0: 1, 1: 3}, Committed(1, exact=True))
 
 
 #: {what arrives while the sum of clock 1 is on a thread}
@@ -91,13 +92,13 @@ MEANWHILE: dict[str, Callable[[ShardServer], Coroutine[Any, Any, Any]]] = {
     "push": lambda server: push(server, 1, 2, committed=1),
     "repeated push": lambda server: push(server, 1, 1),
     "later attempt": lambda server: push(server, 1, 1, attempt=2),
-    "commit": lambda server: server.pull(EPOCHS, 1, exact=True),
-    "live read": lambda server: server.pull(EPOCHS, 0, exact=False),
-    "read of a later clock": lambda server: server.pull(EPOCHS, 2, exact=True),
-    "read of an earlier clock": lambda server: server.pull(EPOCHS, 0, exact=True),
-    "read ahead": lambda server: server.pull_ahead(EPOCHS, 1),
-    "read of rows": lambda server: server.pull_before(
-        EPOCHS, 2, {shard: {"w": slice(1, 3)} for shard in EPOCHS}, [(1, 0)], 1, [2]
+    "commit": lambda server: server.read(EPOCHS, Committed(1, exact=True)),
+    "live read": lambda server: server.read(EPOCHS, Committed(0, exact=False)),
+    "read of a later clock": lambda server: server.read(EPOCHS, Committed(2, exact=True)),
+    "read of an earlier clock": lambda server: server.read(EPOCHS, Committed(0, exact=True)),
+    "read ahead": lambda server: read_when_there(server, EPOCHS, Complete(1)),
+    "read of rows": lambda server: read_when_there(
+        server, EPOCHS, Before(2, ((1, 0),), 1, (2,)), {shard: {"w": slice(1, 3)} for shard in EPOCHS}
     ),
     "checkpoint": lambda server: server.gather(EPOCHS, 1),
     "evaluation": lambda server: server.marked(EPOCHS, 0),
@@ -111,7 +112,7 @@ MEANWHILE: dict[str, Callable[[ShardServer], Coroutine[Any, Any, Any]]] = {
 
 #: {what is on a thread}
 FIRST: dict[str, Callable[[ShardServer], Coroutine[Any, Any, Any]]] = {
-    "sum": lambda server: server.pull(EPOCHS, 1, exact=True),
+    "sum": lambda server: server.read(EPOCHS, Committed(1, exact=True)),
     "push": lambda server: push(server, 2, 2),
 }
 
@@ -152,7 +153,7 @@ def test_a_heartbeat_is_answered_while_a_thread_sums(monkeypatch: pytest.MonkeyP
         update = {0: [{"w": np.ones((2048, 1024), np.float32)}]}
         assert await server.push(1, {0: 1}, [(0, [1])], update) == Pushed()
         monkeypatch.setattr(next_clock, "with_update", waits)
-        reading = asyncio.create_task(server.pull({0: 1}, 1, exact=True))
+        reading = asyncio.create_task(server.read({0: 1}, Committed(1, exact=True)))
         await asyncio.sleep(0)
         server.expect([1], 2)
         server.cancel_expected([1], 2)
@@ -172,7 +173,7 @@ def test_a_push_that_is_cancelled_while_a_thread_applies_it_is_applied_and_read(
             pushing = asyncio.create_task(push(server, partition, 1))
             threads.goes_on.set()
             await pushing
-        ahead = asyncio.create_task(server.pull_ahead(EPOCHS, 1))
+        ahead = asyncio.create_task(read_when_there(server, EPOCHS, Complete(1)))
         while not len(server._waits):
             await asyncio.sleep(0)
         threads.goes_on.clear()
@@ -188,7 +189,7 @@ def test_a_push_that_is_cancelled_while_a_thread_applies_it_is_applied_and_read(
         await asyncio.wait([last])
         assert last.cancelled()
         async with asyncio.timeout(5 * PATIENCE):
-            assert plain((await ahead).shards) == plain(at_once(served().pull(EPOCHS, 1, exact=True)).shards)
+            assert plain((await ahead).shards) == plain(at_once(served().read(EPOCHS, Committed(1, exact=True))).shards)
 
     asyncio.run(run())
 
@@ -238,11 +239,11 @@ def pushed(n_cols: int, clock: int, partition: int, rows: bool = False, committe
 
 
 CASES: dict[str, Callable[[int], tuple[bool, list[Request]]]] = {
-    "read": lambda n: (False, [lambda server: server.pull({0: 1}, 1, exact=True)]),
-    "live read": lambda n: (False, [lambda server: server.pull({0: 1}, 0, exact=False)]),
-    "read ahead": lambda n: (False, [lambda server: server.pull_ahead({0: 1}, 1)]),
-    "copy of rows": lambda n: (False, [lambda server: server.pull({0: 1}, 0, exact=True, rows=WANTED)]),
-    "rows before": lambda n: (False, [lambda server: server.pull_before({0: 1}, 2, WANTED, [(1, 0)], 0, [1])]),
+    "read": lambda n: (False, [lambda server: server.read({0: 1}, Committed(1, exact=True))]),
+    "live read": lambda n: (False, [lambda server: server.read({0: 1}, Committed(0, exact=False))]),
+    "read ahead": lambda n: (False, [lambda server: read_when_there(server, {0: 1}, Complete(1))]),
+    "copy of rows": lambda n: (False, [lambda server: server.read({0: 1}, Committed(0, exact=True), WANTED)]),
+    "rows before": lambda n: (False, [lambda server: server.read({0: 1}, Before(2, ((1, 0),), 0, (1,)), WANTED)]),
     "commit by a push": lambda n: (False, [pushed(n, 2, 0, committed=1)]),
     "commit by a move": lambda n: (False, [lambda server: server.hand_over({0: 1}, "t", "tcp://t", 2, 1)]),
     "replica": lambda n: (False, [lambda server: server.copy({0: 1}, 1)]),
@@ -250,14 +251,14 @@ CASES: dict[str, Callable[[int], tuple[bool, list[Request]]]] = {
         False,
         [
             lambda server: server.copy({0: 1}, 1),
-            lambda server: server.pull({0: 1}, 1, True, summed={"table": "kept", "executors": [0, 1]}),
+            lambda server: server.read({0: 1}, KeptSum(1, "kept", (0, 1))),
         ],
     ),
     "rows written early": lambda n: (
         False,
         [
             *(pushed(n, 2, partition, rows=True, committed=1) for partition in (0, 1)),
-            *[lambda server: server.pull_ahead({0: 1}, 2, WANTED)] * 2,
+            *[lambda server: read_when_there(server, {0: 1}, Complete(2), WANTED)] * 2,
             pushed(n, 3, 0, rows=True, committed=2),
         ],
     ),

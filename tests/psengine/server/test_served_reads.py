@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from psengine.config import TableSpec
 from psengine.protocol.answers import LateUpdate, Pushed, Rows
+from psengine.protocol.read_version import Before
 from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
 from psengine.tables.row_sets import RowSet
@@ -31,10 +31,8 @@ def server() -> ShardServer:
 
 def read(of: ShardServer, rows: RowSet, named: RowSet | None = None, clock: int = 3) -> None:
     """Read rows, counted within the shard, by the task of executor 1."""
-    more: dict[str, Any] = {} if named is None else {"named": {SHARD: {"t": named}}}
-    assert isinstance(
-        asyncio.run(of.pull_before(EPOCHS, clock, {SHARD: {"t": rows}}, (), 0, readers=[1], **more)), Rows
-    )
+    version = Before(clock, (), 0, (1,), {} if named is None else {SHARD: {"t": named}})
+    assert isinstance(at_once(of.read(EPOCHS, version, {SHARD: {"t": rows}})), Rows)
 
 
 def push(of: ShardServer, rows: Any, clock: int = 2, executor: int = 0, attempt: int = 1, dense: bool = False) -> Any:

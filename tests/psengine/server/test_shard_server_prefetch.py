@@ -11,12 +11,13 @@ import pytest
 import psengine.server.shard_server
 from psengine.apps.registry import initial_shards
 from psengine.protocol.answers import Moved, NotYet, Pushed, Rows, StaleEpoch, StaleRead
+from psengine.protocol.read_version import Committed, Complete
 from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.sharding import Sharding
 from tests.psengine.server.test_shard_store import Zeros
-from tests.support.servers import at_once
+from tests.support.servers import at_once, read_when_there
 from tests.support.timeouts import PATIENCE
 
 
@@ -35,7 +36,7 @@ def push(server: ShardServer, partition: int, attempt: int = 1, clock: int = 1) 
 
 
 async def waiting(server: ShardServer, **message: Any) -> asyncio.Task[Any]:
-    task = asyncio.create_task(server.pull_ahead({0: 1, 1: 1}, 1, **message))
+    task = asyncio.create_task(read_when_there(server, {0: 1, 1: 1}, Complete(1), **message))
     while not len(server._waits):
         await asyncio.sleep(0)
     return task
@@ -45,7 +46,7 @@ def test_who_reads_ahead_gets_what_will_be_committed_when_all_effects_are_there(
     async def run() -> None:
         server = serving()
         asked = await waiting(server)
-        some = asyncio.create_task(server.pull_ahead({0: 1}, 1, {0: {"w": slice(1, 2)}}))
+        some = asyncio.create_task(read_when_there(server, {0: 1}, Complete(1), {0: {"w": slice(1, 2)}}))
         push(server, 0)
         for _ in range(5):
             await asyncio.sleep(0)
@@ -53,12 +54,12 @@ def test_who_reads_ahead_gets_what_will_be_committed_when_all_effects_are_there(
         push(server, 1)
         answer, rows = await asked, (await some).shards[0]["w"]
         assert answer.attempt == 1
-        assert isinstance(at_once(server.pull({0: 1}, 0, exact=True)), Rows), "nothing is committed by it"
-        later = at_once(server.pull({0: 1, 1: 1}, 1, exact=True))
+        assert isinstance(at_once(server.read({0: 1}, Committed(0, exact=True))), Rows), "nothing is committed by it"
+        later = at_once(server.read({0: 1, 1: 1}, Committed(1, exact=True)))
         for shard in (0, 1):
             assert later.shards[shard]["w"].tobytes() == answer.shards[shard]["w"].tobytes()
         assert rows.tobytes() == answer.shards[0]["w"][1:2].tobytes()
-        assert (await server.pull_ahead({0: 1}, 1)).attempt == 1, "also when it is committed"
+        assert (await read_when_there(server, {0: 1}, Complete(1))).attempt == 1, "also when it is committed"
 
     asyncio.run(run())
 
@@ -67,7 +68,7 @@ def undisturbed() -> Any:
     server = serving()
     for partition in (0, 1):
         push(server, partition)
-    at_once(server.pull({0: 1, 1: 1}, 1, exact=True))
+    at_once(server.read({0: 1, 1: 1}, Committed(1, exact=True)))
     return server.stores[0].committed["w"]
 
 
@@ -98,7 +99,7 @@ def test_effects_of_several_attempts_are_not_read_ahead() -> None:
         push(server, 0)
         push(server, 1, attempt=2)
         assert not asked.done()
-        assert isinstance(at_once(server.pull({0: 1, 1: 1}, 1, exact=True)), Rows)
+        assert isinstance(at_once(server.read({0: 1, 1: 1}, Committed(1, exact=True))), Rows)
         server._waits.wake()
         assert isinstance(await asked, StaleRead)
 

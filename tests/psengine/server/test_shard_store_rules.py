@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from psengine.config import Adam, TableSpec
+from psengine.protocol.read_version import Committed, Complete
 from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.sharding import Sharding
 from psengine.tables.update_rules import advance_tables, begin_memory
-from tests.support.servers import at_once
+from tests.support.servers import at_once, read_when_there
 
 TABLES = (TableSpec("w", 6, 2, rule=Adam(0.1)), TableSpec("plain", 6, 1))
 SHARDING = Sharding(TABLES, 1)
@@ -107,8 +108,8 @@ def test_micro_tasks_are_not_sent_the_memory_and_checkpoints_are() -> None:
         server.mark_every = 1
         at_once(server.open({0: ShardState(zeros(), 0, 0)}, 2, 1))
         push(server.stores[0], 1)
-        ahead = await server.pull_ahead({0: 1}, 1)
-        pulled = at_once(server.pull({0: 1}, 1, exact=True))
+        ahead = await read_when_there(server, {0: 1}, Complete(1))
+        pulled = at_once(server.read({0: 1}, Committed(1, exact=True)))
         for answer in (ahead, pulled, at_once(server.marked({0: 1}, 1))):
             assert set(answer.shards[0]) == {"w", "plain"}
             assert answer.shards[0]["w"].tobytes() == expected(1)["w"]

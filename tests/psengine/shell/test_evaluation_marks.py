@@ -8,6 +8,7 @@ import pytest
 
 from psengine.protocol.answers import Pushed, Rows, StaleEpoch, StaleRead
 from psengine.protocol.instructions import ShardOwner
+from psengine.protocol.read_version import Committed
 from psengine.protocol.shard_state import ShardState
 from psengine.rpc.transfers import Transfers
 from psengine.server.shard_server import ShardServer
@@ -43,7 +44,7 @@ def test_a_marked_clock_is_told_when_the_server_is_further_and_before_it_is_read
     for clock in (1, 2, 3):
         push(there, clock)
     assert value(at_once(there.marked({0: 1}, 2))) == 2.0, "what is common is folded by who asks for it"
-    at_once(there.pull({0: 1}, 3, exact=True))
+    at_once(there.read({0: 1}, Committed(3, exact=True)))
     assert value(at_once(there.marked({0: 1}, 2))) == 2.0
 
 
@@ -51,7 +52,7 @@ def test_only_the_last_two_are_kept_and_no_others_are_marked() -> None:
     there = server()
     for clock in range(1, 8):
         push(there, clock)
-    at_once(there.pull({0: 1}, 7, exact=True))
+    at_once(there.read({0: 1}, Committed(7, exact=True)))
     assert [type(at_once(there.marked({0: 1}, clock))) for clock in (2, 3, 4, 6)] == [StaleRead, StaleRead, Rows, Rows]
     push(unmarked := server(None), 1)
     assert isinstance(at_once(unmarked.marked({0: 1}, 1)), StaleRead)
@@ -61,14 +62,14 @@ def test_a_shard_that_moves_at_a_marked_clock_is_marked_where_it_comes_to() -> N
     old = server()
     for clock in (1, 2):
         push(old, clock)
-    at_once(old.pull({0: 1}, 2, exact=True))
+    at_once(old.read({0: 1}, Committed(2, exact=True)))
     state = at_once(old.hand_over({0: 1}, "new", "tcp://new", 2)).states
     assert value(at_once(old.marked({0: 1}, 2))) == 2.0, "what it had marked it still tells"
     new = server(clock=0)
     new.expect([0], 2)
     at_once(new.take(1, state, 2))
     at_once(new.push(3, {0: 2}, [(0, [1])], {0: [ONES]}))
-    at_once(new.pull({0: 2}, 3, exact=True))
+    at_once(new.read({0: 2}, Committed(3, exact=True)))
     assert value(at_once(new.marked({0: 2}, 2))) == 2.0
 
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psengine.protocol.answers import JoinedRows, Rows, from_message, to_message
+from psengine.protocol.read_version import Committed, Complete
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.contiguous import joined, room, whole
 from psengine.tables.row_updates import RowDelta, added
-from tests.support.servers import at_once
+from tests.support.servers import at_once, read_when_there
 
 SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=5)
 
@@ -77,7 +78,11 @@ def test_shards_of_a_server_come_to_a_clock_side_by_side(ahead: bool) -> None:
                 w=lambda n: np.ones((n, 2)),
                 n=lambda n: RowDelta(np.array([n - 1]), np.ones((1, 1), np.int64)),
             )
-        answer = asyncio.run(server.pull_ahead(epochs, clock) if ahead else server.pull(epochs, clock, exact=True))
+        answer = asyncio.run(
+            read_when_there(server, epochs, Complete(clock))
+            if ahead
+            else server.read(epochs, Committed(clock, exact=True))
+        )
         assert isinstance(answer, Rows)
         sent = from_message(to_message(answer.joined()))
         assert isinstance(sent, JoinedRows)
@@ -98,12 +103,12 @@ def test_what_was_sent_of_a_clock_is_not_written_to_when_more_comes() -> None:
     server = served(3, 2)
     epochs = dict.fromkeys(server.stores, 1)
     push(server, 1, w=lambda n: np.ones((n, 2)))
-    before = asyncio.run(server.pull_ahead(epochs, 1)).shards
+    before = asyncio.run(read_when_there(server, epochs, Complete(1))).shards
     kept = {shard: tables["w"].copy() for shard, tables in before.items()}
     push(server, 1, attempt=2, w=lambda n: np.full((n, 2), 7.0))
     for of in server.stores.values():
         of.fold(1)  # as a push or a hand-over does, which makes no room
-    after = at_once(server.pull(epochs, 1, exact=True)).shards
+    after = at_once(server.read(epochs, Committed(1, exact=True))).shards
     for shard, rows in kept.items():
         assert np.array_equal(before[shard]["w"], rows)
         assert np.array_equal(after[shard]["w"], rows + 6.0)
@@ -113,7 +118,7 @@ def test_a_table_that_changes_in_some_shards_takes_no_room_for_the_others() -> N
     server = served(3, 2)
     server.stores[0].push(1, 0, [1], {"w": np.ones((3, 2))})
     server.stores[1].push(1, 0, [1], {"n": np.ones((2, 1), np.int64)})
-    at_once(server.pull({0: 1, 1: 1}, 1, exact=True))
+    at_once(server.read({0: 1, 1: 1}, Committed(1, exact=True)))
     assert {of.base is None for store in server.stores.values() for of in store.committed.values()} == {True}
 
 
@@ -121,7 +126,7 @@ def test_a_table_that_did_not_change_is_left_where_it_is() -> None:
     server = served(3, 2)
     push(server, 1, w=lambda n: np.ones((n, 2)))
     first = server.stores[0].committed["n"]
-    answer = at_once(server.pull({0: 1, 1: 1}, 1, exact=True))
+    answer = at_once(server.read({0: 1, 1: 1}, Committed(1, exact=True)))
     assert isinstance(answer, Rows)
     assert answer.shards[0]["n"] is first
     assert answer.joined() is answer, "they are sent as they are"

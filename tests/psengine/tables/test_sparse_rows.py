@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psengine.protocol.read_version import Committed
 from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
@@ -105,14 +106,14 @@ def test_a_compact_server_answers_with_the_same_bits(overlap: bool, early: bool)
                     server.stores[0].ahead(clock - 1, {"word_topic": None})
                 at_once(server.push(clock, {0: 1, 1: 1}, [(partition, [1])],
                             {0: [update], 1: [{"word_topic": update["word_topic"]}]}))  # fmt: skip
-                answers.append(at_once(server.pull({0: 1}, clock - 1, exact=False)).shards[0])
+                answers.append(at_once(server.read({0: 1}, Committed(clock - 1, exact=False))).shards[0])
             rows: Wanted = {"word_topic": some}
             ahead = server.stores[0].ahead(clock, rows)["word_topic"]
             answers.append({"ahead": ahead[some] if clock % 2 else full(ahead)})
             runs: dict[int, Wanted] = {0: rows, 1: {"word_topic": slice(3, 9)}}
             mixed: dict[int, Wanted] = {0: {"topics": None}, 1: rows}
             for wanted in (None, runs, mixed):
-                answers += at_once(server.pull({0: 1, 1: 1}, clock, exact=True, rows=wanted)).shards.values()
+                answers += at_once(server.read({0: 1, 1: 1}, Committed(clock, exact=True), wanted)).shards.values()
             answers.append(at_once(server.marked({0: 1}, clock)).shards[0])
             seen.append([(name, of.dtype, of.tobytes()) for answer in answers for name, of in sorted(answer.items())])
         assert seen[0] == seen[1]

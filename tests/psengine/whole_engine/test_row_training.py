@@ -106,7 +106,7 @@ def test_the_bits_are_the_same_when_partitions_and_shards_move() -> None:
 def test_the_bits_are_the_same_when_work_is_done_again_and_messages_are_lost() -> None:
     async def body(cluster: Cluster) -> None:
         wires = cluster.wires
-        spoilt = ("proteus_push", "proteus_pull", "proteus_states")
+        spoilt = ("proteus_push", "Committed", "proteus_states")
         wires.spoil = lambda op, n: "answer lost" if op in spoilt and n % 3 == 0 else ""
         await cluster.train(2)
         cluster.dispatch(3)

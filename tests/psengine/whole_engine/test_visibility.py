@@ -9,6 +9,7 @@ raises, and the job fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 
 from psengine.config import JobConfig, TableSpec
 from psengine.drivers.interface import Dispatcher, Done, Driver, Read, Task
+from psengine.protocol.read_version import Before
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.row_cache import RowCache
@@ -176,12 +178,12 @@ def sees_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant a server that holds no read until the rows are written."""
-    read = ShardServer.pull_before
+    not_readable = ShardServer._not_readable
 
-    async def pull_before(self: Any, *args: Any, after: Any, **request: Any) -> Any:
-        return await read(self, *args, after=(), **request)
+    def whatever_is_missing(self: Any, epochs: Any, version: Any) -> Any:
+        return not_readable(self, epochs, replace(version, after=()) if isinstance(version, Before) else version)
 
-    monkeypatch.setattr(ShardServer, "pull_before", pull_before)
+    monkeypatch.setattr(ShardServer, "_not_readable", whatever_is_missing)
 
 
 def sees_later_groups(monkeypatch: pytest.MonkeyPatch) -> None:

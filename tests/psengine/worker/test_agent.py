@@ -10,6 +10,7 @@ import pytest
 
 from psengine.protocol.events import BatchDone, BatchFailed, NodeFailed, ShardsTaken
 from psengine.protocol.instructions import Dispatch, TakeShards, TaskKey
+from psengine.protocol.read_version import Committed
 from psengine.telemetry.byte_counts import link
 from psengine.worker import routing
 from psengine.worker.agent import NodeAgent
@@ -24,7 +25,7 @@ def test_a_batch_is_one_message_a_server_and_its_own_server_is_not_called() -> N
         here.instruct(dispatch(1, 1, [(0, 1), (1, 1)]))
         done = await wires.report(BatchDone)
         assert [(s.partition, s.attempt, s.examples) for s in done.results] == [(0, 1, 1), (1, 1, 1)]
-        expected = [(THERE, "proteus_pull"), (THERE, "proteus_push"), (CONTROLLER, "proteus_event")]
+        expected = [(THERE, "Committed"), (THERE, "proteus_push"), (CONTROLLER, "proteus_event")]
         assert wires.calls == expected  # the report comes after the flush
         assert values(here, 0, 1) == values(there, 1, 1) == 1.0 + 2.0
 
@@ -38,7 +39,7 @@ def test_a_batch_that_is_received_twice_runs_once_and_a_batch_of_the_clock_share
         here.instruct(dispatch(2, 1, [(3, 2)]))  # taken over: not loaded here, so it is loaded on demand
         for _ in range(2):
             await wires.report(BatchDone)
-        assert [op for _, op in wires.calls].count("proteus_pull") == 1
+        assert [op for _, op in wires.calls].count("Committed") == 1
         assert values(here, 0, 1) == 1.0 + 4.0
 
     story(body)
@@ -124,7 +125,7 @@ def test_a_server_folds_what_is_committed_when_its_node_is_sent_tasks_that_read_
 
 def test_work_that_is_no_longer_wanted_is_dropped() -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
-        at_once(there.server.pull({1: 1}, 1, exact=True))  # somebody else is a clock ahead already
+        at_once(there.server.read({1: 1}, Committed(1, exact=True)))  # somebody else is a clock ahead already
         here.instruct(dispatch(1, 1, [(0, 1)]))
         assert not (await wires.report(BatchFailed)).fatal
         here.instruct(dispatch(2, 1, [(0, 2)], map_version=2))

@@ -21,7 +21,7 @@ from psengine.protocol.instructions import (
 from psengine.worker.agent import NodeAgent
 from psengine.worker.batch_runner import BatchRunner
 from psengine.worker.speculative_batch import NOTHING_DONE
-from tests.support.agents import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
+from tests.support.agents import HERE, OWNERS, THERE, Counting, Wires, called, dispatch, story
 from tests.support.timeouts import PATIENCE
 
 
@@ -46,8 +46,8 @@ class Gate:
 
         self.passes: dict[int, asyncio.Event] = {}
 
-        async def held(address: str, asked: str, deadline_s: float, **message: object) -> object:
-            if asked == op:
+        async def held(address: str, asked: str, deadline_s: float, **message: Any) -> object:
+            if called(asked, message) == op:
                 self.calls += 1
                 alone = self.passes.setdefault(self.calls, asyncio.Event())
                 await asyncio.wait(
@@ -140,7 +140,7 @@ def test_rows_of_batches_that_are_given_up_are_reported_with_the_next_ones() -> 
 
 def test_rows_that_are_being_read_are_not_read_again() -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
-        gate = Gate(wires, "proteus_pull")
+        gate = Gate(wires, "Committed")
         here.instruct(dispatch(1, 1, [(0, 1)], read="parent"))
         await gate.has(1)
         here.instruct(dispatch(2, 1, [(1, 1)], read="parent"))
@@ -221,7 +221,7 @@ class Keeping(Counting):
 
 def test_what_has_not_begun_is_given_back_and_what_has_begun_is_completed() -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
-        reads, pushes = Gate(wires, "proteus_pull"), Gate(wires, "proteus_push")
+        reads, pushes = Gate(wires, "Committed"), Gate(wires, "proteus_push")
         here.instruct(dispatch(1, 1, [(0, 1)], read="parent"))
         await reads.has(1)
         here.instruct(follow(2, 2, [(0, 1)], (1, 1)))

@@ -7,6 +7,7 @@ from psengine.membership.node_record import NodeRecord
 from psengine.protocol.answers import StaleEpoch
 from psengine.protocol.events import BatchDone, BatchFailed, ShardsNotTaken, ShardsTaken
 from psengine.protocol.instructions import ShardOwner, TakeShards, UpdateShardMap
+from psengine.protocol.read_version import Committed
 from psengine.tiers.shard_map import ShardMap
 from psengine.worker.agent import NodeAgent
 from tests.support.agents import HERE, OWNERS, THERE, Wires, config, dispatch, story, take, values
@@ -25,7 +26,7 @@ def test_an_order_to_take_a_shard_that_comes_once_more_does_not_bring_back_what_
         here.instruct(take(1, 1, 2), 1)
         here.instruct(dispatch(2, 1, [(1, 1)], map_version=2), 4)
         await wires.report(BatchDone)
-        assert at_once(here.server.pull({1: 2}, 1, exact=True)).shards[1]["w"][0, 0] == 1.0 + 2.0
+        assert at_once(here.server.read({1: 2}, Committed(1, exact=True))).shards[1]["w"][0, 0] == 1.0 + 2.0
 
     story(body)
 
@@ -42,7 +43,11 @@ def test_a_server_takes_back_what_nobody_got() -> None:
         here.instruct(UpdateShardMap("here", HERE, 2, (OWNERS[0], ShardOwner(1, "there", THERE, 3)), 1))
         here.instruct(dispatch(2, 1, [(0, 2)], map_version=2))
         await wires.report(BatchDone)
-        assert values(here, 0, 1) == at_once(there.server.pull({1: 3}, 1, exact=True)).shards[1]["w"][0, 0] == 1.0
+        assert (
+            values(here, 0, 1)
+            == at_once(there.server.read({1: 3}, Committed(1, exact=True))).shards[1]["w"][0, 0]
+            == 1.0
+        )
         late = await there.server.hand_over({1: 1}, "here", HERE, 2)
         assert isinstance(late, StaleEpoch), "the lost move comes late"
 

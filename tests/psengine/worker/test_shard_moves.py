@@ -9,6 +9,7 @@ import pytest
 from psengine.protocol.answers import HandedOver, Rows, StaleEpoch
 from psengine.protocol.events import BatchDone, BatchFailed, ShardsNotTaken, ShardsTaken
 from psengine.protocol.instructions import ShardOwner, UpdateShardMap
+from psengine.protocol.read_version import Committed
 from psengine.worker.agent import NodeAgent
 from psengine.worker.server_calls import TRIES
 from tests.support.agents import CONTROLLER, HERE, OWNERS, THERE, Wires, dispatch, story, take, values
@@ -26,7 +27,7 @@ def test_a_shard_moves_with_what_has_come_and_what_comes_late_is_sent_on() -> No
         await wires.report(BatchDone)
         assert wires.calls[-2:] == [(THERE, "proteus_push"), (CONTROLLER, "proteus_event")]
         assert values(here, 0, 1) == 3.0
-        assert at_once(here.server.pull({1: 2}, 1, exact=True)).shards[1]["w"][0, 0] == 3.0
+        assert at_once(here.server.read({1: 2}, Committed(1, exact=True))).shards[1]["w"][0, 0] == 3.0
         assert here.server.stores[1].folded == 2
         wires.calls.clear()
         here.instruct(dispatch(3, 2, [(0, 1)], committed=1))
@@ -44,11 +45,11 @@ def test_who_comes_for_a_shard_on_its_way_waits_and_what_was_committed_is_read_w
         async with asyncio.timeout(5 * PATIENCE):
             while (THERE, "proteus_push") not in wires.calls:
                 await asyncio.sleep(0)
-        assert (THERE, "proteus_pull") in wires.calls
+        assert (THERE, "Committed") in wires.calls
         assert not wires.reports
         at_once(here.server.take(4, gone.states, 2))
         await wires.report(BatchDone)
-        assert at_once(here.server.pull({1: 2}, 1, exact=True)).shards[1]["w"][0, 0] == 3.0
+        assert at_once(here.server.read({1: 2}, Committed(1, exact=True))).shards[1]["w"][0, 0] == 3.0
 
     story(body)
 
@@ -67,7 +68,7 @@ def test_a_move_that_fails_is_reported_and_can_be_made_again() -> None:
         here.instruct(UpdateShardMap("here", HERE, 2, (OWNERS[0], ShardOwner(1, "here", HERE, 3)), 1))
         here.instruct(dispatch(2, 1, [(0, 2)], map_version=2))
         await wires.report(BatchDone)
-        assert at_once(here.server.pull({1: 3}, 1, exact=True)).shards[1]["w"][0, 0] == 1.0
+        assert at_once(here.server.read({1: 3}, Committed(1, exact=True))).shards[1]["w"][0, 0] == 1.0
 
     story(body)
 
@@ -76,7 +77,7 @@ def test_who_is_asked_for_a_shard_that_he_does_not_serve_says_so_and_nothing_mov
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         here.instruct(take(1, 7, 8))
         assert "epoch 7 is not served here" in (await wires.report(ShardsNotTaken)).error
-        assert isinstance(at_once(there.server.pull({1: 1}, 0, exact=True)), Rows)
+        assert isinstance(at_once(there.server.read({1: 1}, Committed(0, exact=True))), Rows)
         assert isinstance(at_once(there.server.hand_over({1: 1}, "late", "tcp://late", 9)), HandedOver)
         older = at_once(there.server.hand_over({1: 1}, "here", HERE, 8))
         assert isinstance(older, StaleEpoch), "an older move comes late"
@@ -92,12 +93,14 @@ def test_what_was_handed_over_is_dropped_when_the_map_says_who_has_it() -> None:
         moved = (OWNERS[0], ShardOwner(1, "here", HERE, 2))
         there.instruct(UpdateShardMap("there", THERE, 2, moved, 1))
         assert 1 not in there.server.stores
-        assert at_once(there.server.pull({1: 1}, 0, exact=True)).owners == (moved[1],), "late readers are sent on"
+        assert at_once(there.server.read({1: 1}, Committed(0, exact=True))).owners == (moved[1],), (
+            "late readers are sent on"
+        )
 
     story(body)
 
 
-@pytest.mark.parametrize("op", ["proteus_pull", "proteus_push"])
+@pytest.mark.parametrize("op", ["Committed", "proteus_push"])
 def test_a_server_that_handed_over_may_be_gone_before_the_map_that_says_so_has_come(op: str) -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         here.instruct(take(1, 1, 2))
@@ -110,6 +113,6 @@ def test_a_server_that_handed_over_may_be_gone_before_the_map_that_says_so_has_c
         here.instruct(UpdateShardMap("here", HERE, 2, (OWNERS[0], ShardOwner(1, "here", HERE, 2)), 1))
         assert (await wires.report(BatchDone)).clock == 1
         assert not [one for one in wires.reports if isinstance(one, BatchFailed)]
-        assert float(at_once(here.server.pull({1: 2}, 1, exact=True)).shards[1]["w"][0, 0]) == 3.0
+        assert float(at_once(here.server.read({1: 2}, Committed(1, exact=True))).shards[1]["w"][0, 0]) == 3.0
 
     story(body)

@@ -27,7 +27,7 @@ from tests.support.timeouts import PATIENCE
 
 
 def pulls(wires: Wires) -> int:
-    return sum(op == "proteus_pull" for _, op in wires.calls)
+    return sum(op == "Committed" for _, op in wires.calls)
 
 
 async def go_on(cluster: Cluster, clock: int) -> None:
@@ -204,6 +204,6 @@ def test_all_go_back_while_one_has_begun_ahead() -> None:
         here.instruct(dispatch(2, 1, [(0, 2), (1, 2)], **again))
         done = await wires.report(BatchDone)
         assert [stats.loss_sum for stats in done.results] == [0.0, 0.0]
-        assert (THERE, "proteus_pull") in wires.calls
+        assert (THERE, "Committed") in wires.calls
 
     story(body)

@@ -1,0 +1,61 @@
+"""Which state of the tables a read returns (`ShardServer.read`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from psengine.tables.row_sets import Wanted
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The state at `clock`, a complete one, which may be folded; unless `exact`, with later effects that are there."""
+
+    clock: int
+    exact: bool
+
+
+@dataclass(frozen=True)
+class KeptSum:
+    """The sum of what some executors have added to a table (`ShardStore.kept_sum`), as of `clock`; or no shard."""
+
+    clock: int
+    table: str
+    executors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Complete:
+    """The state at `clock` once the effects of all partitions have arrived, before the controller declares it complete.
+
+    The reader may use the rows only once the controller has confirmed the `attempt` of these effects.
+    """
+
+    clock: int
+
+
+@dataclass(frozen=True)
+class Before:
+    """The state before `clock` once some effects have arrived, committed or not.
+
+    Attributes
+    ----------
+    after : tuple of (clock, partition)
+        The effects that the rows need. Others of clocks before `clock` are not of these rows.
+    committed : int
+        A complete clock: it may be folded.
+    readers : tuple of int
+        The executors whose tasks of `clock` read.
+    named : mapping of shard to rows
+        Of tables of which more rows are read than the tasks have named: these.
+    """
+
+    clock: int
+    after: tuple[tuple[int, int], ...]
+    committed: int
+    readers: tuple[int, ...]
+    named: Mapping[int, Wanted] = field(default_factory=dict)
+
+
+ReadVersion = Committed | KeptSum | Complete | Before
