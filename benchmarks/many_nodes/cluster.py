@@ -52,6 +52,8 @@ class Workload:
     n_shards: int
     staleness: int = 0
     tells: bool = False
+    #: Number of nodes that serve; None: one for each shard.
+    n_servers: int | None = None
 
     def config(
         self,
@@ -85,7 +87,7 @@ class Workload:
             stage=stage,
             stage_2_above=1.0 if stage else _ALIKE,
             push_tree=push_tree,
-            servers=self.n_shards,
+            servers=self.n_servers or self.n_shards,
         )
 
 

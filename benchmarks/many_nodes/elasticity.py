@@ -95,7 +95,7 @@ def load_for(n: int, table_bytes: int = TABLE_BYTES) -> Workload:
     """Return the workload, with a number of shards that four nodes and the ActivePSs can both share evenly."""
     active = (n - _RELIABLE + 1) // 2
     shards = next(shards for shards in range(active, 8 * active + 1) if shards % active == shards % _RELIABLE == 0)
-    return Workload(table_bytes, kernels_s(n) * n, _PARTS * n, shards, STALENESS, tells=True)
+    return Workload(table_bytes, kernels_s(n) * n, _PARTS * n, shards, STALENESS, tells=True, n_servers=active)
 
 
 def join_and_leave(
