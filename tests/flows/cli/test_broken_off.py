@@ -32,7 +32,7 @@ BROKEN_OFF: Mapping[str, tuple[str, str]] = {
 @pytest.mark.parametrize("verb", BROKEN_OFF)
 def test_broken_off_a_verb_says_one_line(tmp_path: Path, verb: str, number: signal.Signals, code: int) -> None:
     options, says = BROKEN_OFF[verb]
-    held = tmp_path / "held"  # whoever opens it waits for what is never written
+    held = tmp_path / "held"  # a process that opens it waits for what is never written
     os.mkfifo(held)
     arguments = [part.format(here=tmp_path, held=held) for part in options.split()]
     with _begun(*arguments, here=tmp_path, PROTEUS_CATALOG=str(held)) as process:
@@ -61,7 +61,7 @@ def test_broken_off_while_it_lists_jobs_nothing_was_bought(tmp_path: Path, numbe
     url = f"sqlite:///{tmp_path}/state.db"
     with Store.open(url) as store:
         store.create_job("job", {}, 1000.0)
-    clock = tmp_path / "clock"  # whoever opens it waits for what is never written
+    clock = tmp_path / "clock"  # a process that opens it waits for what is never written
     os.mkfifo(clock)
     with _begun("jobs", here=tmp_path, PROTEUS_DATABASE_URL=url, PROTEUS_CLOCK=str(clock)) as process:
         writer = _wait_opened(clock, process)

@@ -20,7 +20,7 @@ from tests.support.controller_invariants import check_invariants
 
 @pytest.mark.parametrize("seconds_left", [1.0, 120.0])
 def test_notices_that_come_one_after_the_other_are_one_plan(seconds_left: float) -> None:
-    """None of what they serve goes to one of them, and the others are told once what to load."""
+    """None of what they serve goes to one of them, and the others receive one instruction to load."""
     controller, dispatches = some_at_work("r", "s", "t", "u")
     orders = list[Instruction]()
     for name, now_s in (("s", 1.0), ("t", 1.01), ("u", 1.02)):
@@ -48,7 +48,7 @@ def test_what_those_own_who_leave_at_once_goes_to_those_who_stay_in_runs(stalene
         controller.handle(done(dispatch, 60.0))
     for number, name in enumerate(go):
         controller.handle(NoticeReceived(name, 120.0, 61.0 + number / 10))
-        assert controller.members.nodes[name].state == "leaving", "the others are told next"
+        assert controller.members.nodes[name].state == "leaving", "the others are drained next"
     orders = controller.handle(TimerFired(67.0))
     assert {controller.members.nodes[name].state for name in go} == {"draining"}, "a clock of a minute"
     loads = {order.node: order.partitions for order in orders if isinstance(order, LoadPartitions)}
@@ -87,7 +87,7 @@ def test_who_stays_works_on_no_more_than_its_share_while_others_work_on() -> Non
 
 
 def test_many_with_no_time_for_a_clock_are_one_plan_too() -> None:
-    """Ended one by one, what the first of them owned would go to those who are told next."""
+    """Ended one by one, the first of them would leave its partitions to nodes that are drained next."""
     stay, go = ("r", "s", "u", "v"), tuple(f"t{i}" for i in range(12))
     controller, dispatches = some_at_work(*stay, *go, n_partitions=64)
     for dispatch in dispatches:
@@ -154,7 +154,7 @@ def test_who_has_no_time_left_ends_while_further_notices_are_waited_for() -> Non
 
 
 def test_those_who_leave_together_end_with_the_same_clock() -> None:
-    """Whoever is a clock behind does it too: else it would fall to those who stay, on top of their own."""
+    """A node that is a clock behind completes it, too: else the nodes that stay would have it besides their own."""
     controller, dispatches = some_at_work("r", "s", "t", staleness=1)
     under_way: dict[str, list[Dispatch]] = {"r": [], "s": [], "t": []}
 

@@ -44,7 +44,7 @@ def test_shards_stay_until_those_who_were_planned_for_have_loaded() -> None:
 
 @pytest.mark.parametrize("many", [15, 63])
 def test_many_who_join_one_after_the_other_are_one_plan(many: int) -> None:
-    """Each of them is told once what to load, a run that it adds up before it sends it; shards move once."""
+    """Each of them receives one instruction to load, of a run that it adds up before it sends it; shards move once."""
     n, names = 4 * (many + 1), [f"t{i}" for i in range(many)]
     controller, dispatch = started(JobConfig("bulk", n_partitions=n, n_shards=12, clocks=99, stage_3_above=99.0))
     orders = list[Instruction]()
