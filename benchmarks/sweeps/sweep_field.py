@@ -13,7 +13,7 @@ from bidding.evictions.table import EvictionTable, fit
 from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.traces import TraceSet
 from bidding.synthetic.renewal_market import TYPICAL, generate
-from bidding.tuning.bids import LEAST_DELTA_MICROS, MOST_DELTA_MICROS
+from bidding.tuning.provisioning.bids import LEAST_DELTA_MICROS, MOST_DELTA_MICROS
 from bidding.tuning.simulation.generated_curves import generate_trials
 from bidding.tuning.simulation.record import RecordedTrials
 from bidding.tuning.simulation.sweep_prices import SweepPrices, sweep_prices

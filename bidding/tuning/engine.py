@@ -43,17 +43,20 @@ from bidding.tuning.events import (
     TrialsProposed,
 )
 from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from bidding.tuning.progress import SweepTrials
 from bidding.tuning.provisioning.offers import MachineChoice
 from bidding.tuning.provisioning.purchases import TickPurchases
-from bidding.tuning.record import SweepError, SweepRecord
+from bidding.tuning.record import SweepError
 from bidding.tuning.stopping.base import Verdict, VerdictKind, never_proposed
 from bidding.tuning.trials import Deployment, SweepState, TrialRecord, TrialState
 
 #: Longest time of a step that a move waits for, in mean step times.
 STEP_MARGIN = 2.0
+#: Begins the reason of a trial for which no market could be bought in.
+_WAITED = "waited for a market"
 
 
-class SweepEngine(SweepRecord):
+class SweepEngine(SweepTrials):
     """Decisions of one sweep; the state changes only in `handle`, everything else is a view."""
 
     def handle(self, event: BidEvent) -> tuple[SweepOrder, ...]:
@@ -99,7 +102,7 @@ class SweepEngine(SweepRecord):
         """Number of settings that the sampler should propose now."""
         plan = self.plan
         missing = plan.trials - len(self._trials)
-        if self._stop_why or self._closed or self._sampler_failure or missing <= 0:
+        if self._stop_why or self._closed or self._sampler_failure or self._fault or missing <= 0:
             return 0
         if not plan.adaptive:
             return missing
@@ -108,7 +111,7 @@ class SweepEngine(SweepRecord):
 
     def wants_offers(self, at_s: int) -> bool:
         """Return whether a tick at `at_s` may buy or move anything; else its offers are not looked at."""
-        if self._opened is None or self._closed or self._stop_why or self._outcome is not None:
+        if self._opened is None or self._closed or self._stop_why or self._fault or self._outcome is not None:
             return False
         if self._judge_due and any(trial.state is TrialState.PAUSED for trial in self._trials.values()):
             return True
@@ -129,9 +132,12 @@ class SweepEngine(SweepRecord):
             self._stop("budget")
         if not (self._stop_why or self._closed):
             self._judge()
+        if self._fault:
+            self._end_trials()
+        self._look_at_probe(event.at_s)
         tick = self._purchases(event)
         yield from self._machine_orders(tick)
-        if event.buy and not (self._stop_why or self._closed or self._outcome):
+        if event.buy and not (self._stop_why or self._closed or self._outcome or self._fault):
             yield from self._deployments_of(tick)
             self._is_on_demand = tick.is_on_demand
         if not self._closed:
@@ -238,8 +244,8 @@ class SweepEngine(SweepRecord):
         after_s = self.plan.redeploy_after_s
         if after_s is None or not deployment.works or deployment.pause_why:
             return False
-        if deployment.reached_step == deployment.from_step:
-            return False  # a machine that is left before its first step has brought nothing
+        if deployment.reached_step == deployment.from_step or len(self._trials[deployment.trial].idle) > 1:
+            return False  # a machine that is left before its first step has brought nothing; nor did the one before it
         position = self.positions[deployment.order_id]
         return (
             self._is_spot(deployment)
@@ -259,18 +265,39 @@ class SweepEngine(SweepRecord):
             # One whose market has no price was decided on a price that held once. If it was bought, it is found.
             if not trial.has_ended and order.market not in tick.event.left_out:
                 yield order
-        free = self.plan.parallel - self.working
+        is_probe = self.plan.probe and not self._is_proven
+        free = (1 if is_probe else self.plan.parallel) - self.working
         waiting = [trial for trial in self._trials.values() if trial.waits] if free > 0 else []
+        if is_probe:  # a failure may be that of one setting alone
+            waiting.sort(key=lambda trial: sum(trial.failures.values()))
         for trial in waiting:
             if free <= 0:
                 break
             self._count_loss(trial)
+            self._give_up_idle(trial)
+            if self._fault:
+                break
             choice = None if trial.has_ended else tick.choose(trial.number)
             if choice is not None:
                 free -= 1
                 yield self._deploy(trial, choice, tick)
+            elif not trial.has_ended and tick.refused_note and (not trial.why or trial.why.startswith(_WAITED)):
+                trial.why = f"{_WAITED}: {tick.refused_note}"
         if tick.budget_refuses and not (self._open or self._living):
             self._stop("budget")
+
+    def _look_at_probe(self, at_s: int) -> None:
+        """Let the other trials begin where the first step takes long, and the code has not failed until then."""
+        self._is_proven = self._is_proven or any(
+            deployment.works and deployment.has_reported and at_s - deployment.granted_at_s >= self.plan.silence_s
+            for deployment in self._living.values()
+        )
+
+    def _end_trials(self) -> None:
+        """End the trials that have not failed: what has failed alike would fail them, too."""
+        for trial in self._trials.values():
+            if not trial.has_ended and (trial.present is None or not (trial.present.is_open or trial.present.works)):
+                trial.state, trial.why = TrialState.FAILED, self._fault
 
     def _count_loss(self, trial: TrialRecord) -> None:
         """Count a machine that ended by itself, without a report of why, as a failure of its trial."""
@@ -281,15 +308,13 @@ class SweepEngine(SweepRecord):
 
     def _deploy(self, trial: TrialRecord, choice: MachineChoice, tick: TickPurchases) -> Deploy:
         order_id = f"{self.job_id}-t{trial.number}-{trial.orders}"
-        notes = [choice.reason, trial.why, self._size_note(trial), tick.left_out_note]
+        notes = [choice.reason, trial.why, self._size_note(trial), tick.refused_note]
         reason = "; ".join(note for note in notes if note)
         order = Deploy(
             order_id, trial.number, choice.market, choice.bid_micros, trial.saved_step, trial.until_step, reason
         )
-        deployment = Deployment(order_id, trial.number, choice.market, trial.saved_step)
         trial.orders += 1
-        trial.deployments.append(deployment)
-        self._open[order_id], self._deployments[order_id] = order, deployment
+        self._enter_order(order)
         return order
 
     def _size_note(self, trial: TrialRecord) -> str:
@@ -306,7 +331,7 @@ class SweepEngine(SweepRecord):
 
     def _finish(self) -> Iterator[Finish]:
         if self._outcome is None:
-            has_all = self._sampler_failure or len(self._trials) == self.plan.trials
+            has_all = self._sampler_failure or self._fault or len(self._trials) == self.plan.trials
             is_done = bool(has_all) and all(trial.has_ended for trial in self._trials.values())
             strays = any(position.standing is not AllocationState.GONE for position in self._strays.values())
             if self._open or self._living or strays or not (is_done or self._stop_why):
@@ -317,6 +342,8 @@ class SweepEngine(SweepRecord):
     def _outcome_of(self, is_done: bool) -> Finish:
         if self._stop_why and not is_done:
             return Finish(SweepState.STOPPED, self._stop_why)
+        if self._fault:
+            return Finish(SweepState.FAILED, self._fault)
         if any(trial.value is not None for trial in self._trials.values()):
             return Finish(SweepState.FINISHED, self._sampler_failure)
         whys = [self._sampler_failure, *(trial.why for trial in self._trials.values())]

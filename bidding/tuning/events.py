@@ -31,7 +31,7 @@ class Offer:
     price_micros, average_micros : Micros
         Hourly price now, and its average of the last hour.
     bid_micros : Micros
-        The limit that would be bid; see `bids.draw_bid`.
+        The limit that would be bid; see `provisioning.bids.draw_bid`.
     p_evicted : float
         Probability that a machine under this limit is evicted within an hour.
     on_demand_micros : Micros
@@ -97,6 +97,8 @@ class TrialReported(BidEvent):
         Size of an uploaded state, and the seconds that its upload took.
     restore_s, save_s : float or None, and float
         Seconds in which it restored its first state, and in which it has saved states on its machine.
+    done_step : int or None
+        With `ended` the last step that it did, reported or not; None: it is not known.
     """
 
     trial: int
@@ -110,6 +112,7 @@ class TrialReported(BidEvent):
     upload_s: float | None = None
     restore_s: float | None = None
     save_s: float = 0.0
+    done_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 The form is that of `bidding.engine.journal`; events of machines are the same records as a job's.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -92,6 +93,29 @@ def replay(records: Iterable[Mapping[str, Any]]) -> SweepEngine:
 
 
 def catch_up(engine: SweepEngine, records: Iterable[Mapping[str, Any]]) -> None:
-    """Apply the events among `records`, which follow those that `engine` has seen."""
-    for event in read_events(records, _KINDS, _READERS):
-        engine.handle(event)
+    """Apply the events among `records`, which follow those that `engine` has seen.
+
+    Where orders are among them, the deployments that were recorded count, not those that the events lead to: another
+    version of the program may have decided otherwise.
+    """
+    whole = list(records)
+    if not any(_is_order(record) for record in whole):
+        for event in read_events(whole, _KINDS, _READERS):
+            engine.handle(event)
+        return
+    rest = deque(whole)
+    while rest:
+        record = rest.popleft()
+        if _is_order(record):
+            continue
+        known = set(engine.deployments)
+        orders = engine.handle(read_record(record, _KINDS, _READERS))
+        recorded = []
+        while rest and _is_order(rest[0]):
+            recorded.append(from_record(rest.popleft()))
+        decided = [order for order in orders if isinstance(order, Deploy) and order.order_id not in known]
+        engine.follow(decided, [order for order in recorded if isinstance(order, Deploy)])
+
+
+def _is_order(record: Any) -> bool:
+    return isinstance(record, Mapping) and record.get("kind") in _ORDERS

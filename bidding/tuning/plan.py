@@ -58,6 +58,10 @@ class SweepPlan:
         Seconds without any report after which a machine is given up.
     deadline_margin : float
         Share by which the rest of the sweep may take longer than by the measured step times.
+    probe : bool
+        Whether one trial trains alone until a step is done, and three equal failures before that end the sweep.
+    on_demand : bool
+        Whether machines are bought on demand while no spot market may be bought in; else trials wait.
     """
 
     trials: int
@@ -78,6 +82,8 @@ class SweepPlan:
     pause_patience_s: int = 5 * MINUTE_S
     silence_s: int = 30 * MINUTE_S
     deadline_margin: float = 0.15
+    probe: bool = False
+    on_demand: bool = False
 
     def __post_init__(self) -> None:
         for name in ("trials", "max_trial_steps", "mcnt", "parallel"):

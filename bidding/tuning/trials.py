@@ -131,12 +131,12 @@ class Deployment:
     order_id : str
     trial : int
     market : Market
-    from_step : int
-        Step of the newest state when it was ordered.
+    from_step, until_step : int
+        Step of the newest state when it was ordered, and the step at which it was to pause.
     is_granted, is_refused : bool
         Its answer; neither while it is open.
-    reported_step, saved_step : int
-        Newest step that it reported, and of the newest state that it uploaded; 0 before.
+    reported_step, saved_step, done_step : int
+        Newest step that it reported, of the newest state that it uploaded, and that it had done at its end; 0 before.
     granted_at_s : int
         Time of the grant.
     has_reported : bool
@@ -163,10 +163,12 @@ class Deployment:
     trial: int
     market: Market
     from_step: int
+    until_step: int = 0
     is_granted: bool = False
     is_refused: bool = False
     reported_step: int = 0
     saved_step: int = 0
+    done_step: int = 0
     granted_at_s: int = 0
     has_reported: bool = False
     ended: str = ""
@@ -187,7 +189,17 @@ class Deployment:
     @property
     def reached_step(self) -> int:
         """The newest step that it is known to have done, or to have begun from."""
-        return max(self.reported_step, self.saved_step, self.from_step)
+        return max(self.reported_step, self.saved_step, self.done_step, self.from_step)
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether it came to the step at which it was to pause."""
+        return 0 < self.until_step <= self.reached_step
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether the sweep's end or the market ended it, which says nothing of its trial."""
+        return self.is_evicted or self.pause_why.startswith("the sweep")
 
     @property
     def works(self) -> bool:
@@ -221,6 +233,9 @@ class TrialRecord:
         Number of deployments that were ordered, refused ones included.
     deployments : list of Deployment
         In the order of their numbers, without refused ones; the last one is the present one.
+    excused : int
+        Number of its first deployments that do not count as deployments without progress: those before it was begun
+        again by hand.
     closing : TrialState or None
         The state in which it ends when its machine has paused; None: it does not end yet.
     upload_s : float
@@ -242,6 +257,7 @@ class TrialRecord:
     predicted_std: float | None = None
     orders: int = 0
     deployments: list[Deployment] = field(default_factory=list)
+    excused: int = 0
     closing: TrialState | None = None
     upload_s: float = 0.0
     state_bytes: int = 0
@@ -284,6 +300,19 @@ class TrialRecord:
         """The metric at the step at which it stands; None where it is no finite number, or was not reported."""
         return self.curve.value_at(self.steps)
 
+    @property
+    def idle(self) -> list[Deployment]:
+        """The newest deployments in a row that brought nothing: no later state, and not the step that they were for."""
+        idle: list[Deployment] = []
+        for deployment in reversed(self.deployments[self.excused :]):
+            if deployment.from_step < self.saved_step or deployment.has_arrived:
+                break
+            idle.append(deployment)
+        return idle
+
     def view(self) -> TrialView:
         """Return what a stopping rule may know of it; it holds until the next report."""
-        return TrialView(self.number, self.curve.steps, self.curve.values, self.until_step, self.state)
+        present = self.present
+        has_arrived = self.state is TrialState.PAUSED and present is not None and present.has_arrived
+        at_step = self.until_step if has_arrived else 0
+        return TrialView(self.number, self.curve.steps, self.curve.values, self.until_step, self.state, at_step)

@@ -100,6 +100,7 @@ class TrialReport:
         restoring at the begin; None where there was none.
     save_s : market seconds that all saving on the machine has taken.
     note : what its author should know, on one line; empty if nothing.
+    done_step : with `ended` the last step that it did, reported or not; None where it failed.
     at_s : market time of this report.
     """
 
@@ -117,6 +118,7 @@ class TrialReport:
     save_s: float = 0.0
     note: str = ""
     at_s: float = field(default=0.0)
+    done_step: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the document."""
@@ -144,6 +146,7 @@ class TrialReport:
                 float(body.get("save_s", 0.0)),
                 one_line(body.get("note", "")),
                 float(body["at_s"]),
+                _optional(int, body.get("done_step")),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DocumentError(f"report of a trial: is not readable: {error!r}") from None

@@ -142,6 +142,7 @@ class DeploymentProgress:
             save_s=self.save_s * self.scale,
             note=self.note(),
             at_s=at_s,
+            done_step=self.last.step if self.last is not None and self.last.kind == "ended" else None,
         )
 
     def adopt(self, earlier: TrialReport) -> None:

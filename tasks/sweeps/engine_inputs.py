@@ -21,6 +21,8 @@ def search_plan(spec: SweepSpec) -> SweepPlan:
         parallel=spec.parallel,
         adaptive=is_adaptive(spec),
         seed=spec.seed,
+        on_demand=spec.on_demand,
+        probe=True,
     )
 
 
@@ -45,4 +47,5 @@ def report_event(deployment: Deployment, report: TrialReport, at_s: int) -> Tria
         upload_s=report.upload_s,
         restore_s=report.restore_s,
         save_s=report.save_s,
+        done_step=report.done_step,
     )

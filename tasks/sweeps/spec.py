@@ -147,6 +147,11 @@ class SweepSpec(FormModel):
     billing: BillingName = "per-second-first-hour-free"
     reprice: RepriceName = None
     flat_price: FlatPrice = None
+    on_demand: bool = Field(
+        False,
+        title="On demand",
+        description="Buy machines on demand while all spot markets stand above those prices. Else trials wait.",
+    )
     budget_usd: BudgetUsd = Field(
         None,
         title="Budget",

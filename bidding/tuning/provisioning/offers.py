@@ -10,7 +10,7 @@ from bidding.market.model import HOUR_S, InstanceType, Market
 from bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
 from bidding.tuning.events import Offer
 from bidding.tuning.plan import SweepPlan
-from bidding.tuning.step_cost import StepTimes, expected_hour_micros, step_micros
+from bidding.tuning.provisioning.step_cost import StepTimes, expected_hour_micros, step_micros
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,9 @@ class MachineChoice:
 
 class OffersOfTick:
     """The markets that a tick may buy in, with the expected cost of an hour in each.
+
+    The price that is charged decides whether a market may be bought in: by the second that of the launch, by the hour
+    that of the hour. Above the price on demand it may not. Formula 1 ranks those that may.
 
     Parameters
     ----------
@@ -57,9 +60,15 @@ class OffersOfTick:
         refunded = plan.refunds_first_hour
         #: Type -> (expected cost of an hour, market) of its cheapest market.
         self._cheapest: dict[str, tuple[float, Market]] = {}
+        #: Market -> expected cost of an hour, of those that may be bought in as spot.
         self._hour_micros: dict[Market, float] = {}
+        #: Number of markets on sale whose charge would be above the price on demand.
+        self.above_on_demand = 0
         for market in self._on_sale:
             offer = offers[market]
+            if plan.hour_micros(offer.price_micros) > offer.on_demand_micros:
+                self.above_on_demand += 1
+                continue
             cost = expected_hour_micros(offer.p_evicted, plan.hour_micros(offer.average_micros), refunded)
             self._hour_micros[market] = cost
             found = self._cheapest.get(market.instance_type)
@@ -67,7 +76,7 @@ class OffersOfTick:
                 self._cheapest[market.instance_type] = (cost, market)
 
     def best(self, trial: int) -> MachineChoice | None:
-        """Return the machine with the lowest expected cost of a step; None where nothing is on sale."""
+        """Return the machine with the lowest expected cost of a step; None where no spot market may be bought in."""
         seconds = self._times.seconds
         found: tuple[float, float, Market] | None = None
         for name, (cost, market) in self._cheapest.items():
@@ -78,10 +87,11 @@ class OffersOfTick:
         return None if found is None else self._choice(trial, found[2])
 
     def in_order(self, trial: int) -> Iterator[MachineChoice]:
-        """Yield every machine on sale, that of the lowest expected cost of a step first."""
+        """Yield every spot machine, that of the lowest expected cost of a step first."""
         seconds = self._times.seconds
         times = {name: seconds(trial, name) for name in self._cheapest}
-        costs = sorted((self._hour_micros[m] * (step_s := times[m.instance_type]), step_s, m) for m in self._on_sale)
+        hours = self._hour_micros.items()
+        costs = sorted((hour * (step_s := times[market.instance_type]), step_s, market) for market, hour in hours)
         return (self._choice(trial, market) for _, _, market in costs)
 
     def _choice(self, trial: int, market: Market) -> MachineChoice:
@@ -101,6 +111,13 @@ class OffersOfTick:
         for market in sorted(self._on_sale):
             markets.setdefault(market.instance_type, market)
         return markets
+
+    def cheapest_on_demand(self, trial: int, why: str) -> MachineChoice | None:
+        """Return the machine on demand with the lowest cost of a step, because of `why`; None: none is on sale."""
+        seconds, offers = self._times.seconds, self._offers
+        markets = self.on_demand_markets().items()
+        costs = [(offers[market].on_demand_micros * seconds(trial, name), market) for name, market in markets]
+        return self.on_demand(min(costs)[1], trial, why) if costs else None
 
     def on_demand(self, market: Market, trial: int, why: str) -> MachineChoice:
         """Return a machine on demand in a market, because of `why`."""

@@ -9,7 +9,7 @@ from bidding.market.money import usd
 from bidding.tuning.events import SweepTick
 from bidding.tuning.plan import SweepPlan
 from bidding.tuning.provisioning.offers import MachineChoice, OffersOfTick
-from bidding.tuning.step_cost import StepTimes
+from bidding.tuning.provisioning.step_cost import StepTimes
 
 #: Returns the steps that are left, by trial.
 StepsLeft = Callable[[], Mapping[int, int]]
@@ -71,7 +71,7 @@ class TickPurchases:
             if self._take(choice):
                 return choice
             note = f"{deadline[1]}, but the budget leaves no machine on demand; "
-        first = self.offers.best(trial)
+        first = self.offers.best(trial) or self._instead_of_spot(trial)
         if first is None:
             return None
         found = first if self._take(first) else next(filter(self._take, self.offers.in_order(trial)), None)
@@ -79,6 +79,15 @@ class TickPurchases:
             self.budget_refuses = True
             return None
         return replace(found, reason=f"{note}{self._rank_text(found, first)}{found.reason}")
+
+    def _instead_of_spot(self, trial: int) -> MachineChoice | None:
+        """Return a machine on demand where no spot market may be bought in, and the sweep does not wait for one.
+
+        With a deadline the first step is not waited for: without its time nothing says how long waiting is possible.
+        """
+        if not self._plan.on_demand and (self.event.time_left is None or self._times.is_measured):
+            return None
+        return self.offers.cheapest_on_demand(trial, f"no spot market may be bought in ({self.refused_note})")
 
     def _rank_text(self, found: MachineChoice, first: MachineChoice) -> str:
         if found is first:
@@ -164,8 +173,13 @@ class TickPurchases:
         return self._types[instance_type].on_demand_micros * seconds
 
     @property
-    def left_out_note(self) -> str:
-        """The markets whose prices were not fit to decide on, counted by reason; empty if there are none."""
+    def refused_note(self) -> str:
+        """The markets that were not bought in whatever they cost, counted by reason; empty if there are none."""
+        above = self.offers.above_on_demand
+        notes = [f"{above} above on demand" if above else "", self._left_out_note()]
+        return "; ".join(filter(None, notes))
+
+    def _left_out_note(self) -> str:
         counts: dict[str, int] = {}
         for _, why in sorted(self.event.left_out.items()):
             counts[why] = counts.get(why, 0) + 1

@@ -12,8 +12,8 @@ from bidding.evictions.table import EvictionTable
 from bidding.market.model import HOUR_S, Market
 from bidding.market.money import Micros
 from bidding.market.traces import Int64s, TraceSet
-from bidding.tuning.bids import draw_bid
 from bidding.tuning.events import Offer
+from bidding.tuning.provisioning.bids import draw_bid
 from bidding.tuning.simulation.sweep_prices import UNKNOWN, SweepPrices
 
 
@@ -125,7 +125,8 @@ class OfferTable:
         now: list[Micros] = row.tolist()
         averages: list[Micros] = prices.averages_micros[tick].tolist()
         bids = [
-            draw_bid(self._seed, market, decision, price) for market, price in zip(prices.markets, now, strict=True)
+            draw_bid(self._seed, market, decision, price, on_demand)
+            for market, price, on_demand in zip(prices.markets, now, prices.on_demand_micros, strict=True)
         ]
         chances = self._probabilities.of_bids(prices.tick_at_s(tick), row, np.array(bids, dtype=np.int64)).tolist()
         return {

@@ -17,13 +17,13 @@ from bidding.market.model import EndCause, Market
 from bidding.market.traces import Trace, TraceSet
 from bidding.tuning.events import Offer, SweepOpened, SweepTick, TrialReported, TrialsProposed
 from bidding.tuning.plan import SweepPlan
+from bidding.tuning.provisioning.step_cost import StepTimes
 from bidding.tuning.simulation.offers import NoEvictions
 from bidding.tuning.simulation.outcome import SweepOutcome
 from bidding.tuning.simulation.record import RecordedTrials
 from bidding.tuning.simulation.simulate import SweepSimulator
 from bidding.tuning.simulation.simulated_machine import MachineTimes
 from bidding.tuning.simulation.sweep_prices import SweepPrices, sweep_prices
-from bidding.tuning.step_cost import StepTimes
 
 #: Maximum duration of a simulation, as a multiple of that of the real sweep; its last offers hold until then.
 _LONGER = 4

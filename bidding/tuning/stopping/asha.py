@@ -65,6 +65,9 @@ def rung_steps(plan: StoppingPlan) -> list[int]:
 
 
 def _loss_at(trial: TrialView, step: int, plan: StoppingPlan) -> float:
-    """Return the newest value at a rung; infinite where that is no number."""
-    value = trial.values[np.searchsorted(trial.steps, step, side="right") - 1]
+    """Return the newest value at a rung; infinite where that is no number, or there is none yet."""
+    count = int(np.searchsorted(trial.steps, step, side="right"))
+    if not count:
+        return math.inf
+    value = trial.values[count - 1]
     return float(in_minimize_order(value, plan.direction)) if np.isfinite(value) else math.inf

@@ -58,6 +58,7 @@ class TrialView:
     values : (n,) the metric at each of them; NaN or infinite where the trial reported that.
     until_step : the step at which the trial is to pause.
     state : a value of `TrialState`.
+    at_step : the step that it has paused at, with or without a value there; 0 while it has not.
     """
 
     number: int
@@ -65,11 +66,12 @@ class TrialView:
     values: NDArray[np.float64]
     until_step: int
     state: str
+    at_step: int = 0
 
     @property
     def last_step(self) -> int:
-        """The newest step with a value; 0 before the first."""
-        return int(self.steps[-1]) if len(self.steps) else 0
+        """The newest step with a value, or the one that it has paused at, whichever is later; 0 before the first."""
+        return max(int(self.steps[-1]) if len(self.steps) else 0, self.at_step)
 
     @property
     def has_ended(self) -> bool:

@@ -36,13 +36,13 @@ class MedianRule:
         averages: dict[int, dict[int, float]] = {}
         for trial in trials:
             step = _comparison_step(trial.last_step, plan.max_trial_steps)
-            if trial.has_ended or not step:
+            if trial.has_ended or not step or not len(_losses(trial, step, plan)):
                 continue
             if step not in averages:
                 averages[step] = {
                     other.number: float(np.mean(_losses(other, step, plan)))
                     for other in trials
-                    if other.last_step >= step
+                    if other.last_step >= step and len(_losses(other, step, plan))
                 }
             others = [average for number, average in averages[step].items() if number != trial.number]
             if len(others) < MIN_OTHERS:

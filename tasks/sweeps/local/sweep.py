@@ -121,7 +121,7 @@ class LocalSweep:
         opened = SweepOpened(self._now_s(), self._spec.job_id, self._plan(), {_TYPE.name: _TYPE}, (_HERE,))
         if not events:
             self._apply(opened)
-        elif (self._engine.plan, self._engine.job_id) != (opened.plan, opened.sweep_id):
+        elif (replace(self._engine.plan, probe=True), self._engine.job_id) != (opened.plan, opened.sweep_id):
             raise InputError(f"{self._directory}: holds a sweep of another description; name another folder by --dir")
         fetch_inputs(self._blobs, self._spec.job_id, self._spec.trial, self._directory / "inputs")
 

@@ -14,8 +14,8 @@ from bidding.market.money import Micros
 from bidding.market.spot_market import MarketError
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Trace, TraceSet
-from bidding.tuning.bids import draw_bid
 from bidding.tuning.events import Offer
+from bidding.tuning.provisioning.bids import draw_bid
 from infra.errors import InputError
 from infra.market_data.eviction_model_files import model_bytes, model_from_bytes
 from infra.storage.job_paths import JobPaths
@@ -88,13 +88,13 @@ def offers_at(
     decision : number of the decision point, of which the limit is drawn.
     """
     markets = [market for market in prices if market.instance_type in types and market in recent]
-    limits = [draw_bid(seed, market, decision, prices[market]) for market in markets]
+    on_demand = [types[market.instance_type].on_demand_micros for market in markets]
+    limits = [draw_bid(seed, m, decision, prices[m], most) for m, most in zip(markets, on_demand, strict=True)]
     chances = predictor.of_markets(recent, markets, now_s, np.array(limits, dtype=np.int64)).tolist()
     offers = {}
-    for market, limit, p_evicted in zip(markets, limits, chances, strict=True):
+    for market, limit, p_evicted, most in zip(markets, limits, chances, on_demand, strict=True):
         average = average_micros(recent[market], now_s - HOUR_S, now_s)
-        on_demand_micros = types[market.instance_type].on_demand_micros
-        offers[market] = Offer(prices[market], average, limit, p_evicted, on_demand_micros)
+        offers[market] = Offer(prices[market], average, limit, p_evicted, most)
     return offers
 
 

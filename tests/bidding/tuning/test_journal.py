@@ -25,7 +25,7 @@ from bidding.tuning.plan import Direction, SweepPlan
 from bidding.tuning.trials import SweepState
 from bidding.tuning.views import result_view
 from tests.support.markets import LARGE, START_S, XLARGE
-from tests.support.sweeps import OFFERS, SweepWorld, opened_sweep, plan_of, settings_of
+from tests.support.sweeps import OFFERS, SweepWorld, offer_of, opened_sweep, plan_of, settings_of
 
 ITEMS: tuple[BidEvent | SweepOrder, ...] = (
     opened_sweep(plan_of(direction=Direction.MAXIMIZE, bound=0.99, adaptive=True), {"c4.large": 1.5}),
@@ -85,6 +85,31 @@ def test_the_journal_of_a_sweep_leads_to_the_same_state_and_orders() -> None:
     world.__post_init__()
     world.run()
     assert result_view(replay(records)) == result_view(world.engine)
+
+
+def test_what_was_bought_by_other_rules_is_found_again() -> None:
+    """An entry of the journal says what was bought, also where the rules of today would have bought otherwise."""
+    plan = plan_of(trials=2, parallel=2)
+    dear = {LARGE: offer_of("0.30", on_demand="0.10"), XLARGE: offer_of("0.05", on_demand="0.20")}
+    bought = [
+        Deploy("s-t0-0", 0, LARGE, 310_000, 0, 10, "as before"),  # above on demand, in a market of its own choice
+        Deploy("s-t1-0", 1, LARGE, 310_000, 0, 10, "as before"),
+    ]
+    grants = [
+        AllocationGranted(START_S, order.order_id, Allocation(order.order_id, LARGE, 1, START_S, bid_micros=310_000))
+        for order in bought
+    ]
+    reports = [TrialReported(START_S, order.trial, order.order_id, ((1, 0.5),), 1) for order in bought]
+    settings = TrialsProposed(START_S, settings_of(2))
+    items = [opened_sweep(plan), settings, SweepTick(START_S, dear), *bought, *grants, *reports]
+    engine = replay(map(to_record, items))
+    engine.validate()
+    assert {name: its.allocation.market for name, its in engine.positions.items()} == {"s-t0-0": LARGE, "s-t1-0": LARGE}
+    assert [(trial.state, trial.steps, trial.orders) for trial in engine.trials.values()] == [("running", 1, 1)] * 2
+    # And where nothing was bought, nothing is open.
+    waited = replay(map(to_record, [opened_sweep(plan), settings, SweepTick(START_S, dear), Release("x", "")]))
+    assert (waited.open_orders, waited.deployments) == ({}, {})
+    assert [trial.orders for trial in waited.trials.values()] == [0, 0]
 
 
 def fact_of(order: Deploy, **changes: object) -> InstanceFact:

@@ -45,7 +45,7 @@ def test_a_sweep_without_a_value_has_failed(tmp_path: Path) -> None:
     _write(tmp_path, [7])
     outcome = proteus("sweep", "local", "digits.yaml", "--json", "out.json", cwd=tmp_path, home=tmp_path)
     assert outcome.code == 1, outcome
-    assert "no trial has a value; ValueError: no luck (mine.py, line 8, in train)" in outcome.err
+    assert "3 tries failed alike before the first step: ValueError: no luck (mine.py, line 8, in train)" in outcome.err
     result = json.loads((tmp_path / "out.json").read_text())
     assert (result["state"], result["best"], result["trials"][0]["state"]) == ("failed", None, "failed")
 

@@ -258,8 +258,8 @@ def test_jumps_are_equal_to_every_tick(seed: int) -> None:
 
 
 def test_the_same_seed_gives_the_same_sweep() -> None:
-    sim, first = rough_sweep(5)
-    assert rough_sweep(5)[1] == first
+    sim, first = rough_sweep(6)
+    assert rough_sweep(6)[1] == first
     others = [sim.run(first.started_s, seed) for seed in range(6, 10)]
     assert len({outcome.micros for outcome in [first, *others]}) > 1
 

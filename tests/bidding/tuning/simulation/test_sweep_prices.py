@@ -13,7 +13,7 @@ from bidding.evictions.table import EvictionTable
 from bidding.market.model import HOUR_S, Market
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import TraceSet
-from bidding.tuning.bids import draw_bid
+from bidding.tuning.provisioning.bids import draw_bid
 from bidding.tuning.simulation.offers import (
     Clairvoyant,
     NoEvictions,
@@ -52,14 +52,14 @@ def test_prices_need_a_market_a_type_and_a_time() -> None:
 
 def test_an_offer_has_the_bid_that_is_drawn_and_the_probability_of_that_bid() -> None:
     prices = prices_of(7200, small=trace((0, 1000)), large=trace((7000, 500)))
-    table = EvictionTable((10, 50_000, 150_000), {SMALL: ((0.5, 60.0), (0.25, 60.0), (0.125, 60.0))})
+    table = EvictionTable((10, 30_000, 60_000), {SMALL: ((0.5, 60.0), (0.25, 60.0), (0.125, 60.0))})
     offers = OfferTable(prices, TableProbabilities(table, prices.markets), seed=3)
     seen = set()
     for decision in range(40):
         offer = offers.at(7, decision)
         assert offer.keys() == {SMALL}  # the other has no price yet
         assert offer[SMALL].price_micros == offer[SMALL].average_micros == 1000
-        assert offer[SMALL].bid_micros == draw_bid(3, SMALL, decision, 1000)
+        assert offer[SMALL].bid_micros == draw_bid(3, SMALL, decision, 1000, TYPES["small"].on_demand_micros)
         assert offer[SMALL].p_evicted == table.of_bid(SMALL, offer[SMALL].bid_micros - 1000)[0]
         assert offer[SMALL].on_demand_micros == 100_000
         seen.add(offer[SMALL].p_evicted)

@@ -193,11 +193,32 @@ def test_the_budget_is_never_passed_and_ends_the_sweep_with_the_best_so_far(make
     assert figures["best"] is not None
 
 
+def all_begin(world: SweepWorld) -> None:
+    """Tick until all trials are on machines: the first one trains a step before the others begin."""
+    world.tick_job("sweep")
+    world.advance(180)
+    world.tick_job("sweep")
+
+
+def test_trials_that_cannot_work_cost_three_machines_and_the_sweep_ends_with_their_line(make: Make) -> None:
+    world = make()
+    world.falsify = lambda order, report: replace(
+        report, values=(), saved_step=None, step_s=None, ended="failed", why="ModuleNotFoundError: No module named 'x'"
+    )
+    world.begin_sweep(sweep_spec())
+    figures = world.to_the_end()
+    assert len(world.store.allocations("sweep")) == 3
+    assert figures["state"] == "failed"
+    assert figures["why"] == "3 tries failed alike before the first step: ModuleNotFoundError: No module named 'x'"
+    assert figures["best"] is None
+    assert world.job.failure == figures["why"]
+
+
 def test_a_stop_saves_every_trial_and_the_same_id_goes_on(make: Make) -> None:
     world = make()
     spec = sweep_spec()
     world.begin_sweep(spec)
-    world.tick_job("sweep")
+    all_begin(world)
     world.advance(600)
     request_stop("sweep", "enough")
     figures = world.to_the_end()
@@ -294,7 +315,7 @@ def test_stop_names_the_machines_of_a_sweep_and_ends_them_at_once_where_asked(
     monkeypatch.setenv("PROTEUS_DATABASE_URL", world.runtime.settings.database_url)
     load_settings.cache_clear()
     world.begin_sweep(sweep_spec())
-    world.tick_job("sweep")
+    all_begin(world)
     world.advance(300)
     answer = stop_job("sweep", "enough")
     assert (answer.state, answer.why, len(answer.stays)) == ("stopping", "enough", 4)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from bidding.market.model import Market
-from bidding.tuning.bids import draw_bid
+from bidding.tuning.events import Offer
+from bidding.tuning.provisioning.bids import draw_bid
 from bidding.tuning.provisioning.offers import OffersOfTick
-from bidding.tuning.step_cost import StepTimes, expected_hour_micros, step_micros
+from bidding.tuning.provisioning.step_cost import StepTimes, expected_hour_micros, step_micros
 from tests.support.markets import BIG, LARGE, TYPES, XLARGE, XLARGE_B
 from tests.support.sweeps import offer_of, plan_of
 
@@ -53,15 +54,23 @@ def test_m_of_earlier_sweeps_of_the_code_comes_before_the_vcpus() -> None:
 
 
 def test_the_delta_is_the_bid_and_each_market_and_decision_has_its_own() -> None:
-    bids = [draw_bid(0, XLARGE, decision, 50_000) for decision in range(2000)]
-    assert bids == [draw_bid(0, Market.parse(str(XLARGE)), decision, 50_000) for decision in range(2000)]
+    most = 1_000_000
+    bids = [draw_bid(0, XLARGE, decision, 50_000, most) for decision in range(2000)]
+    assert bids == [draw_bid(0, Market.parse(str(XLARGE)), decision, 50_000, most) for decision in range(2000)]
     deltas = np.array(bids) - 50_000
     assert deltas.min() >= 10
     assert deltas.max() <= 200_000
     shares = np.histogram(deltas, bins=10, range=(10, 200_001))[0] / 2000
     assert np.all(np.abs(shares - 0.1) < 0.03)  # uniform
-    others = (draw_bid(1, XLARGE, 0, 50_000), draw_bid(0, XLARGE_B, 0, 50_000), draw_bid(0, LARGE, 0, 50_000))
+    others = [draw_bid(seed, market, 0, 50_000, most) for seed, market in ((1, XLARGE), (0, XLARGE_B), (0, LARGE))]
     assert len({bids[0], *others}) == 4
+
+
+def test_no_bid_is_above_on_demand_nor_below_the_price() -> None:
+    bids = [draw_bid(0, XLARGE, decision, 50_000, 60_000) for decision in range(200)]
+    assert max(bids) == 60_000
+    assert min(bids) > 50_000
+    assert draw_bid(0, XLARGE, 0, 50_000, 40_000) == 50_000
 
 
 def offers_of_tick(**changes: object) -> OffersOfTick:
@@ -94,8 +103,28 @@ def test_markets_that_cool_down_and_machines_that_are_too_large_are_left_out() -
     assert offers_of_tick(offers=unknown).best(0) is None
 
 
+@pytest.mark.parametrize(("billing", "sold"), [("per-second-first-hour-free", 1), ("hourly-refund", 1), ("flat", 2)])
+def test_the_price_that_is_charged_is_at_most_on_demand_whatever_the_last_hour_was(billing: str, sold: int) -> None:
+    # Now above on demand after a cheap hour, and now below it after a dear one.
+    risen = Offer(
+        price_micros=300_000, average_micros=20_000, bid_micros=300_000, p_evicted=0.9, on_demand_micros=200_000
+    )
+    fallen = Offer(
+        price_micros=90_000, average_micros=900_000, bid_micros=95_000, p_evicted=0.0, on_demand_micros=100_000
+    )
+    plan = plan_of(billing=billing, flat_micros=50_000)
+    offers = {XLARGE: risen, LARGE: fallen}
+    tick = offers_of_tick(plan=plan, offers=offers)
+    assert [choice.market for choice in tick.in_order(0)][-1] == LARGE
+    assert (len(list(tick.in_order(0))), tick.above_on_demand) == (sold, 2 - sold)
+    flat_above = offers_of_tick(
+        plan=plan_of(billing="flat", flat_micros=150_000), offers={XLARGE: risen, LARGE: fallen}
+    )
+    assert [choice.market for choice in flat_above.in_order(0)] == [XLARGE]
+
+
 def test_of_free_machines_the_fastest_is_chosen() -> None:
-    offers = {LARGE: offer_of("0.03", 1.0), BIG: offer_of("2.00", 1.0)}
+    offers = {LARGE: offer_of("0.03", 1.0), BIG: offer_of("2.00", 1.0, on_demand="2.00")}
     best = offers_of_tick(offers=offers).best(0)
     assert best is not None
     assert best.market == BIG
