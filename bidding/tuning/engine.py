@@ -297,7 +297,7 @@ class SweepEngine(SweepTrials):
         """End the trials that have not failed: what has failed alike would fail them, too."""
         for trial in self._trials.values():
             if not trial.has_ended and (trial.present is None or not (trial.present.is_open or trial.present.works)):
-                trial.state, trial.why = TrialState.FAILED, self._fault
+                trial.state, trial.why = TrialState.FAILED, self._fault if trial.deployments else "it was not begun"
 
     def _count_loss(self, trial: TrialRecord) -> None:
         """Count a machine that ended by itself, without a report of why, as a failure of its trial."""

@@ -17,6 +17,7 @@ from reports.sweep_view import SweepView
 from tasks.local.checks import JobStatus, begun_before, check_database, check_finite
 from tasks.local.environment import environment_variables, local_settings
 from tasks.market_data.local_market import MarketFile, check_availability, generated_market, given_market
+from tasks.sweeps.checks import check_import
 from tasks.sweeps.reading import check_asked, in_market, read_asked
 from tasks.sweeps.spec import SweepSpec
 from tasks.sweeps.view import sweep_figures
@@ -84,6 +85,7 @@ def local_sweep(options: SweepOptions, interrupts: Interrupts, quiet: bool = Fal
         begun = begun_before(run.url, spec.job_id, spec.model_dump(mode="json"))
     if begun is JobStatus.NEW:
         check_asked(spec, options.sweep_file)
+        check_import(spec, f"{options.sweep_file}: ", is_here=True)
     if begun is JobStatus.ENDED:
         progress.say(f"sweep {spec.job_id} was run to its end before; these are its figures")
         view = _ended(run)
@@ -91,7 +93,7 @@ def local_sweep(options: SweepOptions, interrupts: Interrupts, quiet: bool = Fal
         view = run_on_market(run, begun, scale, progress.say, interrupts, partial(_sweep, spec, progress))
     for line in head_lines(view):
         progress.say(line)
-    for line in _closing_lines(spec, directory, options.database):
+    for line in _closing_lines(spec, directory, options.database, has_best=view.best is not None):
         progress.say(line)
     return {
         **sweep_figures(view),
@@ -135,12 +137,13 @@ def _market(options: SweepOptions, directory: Path) -> MarketFile:
     return market
 
 
-def _closing_lines(spec: SweepSpec, directory: Path, database: str | None) -> list[str]:
+def _closing_lines(spec: SweepSpec, directory: Path, database: str | None, *, has_best: bool) -> list[str]:
     """Return lines with the path of the best trial's state and the next commands, quoted for a shell."""
     where = ["--dir", str(directory), *([] if database is None else ["--database", database])]
     commands = [["proteus", "sweep", verb, spec.job_id, *where] for verb in ("show", "report")]
     best = directory / "blobs" / "jobs" / spec.job_id / "best"
-    return [f"best state: {best}", "next:", *(f"  {shlex.join(words)}" for words in commands)]
+    state = [f"best state: {best}"] if has_best and best.exists() else []
+    return [*state, "next:", *(f"  {shlex.join(words)}" for words in commands)]
 
 
 def _again(sweep_id: str, directory: Path, options: SweepOptions) -> str:

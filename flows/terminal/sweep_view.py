@@ -31,8 +31,9 @@ def head_lines(view: SweepView) -> list[str]:
     """Return the lines above the table: state, progress, money, the best trial."""
     budget = "" if view.budget_micros is None else f" of {usd(view.budget_micros, 2)}"
     money = f"spent {usd(view.spent_micros)}{budget}, refunded {usd(view.refunded_micros)}, {view.evictions} evictions"
+    done = f", {view.done_share:.0%} done" if view.state != "failed" else ""
     lines = [
-        f"{view.sweep_id}: {state_text(view)}, {view.done_share:.0%} done, market time {clock_time(view.market_s)}",
+        f"{view.sweep_id}: {state_text(view)}{done}, market time {clock_time(view.market_s)}",
         f"{money}; {len(view.trials)} of {view.trial_count} trials: {counts_text(view) or 'none yet'}",
     ]
     if view.best is not None:

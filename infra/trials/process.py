@@ -49,6 +49,7 @@ class Start:
     data : path of the data file, or of the folder of prepared data; None without.
     restored_step, restored : step and folder of the state to begin with; 0 and None without.
     until_step : step after which it ends.
+    shows_traceback : whether a failure of the function prints its traceback.
     """
 
     setting: TrialSetting
@@ -57,6 +58,7 @@ class Start:
     restored_step: int
     restored: str | None
     until_step: int
+    shows_traceback: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Return the document."""
@@ -263,7 +265,8 @@ def run(start: Start, host: PipedHost) -> None:
         load_function(setting.trial)(trial)
         host.finish()
     except BaseException as error:  # noqa: BLE001 - also SystemExit: whatever it is, the function has failed
-        traceback.print_exc()
+        if start.shows_traceback:
+            traceback.print_exc()
         host.send(Message("failed", why=failure(error, start.code)))
 
 

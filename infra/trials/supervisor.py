@@ -52,6 +52,7 @@ class TrialJob:
     patience_s : real seconds without a step after which the process hangs, at least.
     notice_s : market seconds from an eviction notice to the eviction.
     report_s : market seconds between two reports of new steps.
+    shows_traceback : whether the process prints the traceback of its failure.
     """
 
     sweep_id: str
@@ -62,6 +63,7 @@ class TrialJob:
     patience_s: float = 3600.0
     notice_s: float = 120.0
     report_s: float = 15.0
+    shows_traceback: bool = True
 
 
 #: Returns the real seconds that are left to the eviction once there is a notice, else None.
@@ -218,6 +220,7 @@ class TrialSupervisor:
             0 if state is None else state.step,
             None if state is None else str(folder),
             self._until_step,
+            self._job.shows_traceback,
         )
 
     # -- uploads and reports

@@ -1,5 +1,6 @@
 """Checks of a sweep with what is on this machine alone, before anything is written or bought."""
 
+import logging
 from collections.abc import Iterator
 
 from bidding.tuning.space import ParameterKind, Params
@@ -9,9 +10,11 @@ from infra.files import is_there
 from psengine.apps.base import SIZES
 from psengine.apps.registry import resolve
 from psengine.config import JobError
+from tasks.sweeps.local.import_check import import_failure
 from tasks.sweeps.samplers import check_sampler
 from tasks.sweeps.spec import SweepSpec
 
+_log = logging.getLogger(__name__)
 #: Settings of an application that are tried: the ends of each parameter, beside the first setting.
 _MOST_TRIED = 400
 
@@ -36,6 +39,34 @@ def check_trial(spec: SweepSpec, place: str = "") -> None:
         check_sampler(spec)
     except InputError as error:
         raise InputError(f"{place}{error}") from None
+
+
+def check_import(spec: SweepSpec, place: str = "", *, is_here: bool) -> None:
+    """Refuse a trial whose file cannot be imported, or whose function cannot be called, before anything is bought.
+
+    It is imported in a process of this machine. What only other machines may have does not count against it: a module
+    that `requirements` installs; and, where trials run elsewhere, everything but an error that the code has anywhere.
+    The first trial finds the rest.
+
+    Parameters
+    ----------
+    is_here : whether trials are processes of this machine, too.
+
+    Raises
+    ------
+    InputError
+        One line with the error, and the line of the user's file.
+    """
+    if spec.is_built_in:
+        return
+    found = import_failure(spec.trial, read_trial_code(spec.trial, spec.code))
+    if found is None:
+        return
+    is_sure = found.is_certain or (is_here and not (spec.requirements and found.is_missing_module))
+    mend = "; install it, or name it in requirements" if found.is_missing_module else ""
+    if is_sure:
+        raise InputError(f"{place}code {spec.code}: cannot be imported: {found.why}{mend}")
+    _log.warning("%scode %s: cannot be imported here, and may be elsewhere: %s", place, spec.code, found.why)
 
 
 def check_files(spec: SweepSpec, place: str = "") -> None:

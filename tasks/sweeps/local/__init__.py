@@ -1,4 +1,5 @@
 """Sweeps on this machine alone, without a market, a database or Prefect.
 
-sweep  a sweep as processes of this machine, with its journal in a file
+import_check  a free look at a trial's file: it is imported in a process of this machine
+sweep         a sweep as processes of this machine, with its journal in a file
 """

@@ -90,8 +90,8 @@ class LocalSweep:
         #: The signal that interrupted it; 0 before.
         self.signal_number = 0
 
-    def check(self, place: str = "") -> None:
-        """Refuse a trial or files that cannot be used, before anything is written.
+    def check(self, place: str = "") -> bool:
+        """Refuse a trial or files that cannot be used, before anything is written; return whether the sweep is new.
 
         Parameters
         ----------
@@ -102,9 +102,11 @@ class LocalSweep:
         InputError
             One line that names the field and the mend.
         """
-        if not self._journal.exists():  # a sweep that has begun goes on with what it began with
-            check_trial(self._spec, place)
-            check_files(self._spec, place)
+        if self._journal.exists():  # a sweep that has begun goes on with what it began with
+            return False
+        check_trial(self._spec, place)
+        check_files(self._spec, place)
+        return True
 
     def open(self) -> None:
         """Check and copy what the trials need, and read what happened before.
@@ -238,6 +240,8 @@ class LocalSweep:
             poll_s=3600.0,  # its orders never change: it is asked to stop directly
             patience_s=self._patience_s,
             report_s=_REPORT_S,
+            # A traceback helps once; the line of each failure is told anyway.
+            shows_traceback=not any(trial.failures for trial in self._engine.trials.values()),
         )
         supervisor = TrialSupervisor(
             job,
@@ -266,7 +270,7 @@ class LocalSweep:
     def _tell_changes(self) -> None:
         for number, trial in sorted(self._engine.trials.items()):
             now = (str(trial.state), trial.steps)
-            if self._told.get(number) != now:
+            if trial.deployments and self._told.get(number) != now:
                 self._told[number] = now
                 self._tell(LocalProgress(number, *now, trial.value, trial.why))
 

@@ -11,7 +11,7 @@ from tasks.market.opening import priced
 from tasks.market.purchases.dry_run import DRY_BID, check_listing, check_spot_markets
 from tasks.market.purchases.requests import trial_request
 from tasks.runtime import current_runtime, runtime_task
-from tasks.sweeps.checks import check_files, check_trial
+from tasks.sweeps.checks import check_files, check_import, check_trial
 from tasks.sweeps.running.deploying import data_name
 from tasks.sweeps.running.opening import named_markets
 from tasks.sweeps.spec import SweepSpec
@@ -33,6 +33,7 @@ def check_sweep(spec: SweepSpec) -> None:
     if not is_known(spec.job_id):  # a sweep that was begun goes on with what it began with
         check_trial(spec, place)
         check_files(spec, place)
+        check_import(spec, place, is_here=not runtime.settings.is_aws)
         if spec.is_built_in:
             check_data(_set_of(spec), 1, spec.trial)
         if runtime.settings.is_aws and spec.billing == "hourly-refund":

@@ -10,7 +10,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from infra.applications.code_files import read_trial_code
 from infra.errors import InputError
+from tasks.sweeps.checks import check_import
+from tasks.sweeps.local.import_check import import_failure
 from tasks.sweeps.reading import check_asked
 from tasks.sweeps.spec import SweepSpec, read_sweep
 
@@ -183,3 +186,53 @@ def test_a_name_that_cannot_be_printed_is_shown_as_python_writes_it(folder: Path
     assert outcome(folder, json.dumps({**GOOD, "\n": 1}), read_sweep) == (
         "s.yaml: '\\n': is not known; mend its name, or leave it out"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "elsewhere", "why"),
+    [
+        (
+            "import not_installed_here\n",
+            False,
+            "No module named 'not_installed_here' (my_trial.py, line 1, in <module>)",
+        ),
+        ("x = y\n", True, "NameError: name 'y' is not defined (my_trial.py, line 1, in <module>)"),
+        ("raise RuntimeError('no GPU')\n", False, "RuntimeError: no GPU (my_trial.py, line 1, in <module>)"),
+        ("import os; os._exit(3)\n", False, "its import ended the process with exit code 3"),
+        ("from os.path import join as train\n", True, None),
+        ("train = len\n", True, None),
+        ("import functools\ntrain = functools.partial(print, 1, 2)\n", True, None),
+        (
+            "import functools\ntrain = functools.partial(divmod, 1, 2)\n",
+            True,
+            "train cannot be called with a trial alone",
+        ),
+        ("globals()['train'] = 3\ndef __getattr__(name): return 3\n", True, "module my_trial has no function train"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_refused_where_that_is_sure(
+    tmp_path: Path, text: str, elsewhere: bool, why: str | None
+) -> None:
+    code = tmp_path / "my_trial.py"
+    code.write_text(text if "train" in text else f"{text}def train(trial): pass\n")
+    spec = SweepSpec.model_validate(GOOD | {"code": str(code)})
+    if why is None:
+        check_import(spec, is_here=True)
+        return
+    with pytest.raises(InputError) as refused:
+        check_import(spec, "sweep.yaml: ", is_here=True)
+    assert why in str(refused.value)
+    assert "\n" not in str(refused.value)
+    if elsewhere:
+        with pytest.raises(InputError):
+            check_import(spec, is_here=False)
+    else:
+        check_import(spec, is_here=False)
+
+
+def test_an_import_that_takes_long_or_needs_packages_is_left_to_the_first_trial(tmp_path: Path) -> None:
+    code = tmp_path / "my_trial.py"
+    code.write_text("import time; time.sleep(60)\ndef train(trial): pass\n")
+    assert import_failure("my_trial:train", read_trial_code("my_trial:train", str(code)), 0.5) is None
+    code.write_text("import not_installed_here\ndef train(trial): pass\n")
+    check_import(SweepSpec.model_validate(GOOD | {"code": str(code), "requirements": "r.txt"}), is_here=True)

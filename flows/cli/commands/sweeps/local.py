@@ -34,6 +34,7 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
     from tasks.local.checks import check_directory
     from tasks.local.environment import run_directory
     from tasks.output_files import check_file_target
+    from tasks.sweeps.checks import check_import
     from tasks.sweeps.local.sweep import LocalSweep
     from tasks.sweeps.spec import read_sweep
 
@@ -50,7 +51,8 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
             click.echo(_line(progress, spec.metric.name), err=True)
 
     run = LocalSweep(spec, folder, tell)
-    run.check(f"{sweep}: ")
+    if run.check(f"{sweep}: "):
+        check_import(spec, f"{sweep}: ", is_here=True)
     with run_directory(folder):
         run.open()
         if not run.run():

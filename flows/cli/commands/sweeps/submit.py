@@ -24,12 +24,14 @@ def submit(sweep_file: Path, sweep_id: str | None, directory: Path | None, json_
 
     It is a new sweep each time, with an id of its name and the flow run's; with --sweep-id it goes on with that one.
     """
+    from tasks.sweeps.checks import check_import
     from tasks.sweeps.reading import check_asked, read_asked
     from tasks.sweeps.submit import submit_sweep
     from tasks.training.submit import prefect_server
 
     spec = read_asked(sweep_file, sweep_id)
     check_asked(spec, sweep_file)
+    check_import(spec, f"{sweep_file}: ", is_here=False)
     unknown = f"whether sweep {spec.sweep} was submitted is not known; `proteus jobs` shows it"
     with explain_interrupt(unknown), prefect_server(directory) as server:
         done = submit_sweep(spec)
