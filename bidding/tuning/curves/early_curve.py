@@ -46,7 +46,8 @@ def predict_final(
     bound : the best value of a maximised metric; None: 1.
 
     Source: SpotTune, III-C.
-    Differs: a curve that rises has its newest values as prediction, since formula (4) only falls.
+    Differs: a curve that rises has its newest values as prediction, since formula (4) only falls. Where 0 (or the
+    bound) is far from a curve, or it is beyond that, stages and plateaus follow from its spread, and a3 is free.
     """
     curve = loss_curve(steps, values, direction, bound)
     if curve.cannot:
@@ -61,7 +62,7 @@ def predict_from(curve: LossCurve, starts: NDArray[np.intp], final_step: int) ->
     """
     steps, losses = curve.steps, curve.losses
     stages = tuple(int(step) for step in steps[starts])
-    plateau = plateau_start(steps, losses, final_step)
+    plateau = plateau_start(steps, losses, final_step, curve.has_bound)
 
     def answer(loss: float, std: float, why: str) -> CurvePrediction:
         value, scaled_std = curve.metric(loss), std * curve.unit
@@ -79,7 +80,7 @@ def predict_from(curve: LossCurve, starts: NDArray[np.intp], final_step: int) ->
         return CurvePrediction(None, None, stages, None, few)
     if rises(losses):
         return answer(*_after_rise(steps, losses, final_step), "it rises: its newest values are the prediction")
-    fit = fit_stage(steps, losses)
+    fit = fit_stage(steps, losses, has_bound=curve.has_bound)
     if fit is None:
         return CurvePrediction(None, None, stages, None, "no coefficients fit it")
     return answer(*fit.prediction(final_step), f"fitted to the {len(losses)} values since step {stages[-1]}")

@@ -60,18 +60,20 @@ class StageFit:
         return float(1 / (self.a[0] * u * u + self.a[1] * u + self.a[2]) + self.a[3])
 
 
-def fit_stage(steps: NDArray[np.float64], losses: NDArray[np.float64]) -> StageFit | None:
+def fit_stage(steps: NDArray[np.float64], losses: NDArray[np.float64], *, has_bound: bool = True) -> StageFit | None:
     """Fit one stage; None: no coefficients fit it (they are not finite).
 
     Parameters
     ----------
     steps : (n,) ascending, n >= 5.
     losses : (n,) finite.
+    has_bound : whether no loss below 0 is possible.
 
     Source: SpotTune, III-C, formulas (4)-(6).
     Differs: a step counts from the start of its stage (a superset of the curves that count from 0, as a >= 0, and of
     use in a later stage, which no curve that falls from step 0 on fits). Newer values weigh more, as in SLAQ. Losses
-    below 0 free a3. A long stage is reduced to the means of bins, each with the weight of its values.
+    below 0, or without a bound, free a3. A long stage is reduced to the means of bins, each with the weight of its
+    values.
     """
     with np.errstate(all="ignore"):
         lowest, height = float(losses.min()), float(np.ptp(losses))
@@ -80,7 +82,7 @@ def fit_stage(steps: NDArray[np.float64], losses: NDArray[np.float64]) -> StageF
             return _constant(steps, losses)
         u, y, counts = _binned((steps - steps[0]) / length, (losses - lowest) / height)
         weights = counts * np.exp((u - 1) / RECENCY)
-        floor = -np.inf if lowest < 0 else -lowest / height
+        floor = -np.inf if lowest < 0 or not has_bound else -lowest / height
         x = _fitted(u, y, np.sqrt(weights), floor)
         if x is None:
             return None

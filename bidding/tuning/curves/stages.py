@@ -11,7 +11,7 @@ STAGE_CHANGE = 0.5
 STEADY_CHANGE = 0.01
 #: Number of steady steps before a stage begins.
 STEADY_STEPS = 5
-#: A plateau: over its window the loss moves by no more than this share of itself.
+#: A plateau: over its window the loss moves by no more than this share of itself, or of the curve's range.
 PLATEAU_CHANGE = 1e-4
 #: The window of a plateau: a share of all steps, and a minimum number of reports.
 PLATEAU_SHARE = 0.1
@@ -43,11 +43,14 @@ def relative_changes(losses: NDArray[np.float64]) -> NDArray[np.float64]:
     return share
 
 
-def plateau_start(steps: NDArray[np.float64], losses: NDArray[np.float64], final_step: float) -> int | None:
+def plateau_start(
+    steps: NDArray[np.float64], losses: NDArray[np.float64], final_step: float, has_bound: bool = True
+) -> int | None:
     """Return the first step of the plateau that a curve ends in; None: it has not become one.
 
     Over the last tenth of all steps, and at least ten reports, the loss moved by less than one part in 10,000: even if
-    it went on falling as fast, the steps that are left would take less than 0.1 % off it.
+    it went on falling as fast, the steps that are left would take less than 0.1 % off it. Where losses have no bound, a
+    part of the curve's range counts, since their size says nothing.
 
     Differs: SpotTune finishes a trial whose curve "becomes a plateau" (III-C) and defines no plateau. The threshold of
     formula (7) would end a trial before its next stage begins.
@@ -58,7 +61,7 @@ def plateau_start(steps: NDArray[np.float64], losses: NDArray[np.float64], final
     newest = losses[-window:]
     if len(newest) < window or steps[-1] - steps[-window] < PLATEAU_SHARE * final_step - 1:
         return None
-    limit = PLATEAU_CHANGE * np.abs(newest).max()
+    limit = PLATEAU_CHANGE * (np.abs(newest).max() if has_bound else np.ptp(losses))
     if np.ptp(newest) > limit:
         return None
     # The longest run of the curve's end that stays within the limit.

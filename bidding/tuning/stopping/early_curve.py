@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from bidding.tuning.curves import CurvePrediction, predict_final
+from bidding.tuning.curves.cleaning import best_value
 from bidding.tuning.curves.stages import PLATEAU_CHANGE, PLATEAU_POINTS
 from bidding.tuning.stopping.base import (
     StoppingPlan,
@@ -76,10 +77,12 @@ def _plateau(trial: TrialView, plan: StoppingPlan) -> Verdict | None:
     """Return the verdict on a trial whose curve is a plateau before its last step; None: it is none."""
     if trial.has_ended or len(trial.values) < PLATEAU_POINTS or trial.last_step >= plan.max_trial_steps:
         return None
+    finite = trial.values[np.isfinite(trial.values)]
     # Nearly all curves move, and this is asked after each report.
-    best = 0.0 if plan.direction == "minimize" else 1.0 if plan.bound is None else plan.bound
+    best, has_bound = best_value(finite, plan.direction, plan.bound)
     last, first = float(trial.values[-1]), float(trial.values[-PLATEAU_POINTS])
-    if not abs(last - first) <= 2 * PLATEAU_CHANGE * max(abs(last - best), abs(first - best)):
+    size = max(abs(last - best), abs(first - best)) if has_bound else float(np.ptp(finite))
+    if not abs(last - first) <= 2 * PLATEAU_CHANGE * size:
         return None
     prediction = predict_trial(trial, plan)
     if prediction.plateau_at is None or prediction.value is None:

@@ -119,6 +119,28 @@ def test_a_plateau_begins_where_the_curve_has_stopped_to_move() -> None:
     assert predict_final(STEPS[:120], falling()[:120], 200, "minimize").plateau_at is None
 
 
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("offset", [0.0, 5000.0, -5000.0, -1.0, -0.32, 1e-3])
+@pytest.mark.parametrize("curve", [falling(), falling(0.02), staged(), 0.2 + 0.6 / STEPS**1.5])
+def test_a_constant_changes_no_prediction(curve: np.ndarray, offset: float, direction: str) -> None:
+    sign = 1.0 if direction == "minimize" else -1.0
+    plain, moved = (
+        predict_final(STEPS[:150], sign * (curve[:150] + by), 200, direction, None if sign > 0 else 0.0)
+        for by in (0.0, offset)
+    )
+    assert (moved.stages, moved.plateau_at) == (plain.stages, plain.plateau_at)
+    assert plain.value is not None
+    assert moved.value == pytest.approx(plain.value + sign * offset, abs=0.01 * np.ptp(curve))
+
+
+@pytest.mark.parametrize("offset", [0.0, 5000.0, -5000.0, -0.1])
+def test_a_plateau_is_measured_against_the_spread_of_the_curve(offset: float) -> None:
+    moving = 0.1 + 4.0 / np.arange(1, 31) + offset  # falls by 40 % of what it is above its floor afterwards
+    assert predict_final(np.arange(1, 31), moving, 100, "minimize").plateau_at is None
+    still = np.concatenate([moving, np.full(12, moving[-1])])
+    assert predict_final(np.arange(1, 43), still, 100, "minimize").plateau_at == 30
+
+
 @pytest.mark.parametrize(
     ("values", "why", "diverged"),
     [

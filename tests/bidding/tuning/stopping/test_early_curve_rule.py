@@ -80,3 +80,15 @@ def test_a_sweep_ends_with_mcnt_finished_trials_in_any_order() -> None:
         assert [n for n in state if state[n] == "finished"] == [0, 1, 2]
         assert sum(done.values()) == 3 * 90 + 6 * 63
         assert len(log) == 9
+
+
+@pytest.mark.parametrize("offset", [0.0, 5000.0, -5000.0, -0.1])
+def test_a_constant_changes_no_decision(offset: float) -> None:
+    steps = np.arange(1, 31)
+    quick, slow = 0.20 + 0.6 / steps**1.5 + offset, 0.10 + 4.0 / steps + offset
+    views = [view(0, quick, 30, "paused"), view(1, slow, 30, "paused")]
+    verdicts = RULE.decide(views, Plan(max_trial_steps=100, theta=0.3, mcnt=1, trials=2))
+    assert [verdicts[number].kind for number in (0, 1)] == [VerdictKind.STOP, VerdictKind.GO_ON]
+    flat = np.concatenate([quick[:10], np.full(20, quick[10])])
+    (only,) = RULE.decide([view(0, flat, 90), view(1, slow, 90)], Plan(max_trial_steps=100)).values()
+    assert (only.kind, only.why) == (VerdictKind.FINISH, "its curve has been a plateau since step 11")
