@@ -147,13 +147,15 @@ def _follow(
     training: LocalTraining, job_id: str, show: Display[TrainingMoment], interrupts: Interrupts
 ) -> dict[str, Any]:
     """Show the training and run its event script until it ends; return its figures."""
-    last = reason = ""
+    last = reason = damage = ""
     n_remarks = 0
     try:
         while not training.ended(status := training.look()):
             if status["reason"] != reason and status["reason"].startswith(NOT_SAVED):
                 show.say(status["reason"])  # it is retried for over a minute, without other output
             reason = status["reason"]
+            if status["damage"] != damage:
+                show.say(damage := status["damage"])
             for last in training.carry_out(status):
                 show.say(last)
             for remark in status["remarks"][n_remarks:]:

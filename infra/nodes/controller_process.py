@@ -25,7 +25,7 @@ from infra.ec2 import notice_poller
 from infra.nodes.lease_guard import MachineFiles
 from infra.settings import load_settings
 from infra.storage.blobs import Blobs, blobs_of_process
-from infra.storage.checkpoints import find_checkpoint, save_checkpoint
+from infra.storage.checkpoints import find_checkpoints, save_checkpoint
 from infra.storage.event_logs import keep_page
 from infra.storage.job_paths import HELD_OUT
 from infra.storage.leases import ENDING_S, utc
@@ -126,7 +126,7 @@ def _callbacks(blobs: Blobs, code: JobCode, job_id: str) -> ControllerCallbacks:
         SystemClock().now_s,
         report_notice,
         partial(save_checkpoint, blobs),
-        partial(find_checkpoint, blobs),
+        partial(find_checkpoints, blobs),
         code.load,
         partial(keep_page, blobs, job_id, SystemClock().now_s()),
     )

@@ -11,7 +11,8 @@ import logging
 import os
 import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -155,11 +156,22 @@ def _load(data_url: str, partition: int) -> Mapping[str, NDArray[np.generic]]:
 
 
 def _load_shard(blobs: Blobs, checkpoint: str, shard: int) -> Mapping[str, NDArray[np.generic]]:
-    return read_shard(blobs, checkpoint, shard)
+    with _damage_lasts():
+        return read_shard(blobs, checkpoint, shard)
 
 
 def _load_state(blobs: Blobs, checkpoint: str, executor: int) -> Mapping[str, NDArray[np.generic]]:
-    return read_state(blobs, checkpoint, executor)
+    with _damage_lasts():
+        return read_state(blobs, checkpoint, executor)
+
+
+@contextmanager
+def _damage_lasts() -> Iterator[None]:
+    """Raise what no later attempt can help as a `JobError`; a store that is away raises another error."""
+    try:
+        yield
+    except (BlobMissing, DamagedSet) as error:
+        raise JobError(str(error)) from error
 
 
 async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, controller: str) -> None:

@@ -53,7 +53,7 @@ class BlobMissing(BlobError):
 
 
 class DamagedSet(BlobError):
-    """The files of a set differ from its manifest."""
+    """A file is not what was written: it is no JSON, or differs from the manifest of its set."""
 
 
 class _SourceError(Exception):
@@ -185,7 +185,7 @@ class Blobs:
         try:
             return json.loads(self.read_bytes(name))
         except ValueError as error:
-            raise BlobError(f"{self.url_of(name)}: is not JSON: {' '.join(str(error).split())[:200]}") from None
+            raise DamagedSet(f"{self.url_of(name)}: is not JSON: {' '.join(str(error).split())[:200]}") from None
 
     def write_npz(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Write named arrays; the same arrays give the same bytes."""

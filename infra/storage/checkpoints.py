@@ -1,4 +1,8 @@
-"""Checkpoints of a job: one set per clock, one file per shard and per state; only the newest complete one is kept."""
+"""Checkpoints of a job: one set per clock, one file per shard and per state; the newest `KEPT` complete ones are kept.
+
+Of a damaged one (a file that is cut short, or missing) an older one is used. That its files have the right content is
+checked when they are read, by the nodes.
+"""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -7,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.storage.blobs import BlobMissing, Blobs, Manifest, npz_arrays, npz_bytes
+from infra.storage.blobs import MANIFEST, BlobMissing, Blobs, DamagedSet, Manifest, npz_arrays, npz_bytes
 from infra.storage.job_paths import JobPaths
 from psengine.apps.executors import own_tables
 from psengine.apps.registry import resolve
 from psengine.config import JobConfig, JobError
-from psengine.protocol.checkpoint import Checkpoint
+from psengine.protocol.checkpoint import KEPT, Checkpoint, Checkpoints
 from psengine.tables.sharding import Arrays
 
 #: Fields in which a job must equal the job of a checkpoint that it continues from.
@@ -28,7 +32,9 @@ def save_checkpoint(
     states: Mapping[int, Arrays] = MappingProxyType({}),
     carried: Mapping[int, str] = MappingProxyType({}),
 ) -> Checkpoint:
-    """Write the state of `clock`, read it back, remove the older checkpoints, and return the new one.
+    """Write the state of `clock`, read it back, remove all but the newest checkpoints, and return the new one.
+
+    Later ones are removed, too: the job has gone back behind them, since they are damaged.
 
     Parameters
     ----------
@@ -55,23 +61,33 @@ def save_checkpoint(
     about = {"clock": clock, "job": config.to_dict(), "summary": dict(summary), "executors": executors}
     blobs.write_set(prefix, files(), about)
     blobs.read_set(prefix)
+    earlier = [name for name in _names(blobs, config.job_id) if name < prefix and blobs.exists(f"{name}/{MANIFEST}")]
+    kept = {prefix, *earlier[1 - KEPT :]}
     for name in _names(blobs, config.job_id):
-        if name != prefix:
+        if name not in kept:
             blobs.remove_set(name)
     return Checkpoint(clock, prefix, summary, tuple(executors))
 
 
-def find_checkpoint(blobs: Blobs, config: JobConfig) -> Checkpoint | None:
-    """Return the newest complete checkpoint of a job; None if there is none.
+def find_checkpoints(blobs: Blobs, config: JobConfig) -> Checkpoints:
+    """Return the complete checkpoints of a job.
 
     Raises
     ------
     JobError
-        If it belongs to a job that differs in more than its stopping criterion, or lacks the states of executors.
+        If one belongs to a job that differs in more than its stopping criterion, or lacks the states of executors.
     """
-    name, manifest = _newest(blobs, config.job_id)
-    if manifest is None:
-        return None
+    sets, damaged = _complete(blobs, config.job_id)
+    for _, manifest in sets:
+        _check_job(config, manifest)
+    kept = (
+        Checkpoint(int(of.about["clock"]), name, of.about["summary"], tuple(of.about.get("executors", ())))
+        for name, of in sets
+    )
+    return Checkpoints(tuple(kept), damaged)
+
+
+def _check_job(config: JobConfig, manifest: Manifest) -> None:
     wanted = config.to_dict()
     for field in _SAME:
         if manifest.about["job"][field] != wanted[field]:
@@ -84,14 +100,15 @@ def find_checkpoint(blobs: Blobs, config: JobConfig) -> Checkpoint | None:
             f"the checkpoint of clock {manifest.about['clock']} was written by Proteus 0.1.0, which kept the rows of "
             f"table {own[0].name!r} elsewhere: train under another job id, or finish this job with Proteus 0.1.0"
         )
-    executors = tuple(manifest.about.get("executors", ()))
-    return Checkpoint(int(manifest.about["clock"]), name, manifest.about["summary"], executors)
 
 
 def newest_clock(blobs: Blobs, job_id: str) -> int:
-    """Return the clock of a job's newest complete checkpoint; 0 if there is none."""
-    _, manifest = _newest(blobs, job_id)
-    return 0 if manifest is None else int(manifest.about["clock"])
+    """Return the number of clocks in a job's newest complete checkpoint; 0 if there is none."""
+    sets, _ = _complete(blobs, job_id)
+    if not sets:
+        return 0
+    about = sets[0][1].about
+    return int(about["summary"].get("clocks", about["clock"]))
 
 
 def read_shard(blobs: Blobs, checkpoint: str, shard: int) -> dict[str, NDArray[np.generic]]:
@@ -128,13 +145,29 @@ def _names(blobs: Blobs, job_id: str) -> list[str]:
     return sorted({name.rpartition("/")[0] for name in blobs.list(JobPaths(job_id).checkpoints)})
 
 
-def _newest(blobs: Blobs, job_id: str) -> tuple[str, Manifest | None]:
-    """Return prefix and manifest of the newest complete checkpoint."""
+def _complete(blobs: Blobs, job_id: str) -> tuple[list[tuple[str, Manifest]], str]:
+    """Return prefix and manifest of the complete checkpoints, the newest first, and what is wrong with a newer one."""
+    found: list[tuple[str, Manifest]] = []
+    damaged = ""
     for name in reversed(_names(blobs, job_id)):
-        manifest = blobs.manifest(name)
-        if manifest is None:
-            continue  # its writing was interrupted
-        if any(blobs.size(f"{name}/{file}") != record.size for file, record in manifest.files.items()):
-            continue
-        return name, manifest
-    return "", None
+        try:
+            manifest = blobs.manifest(name)
+            if manifest is None:
+                continue  # its writing was interrupted
+            _check_whole(blobs, name, manifest)
+        except DamagedSet as error:
+            damaged = damaged or ("" if found else str(error))
+        else:
+            found.append((name, manifest))
+    return found, damaged
+
+
+def _check_whole(blobs: Blobs, name: str, manifest: Manifest) -> None:
+    """Raise `DamagedSet` if a file is missing or has another size, or the manifest lacks what a checkpoint has."""
+    for file, record in manifest.files.items():
+        size = blobs.size(f"{name}/{file}")
+        if size != record.size:
+            got = "is missing" if size is None else f"has {size} bytes, not {record.size}"
+            raise DamagedSet(f"{blobs.url_of(f'{name}/{file}')}: {got}")
+    if not {"clock", "job", "summary"} <= manifest.about.keys():
+        raise DamagedSet(f"{blobs.url_of(f'{name}/{MANIFEST}')}: is no manifest of a checkpoint")

@@ -8,7 +8,9 @@ Source: Proteus (EuroSys 2017), 3.3 (checkpoints of the reliable tier).
 
 from __future__ import annotations
 
-from psengine.protocol.checkpoint import Checkpoint
+from collections.abc import Sequence
+
+from psengine.protocol.checkpoint import KEPT, Checkpoint
 
 #: Maximum seconds from a failure to the next attempt; the interval of the checkpoints if that is less.
 AGAIN_S = 5.0
@@ -21,18 +23,23 @@ class CheckpointSchedule:
     ----------
     every_s : float or None
         Seconds between two checkpoints; None: only on request.
-    newest : Checkpoint or None
-        The checkpoint that the job continues from; None for a new job.
+    kept : sequence of Checkpoint
+        The checkpoints of a job that continues, the newest first.
     """
 
-    def __init__(self, every_s: float | None, newest: Checkpoint | None) -> None:
+    def __init__(self, every_s: float | None, kept: Sequence[Checkpoint] = ()) -> None:
         self._every_s = every_s
-        #: Newest complete checkpoint.
-        self.newest = newest
+        #: Complete checkpoints, the newest first.
+        self.kept = tuple(kept)
         self.under_way: int | None = None
         self._due_s: float | None = None
         #: Whether a request is pending.
         self.wanted = False
+
+    @property
+    def newest(self) -> Checkpoint | None:
+        """Newest complete checkpoint; None if there is none."""
+        return self.kept[0] if self.kept else None
 
     @property
     def clock(self) -> int:
@@ -61,9 +68,13 @@ class CheckpointSchedule:
     def saved(self, checkpoint: Checkpoint, now_s: float) -> None:
         """Note that a checkpoint is complete."""
         if checkpoint.clock >= self.clock:
-            self.newest = checkpoint
+            self.kept = (checkpoint, *self.kept)[:KEPT]
         self.under_way, self.wanted = None, False
         self._put_off(now_s, self._every_s)
+
+    def drop(self, name: str) -> None:
+        """Forget a damaged checkpoint."""
+        self.kept = tuple(checkpoint for checkpoint in self.kept if checkpoint.name != name)
 
     def failed(self, now_s: float) -> None:
         """Note that the checkpoint under way failed; a pending request is dropped, since its client gets the error."""

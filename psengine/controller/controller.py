@@ -9,6 +9,7 @@ which attempt, and when the job ends. It knows no network, no clock and no Dask;
 | NodeJoined | its share of partitions is loaded in the background, see `join_batching`; other code: quarantined |
 | NodeReady | it owns the loaded partitions of its share from the next dispatch on |
 | ShardsOpened | when all are open: the map is sent to all nodes, and the first clock is dispatched |
+| CheckpointDamaged | the one before it is used, or the job begins again |
 | ShardsNotOpened | opened again from the replicas, then from the last checkpoint; after repeated failures it fails |
 | ShardsTaken | the new map is sent to all nodes; the previous owner may leave |
 | ShardsNotTaken | the move is repeated at the next `TimerFired` |
@@ -97,6 +98,8 @@ class Controller(JobEvents, NodeEvents):
                 self._on_shards_opened(event)
             case events.ShardsNotOpened():
                 self._on_shards_not_opened(event)
+            case events.CheckpointDamaged():
+                self._on_checkpoint_damaged(event)
             case events.ShardsTaken():
                 self._on_shards_taken(event)
             case events.ShardsNotTaken():

@@ -23,7 +23,8 @@ class JobEvents(Consequences):
     def _on_job_started(self, event: events.JobStarted) -> None:
         if self.config is not None:
             return
-        self._adopt(event.config, event.checkpoint)
+        kept = () if event.checkpoint is None else (event.checkpoint, *event.older)
+        self._adopt(event.config, kept, event.damaged)
         if event.config.passes is not None and self.driver is not None and self.driver.passes(1, 0) is None:
             raise CannotContinue(
                 f"the job ends after {event.config.passes} passes, and {event.config.app} does not say what a pass is: "
@@ -31,6 +32,8 @@ class JobEvents(Consequences):
             )
         self.asked_s = event.now_s
         self.reason = f"waiting for {event.config.n_reliable} reliable node(s)"
+        if event.damaged:
+            self.reason = f"{self.rollbacks[-1][1]}; {self.reason}"
         if self.members.quarantine_misfits(self.members.in_state("joining")):
             self._continue_without_quarantined()
         self._mark_due(Due.NODES)
@@ -44,17 +47,16 @@ class JobEvents(Consequences):
             self._fail_for_missing(event.lost_micro_tasks)
         self._end(event.result, "the model was there already")
 
-    def _adopt(self, config: JobConfig, checkpoint: Checkpoint | None = None) -> None:
-        clock = 0 if checkpoint is None else checkpoint.clock
+    def _adopt(self, config: JobConfig, kept: tuple[Checkpoint, ...] = (), damaged: str = "") -> None:
         self.config = config
         self.book = MicroTaskTable(config.n_partitions)
         self.driver = DriverHost(partial(self._make_driver, config), self.book, config.seed)
         self._dispatcher = BatchDispatcher(self.book, self.driver)
-        self._recovery.adopt(config, self.book, self.driver, checkpoint)
+        self._recovery.adopt(config, self.book, self.driver, kept, damaged)
         self.progress.clocks_are_groups = not self.driver.counts_clocks
         self._count_clocks()
-        if checkpoint is not None:
-            self.history.go_on(checkpoint.summary, clock)
+        if kept:
+            self.history.go_on(kept[0].summary, kept[0].clock)
         self.members.adopt(config)
         self.stopping.target = None if self.driver.counts_clocks else config.clocks
         self.stopping.until = config.stop_rule

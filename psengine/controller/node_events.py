@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from psengine.controller.consequences import Consequences
-from psengine.controller.recovery import loss_of
+from psengine.controller.recovery import DAMAGED, loss_of
 from psengine.controller.state import ENDED, CannotContinue, Due
 from psengine.protocol import events
 
@@ -105,6 +105,10 @@ class NodeEvents(Consequences):
     def _on_shards_not_opened(self, event: events.ShardsNotOpened) -> None:
         if event.epoch == self.shards.generation and self.shards.opening and self._reopen_s is None:
             self._open_anew(event.shards, event.error, event.again, event.now_s)
+
+    def _on_checkpoint_damaged(self, event: events.CheckpointDamaged) -> None:
+        if self.book is not None and self._recovery.is_damaged(event.name, event.error, self.shards.opening):
+            self._roll_back_to_checkpoint(f"{DAMAGED}: {event.error}", event.now_s)
 
     def _on_shards_taken(self, event: events.ShardsTaken) -> None:
         if self.members.process(event.node, event.address) is not None and self.shards.taken(event.shards, event.epoch):

@@ -4,6 +4,7 @@
 |---|---|
 | a replica of the last complete replication round | the clock of that round (`roll_back_to_replicas`) |
 | less than that | the newest checkpoint, or the beginning if there is none (`roll_back_to_checkpoint`) |
+| of a damaged checkpoint | the one before it, or the beginning (`is_damaged`) |
 
 Source: Proteus (EuroSys 2017), 3.3 (failures, checkpoints of the reliable tier).
 """
@@ -21,8 +22,11 @@ from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import Instruction, SaveCheckpoint
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
-from psengine.telemetry.training_progress import TrainingProgress
+from psengine.telemetry.training_progress import NO_FIGURES, TrainingProgress
 from psengine.tiers.tier_manager import Tiers
+
+#: How the reason of a rollback begins whose checkpoint could not be used.
+DAMAGED = "a checkpoint is damaged"
 
 
 def loss_of(nodes: Sequence[str], served: bool, why: str) -> str:
@@ -53,27 +57,40 @@ class Recovery:
         Checkpoint that reopened shards start from; None: the initial values.
     rollbacks : list of (int, str)
         Clock and reason of every rollback.
+    damage : str
+        A line on the last checkpoint that could not be used in this process; empty if there was none.
     """
 
     def __init__(self, members: Membership, tiers: Tiers, progress: TrainingProgress) -> None:
         self._members, self._tiers, self._progress = members, tiers, progress
         self._job: tuple[JobConfig, MicroTaskTable, DriverHost] | None = None
-        self.checkpoints = CheckpointSchedule(None, None)
+        self.checkpoints = CheckpointSchedule(None)
         self.restored: Checkpoint | None = None
         self.rollbacks: list[tuple[int, str]] = []
+        self.damage = ""
         #: (executor, earlier checkpoint) of the states that the checkpoint under way takes from an earlier one.
         self._carried: set[tuple[int, str]] = set()
 
-    def adopt(self, config: JobConfig, book: MicroTaskTable, driver: DriverHost, checkpoint: Checkpoint | None) -> None:
-        """Begin a job, or continue it from `checkpoint`, whose figures are taken over."""
+    def adopt(
+        self, config: JobConfig, book: MicroTaskTable, driver: DriverHost, kept: Sequence[Checkpoint], damaged: str
+    ) -> None:
+        """Begin a job, or continue it from the first of the `kept` checkpoints, whose figures are taken over.
+
+        `damaged`: a line on newer ones, which cannot be used.
+        """
         self._job = config, book, driver
-        self.checkpoints = CheckpointSchedule(config.checkpoint_s, checkpoint)
+        self.checkpoints = CheckpointSchedule(config.checkpoint_s, kept)
+        checkpoint = self.checkpoints.newest
         self.restored = checkpoint
         if checkpoint is not None:
             self._progress.go_on(checkpoint.summary, checkpoint.clock)
             self.rollbacks = [(int(back["clock"]), back["reason"]) for back in checkpoint.summary.get("went_back", [])]
             book.states.restore(states_of(checkpoint))
             book.repeated = int(checkpoint.summary["repeated_micro_tasks"])
+        if damaged:
+            clock = 0 if checkpoint is None else checkpoint.n_clocks
+            self.damage = f"{DAMAGED}: {damaged}; the job goes on from {self._target(clock)}"
+            self.rollbacks.append((clock, self.damage))
         driver.resume(checkpoint)
 
     def keep(self, now_s: float, figures: Callable[[int], dict[str, Any]]) -> list[Instruction]:
@@ -138,11 +155,31 @@ class Recovery:
         self.restored = self.checkpoints.newest
         group = self.checkpoints.clock
         clock = self._progress.clock_at(group)
-        target = f"the checkpoint of clock {clock}" if group else "the beginning (there is no checkpoint)"
         self._tiers.abandon(self._members)
-        reason = f"{reason}; rolled back to {target}, waiting for a reliable node that can serve"
+        reason = f"{reason}; rolled back to {self._target(clock)}, waiting for a reliable node that can serve"
         states = () if self.restored is None else states_of(self.restored)
         self._roll_back(group, states, reason, self.restored)
+
+    def is_damaged(self, name: str, error: str, opening: bool) -> bool:
+        """Drop a checkpoint in which `error` was found; return whether the job has to roll back, since it needs it.
+
+        `opening`: the shards are being opened. A late report is of a checkpoint that nothing is read from any more.
+        """
+        _, book, _ = self._required_job
+        self.checkpoints.drop(name)
+        from_it = any(ref.checkpoint == name for ref in book.states.at(book.common))
+        if not (from_it or (opening and self.restored is not None and self.restored.name == name)):
+            return False
+        # The figures that the progress has may begin after the checkpoint before.
+        newest = self.checkpoints.newest
+        self._progress.go_on(NO_FIGURES if newest is None else newest.summary, self.checkpoints.clock)
+        target = self._target(0 if newest is None else newest.n_clocks)
+        self.damage = f"{DAMAGED}: {error}; the job goes on from {target}"
+        return True
+
+    @staticmethod
+    def _target(clock: int) -> str:
+        return f"the checkpoint of clock {clock}" if clock else "the beginning (there is no checkpoint)"
 
     @property
     def _required_job(self) -> tuple[JobConfig, MicroTaskTable, DriverHost]:

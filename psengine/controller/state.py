@@ -129,6 +129,11 @@ class ControllerState:
         return self._recovery.rollbacks
 
     @property
+    def damage(self) -> str:
+        """A line on the last checkpoint that could not be used; empty if there was none."""
+        return self._recovery.damage
+
+    @property
     def stage(self) -> Stage:
         """The stage of AgileML that the job is in."""
         return self.tiers.stage

@@ -31,7 +31,8 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         `passes`: how many end the job, or None. `shards`: server and backup owner of each (key `keeper`);
         `backup_clock`: clock of the replicas, None without any. `recent_seconds`: seconds of the last clocks;
         `metrics`: the newest evaluation, as [[clock, figures]]; `bytes_moved` and `bytes_not_read` as in `byte_counts`.
-        `push_tree`: whether pushes use the tree. `went_back`: clock and reason of every rollback. `nodes`: state as in
+        `push_tree`: whether pushes use the tree. `went_back`: clock and reason of every rollback.
+        `damage`: a line on the last checkpoint that could not be used. `nodes`: state as in
         `membership`, with `error` if a node is quarantined, `memory` by kind, and whether it is `offered` for release.
         `machines`: number of transient nodes that the job has a use for, None without a limit. `memory`: [[clock, bytes
         of tables, of states, of input, number of nodes]] of the last clock. `driver_figures` and `remarks` are the
@@ -81,6 +82,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         ],
         "backup_clock": None if backup_group is None else progress.clock_at(backup_group),
         "went_back": _went_back(controller),
+        "damage": controller.damage,
         "checkpoint_clock": progress.clock_at(controller.checkpoints.clock),
         "repeated_micro_tasks": book.repeated if book else 0,
         "lost_micro_tasks": controller.lost_micro_tasks,

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+#: Number of complete checkpoints that are kept: an older one is used where a newer one turns out to be damaged.
+KEPT = 3
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -34,3 +37,16 @@ class Checkpoint:
         """Return what nodes need of it: without the figures of the job, which grow, and the state of its driver."""
         needed = {name: value for name, value in self.summary.items() if name == "effects"}
         return replace(self, summary=needed)
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The complete checkpoints of a job, the newest first; `damaged`: a line on newer ones that cannot be used."""
+
+    kept: tuple[Checkpoint, ...] = ()
+    damaged: str = ""
+
+    @property
+    def newest(self) -> Checkpoint | None:
+        """The newest one; None if there is none."""
+        return self.kept[0] if self.kept else None

@@ -47,11 +47,16 @@ class NodeEvent(Event):
 
 @dataclass(frozen=True)
 class JobStarted(Event):
-    """A client starts a job; a repeated request changes nothing. The job continues from `checkpoint`, if any."""
+    """A client starts a job; a repeated request changes nothing. The job continues from `checkpoint`, if any.
+
+    `older` are earlier checkpoints, the newest first; `damaged` is a line on newer ones that cannot be used.
+    """
 
     config: JobConfig
     now_s: float
     checkpoint: Checkpoint | None = None
+    older: tuple[Checkpoint, ...] = ()
+    damaged: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,15 @@ class ShardsNotOpened(NodeEvent):
     error: str
     now_s: float
     again: bool = False
+
+
+@dataclass(frozen=True)
+class CheckpointDamaged(NodeEvent):
+    """The node has read a file of the checkpoint `name` that is not what was written; no later attempt can succeed."""
+
+    name: str
+    error: str
+    now_s: float
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.config import JobConfig
-from psengine.protocol.checkpoint import Checkpoint
+from psengine.protocol.checkpoint import Checkpoint, Checkpoints
 from psengine.shell.event_log_writer import KeepPage
 from psengine.tables.sharding import Arrays
 
@@ -36,7 +36,7 @@ class ControllerCallbacks:
     `find_finished(config)` returns the result of an existing manifest or None. `save_checkpoint(config, clock, shards,
     summary, states, carried)` writes a checkpoint, reads it back and drops older ones: `states` are those of executors,
     `carried` gives the earlier checkpoint that has the state of an executor which has not run since.
-    `find_checkpoint(config)` returns the newest complete one or None, and raises `JobError` if it is of another job.
+    `find_checkpoints(config)` returns the complete ones, and raises `JobError` if they are of another job.
     `load_code(config)` prepares the import of the application's module, and raises `JobError` if it is not the
     config's. `report_notice(about)` reports an eviction notice to the control plane. `keep_page(number, entries)`
     stores a page of the job's event log. All of these block and run on threads. `wall_s()` returns the time of day, for
@@ -51,7 +51,7 @@ class ControllerCallbacks:
     save_checkpoint: Callable[
         [JobConfig, int, Mapping[int, Arrays], Mapping[str, Any], Mapping[int, Arrays], Mapping[int, str]], Checkpoint
     ]
-    find_checkpoint: Callable[[JobConfig], Checkpoint | None]
+    find_checkpoints: Callable[[JobConfig], Checkpoints]
     load_code: Callable[[JobConfig], None] = _installed
     keep_page: KeepPage = _store_no_page
     now_s: Callable[[], float] = _loop_time_s

@@ -122,13 +122,15 @@ class ControllerShell:
                     )
                 else:
                     try:
-                        checkpoint = await asyncio.to_thread(self._callbacks.find_checkpoint, config)
+                        found = await asyncio.to_thread(self._callbacks.find_checkpoints, config)
                     except JobError as error:
                         return {"error": str(error)}
-                    if checkpoint is not None:
-                        clock = checkpoint.n_clocks
+                    if found.newest is not None:
+                        clock = found.newest.n_clocks
                         logger.info("job %s continues from its checkpoint of clock %d", config.job_id, clock)
-                    self._feed(events.JobStarted(config, self._now(), checkpoint))
+                    self._feed(
+                        events.JobStarted(config, self._now(), found.newest, tuple(found.kept[1:]), found.damaged)
+                    )
                 if self.controller.config is None:
                     return {"error": self.fault}
         return await self.status(since_clock=describe(self.controller, 0, self._now())["clock"])

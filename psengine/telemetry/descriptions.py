@@ -134,6 +134,8 @@ class Describer:
                 yield [node], list(shards), f"{node} {did} shards {format_ranges(shards)}, epoch {epoch}"
             case events.ShardsNotOpened(node=node, shards=shards, error=error):
                 yield [node], list(shards), f"{node} could not open shards {format_ranges(shards)}: {error}"
+            case events.CheckpointDamaged(node=node, name=name, error=error):
+                yield [node], [], f"{node} found the checkpoint {name} damaged: {error}"
             case events.ShardsNotTaken(node=node, shards=shards, error=error):
                 yield [node], list(shards), f"{node} could not take over shards {format_ranges(shards)}: {error}"
             case events.NotBackedUp(node=node, number=number, error=error):

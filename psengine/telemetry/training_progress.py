@@ -14,6 +14,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from psengine.membership.node_record import NodeRecord
@@ -24,6 +25,10 @@ _RECENT_CLOCKS = 5
 _TROUBLE = 3
 #: Maximum number of clocks up to the newest checkpoint of which each is listed.
 MOST_CLOCKS = 4000
+#: Figures of a job that has done nothing.
+NO_FIGURES: Mapping[str, Any] = MappingProxyType(
+    {"losses": (), "kernel_seconds": 0.0, "micro_tasks_done": {"reliable": 0, "transient": 0}, "seconds": 0.0}
+)
 
 
 def losses_of(summary: Mapping[str, Any]) -> list[tuple[int, float]]:

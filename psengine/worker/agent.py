@@ -252,7 +252,10 @@ class NodeAgent:
     async def _read_state(self, checkpoint: str, executor: int) -> Arrays:
         assert self._state_loader is not None, "this node reads no checkpoints"
         what = f"executor {executor} of {checkpoint}"
-        return await self._read("restore", what, self._state_loader, checkpoint, executor)
+        try:
+            return await self._read("restore", what, self._state_loader, checkpoint, executor)
+        except Unreadable as error:
+            raise Unreadable(str(error), error.lasting, checkpoint) from error
 
     def _report_taken(self, states: tuple[StateRef, ...], attempts: tuple[int, ...]) -> None:
         self._spawn(self._report(events.StatesTaken(self.node, self.address, states, attempts, 0.0)))
@@ -289,7 +292,9 @@ class NodeAgent:
     async def _report_failure(self, instruction: instructions.Dispatch, error: Exception, fatal: bool) -> None:
         if isinstance(error, Unreadable):
             # It is reported first, so that nothing is dispatched to this node again.
-            await self._report(self._unfit(error))
+            damaged = error.lasting and error.checkpoint
+            what = self.node, self.address, error.checkpoint, self._line(error)
+            await self._report(events.CheckpointDamaged(*what, 0.0) if damaged else self._unfit(error))
             fatal = False
         await self._report(self._failed(instruction, error, fatal=fatal))
         self.tree.settle(instruction.batch, done=False)

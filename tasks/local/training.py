@@ -16,7 +16,7 @@ from infra.nodes.controller_client import ControllerClient, ControllerUnreachabl
 from infra.open_close import ClosedAtEnd
 from infra.settings import load_settings
 from infra.storage.blobs import MANIFEST, Blobs, open_blobs
-from infra.storage.checkpoints import find_checkpoint
+from infra.storage.checkpoints import newest_clock
 from infra.storage.job_paths import JobPaths
 from infra.urls import file_url
 from psengine.config import JobConfig
@@ -210,8 +210,7 @@ class LocalTraining(ClosedAtEnd):
         self._nodes.close()
         if self._config is None:
             return 0
-        checkpoint = find_checkpoint(self._blobs, self._config)
-        return 0 if checkpoint is None else int(checkpoint.summary.get("clocks", checkpoint.clock))
+        return newest_clock(self._blobs, self._job.job_id)
 
     def finish(self, status: Mapping[str, Any]) -> dict[str, Any]:
         """End every process; return the figures of the job, which are stored with it."""

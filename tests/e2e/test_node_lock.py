@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from infra.datasets.prepare import prepare
-from infra.storage.checkpoints import find_checkpoint
+from infra.storage.checkpoints import find_checkpoints
 from infra.storage.job_paths import JobPaths
 from psengine.config import JobConfig
 from tests.support.buckets import served_bucket
@@ -135,7 +135,7 @@ def test_a_job_is_trained_there_and_its_state_is_kept(python: Path, tmp_path: Pa
         cluster.client.start(config.to_dict())
         cluster.wait(lambda status: status["clock"] >= CLOCKS // 2, "half of the clocks")
         assert cluster.client.checkpoint() == {"clock": CLOCKS // 2, "error": ""}
-        kept = find_checkpoint(cluster.blobs, config)
+        kept = find_checkpoints(cluster.blobs, config).newest
         assert kept is not None
         assert kept.clock == CLOCKS // 2
         cluster.client.hold(None)

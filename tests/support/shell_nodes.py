@@ -12,7 +12,7 @@ import numpy as np
 from psengine.apps.registry import initial_shards, resolve
 from psengine.config import JobConfig
 from psengine.protocol.answers import StaleRead
-from psengine.protocol.checkpoint import Checkpoint
+from psengine.protocol.checkpoint import Checkpoint, Checkpoints
 from psengine.protocol.events import BatchDone, NodeReady, ShardsOpened, TaskStats, TimerFired
 from psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards
 from psengine.protocol.shard_state import ShardState
@@ -166,7 +166,7 @@ def story(
             lambda: 0.0,
             lambda about: None,
             store.keep,
-            lambda config: store.kept,
+            lambda config: Checkpoints(() if store.kept is None else (store.kept,)),
         )
         nodes.shell = shell = ControllerShell(scheduler, world, nodes)  # type: ignore[arg-type]
         try:

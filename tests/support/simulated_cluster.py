@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from psengine.config import JobConfig, Tier
-from psengine.protocol.checkpoint import Checkpoint
+from psengine.config import JobConfig, JobError, Tier
+from psengine.protocol.checkpoint import KEPT, Checkpoint, Checkpoints
 from psengine.rpc.transport import Unreachable
 from psengine.server.large_work import LargeWork
 from psengine.shell.callbacks import ControllerCallbacks
@@ -93,9 +93,13 @@ class Store:
     def __init__(self) -> None:
         self.model: dict[str, np.ndarray] | None = None
         self.result: dict[str, Any] | None = None
-        self.newest: Checkpoint | None = None
+        #: Complete checkpoints, the newest first, and the names of those that are damaged.
+        self.kept: tuple[Checkpoint, ...] = ()
+        self.damaged: set[str] = set()
+        #: What of them: "shards", "states" of executors, or "all".
+        self.damaged_in = "all"
         self.shards: dict[str, Mapping[int, Any]] = {}
-        #: {checkpoint: states by executor}, of the newest one
+        #: {checkpoint: states by executor}
         self.states: dict[str, Mapping[int, Any]] = {}
 
     def save(self, config: JobConfig, arrays: Mapping[str, Any], result: dict[str, Any]) -> None:
@@ -112,10 +116,23 @@ class Store:
         carried: Mapping[int, str],
     ) -> Checkpoint:
         every = {**{e: self.states[checkpoint][e] for e, checkpoint in carried.items()}, **states}
-        self.newest = Checkpoint(clock, f"clock-{clock}", dict(summary), tuple(sorted(every)))
-        self.states = {self.newest.name: every}
-        self.shards[self.newest.name] = {shard: dict(arrays) for shard, arrays in shards.items()}
-        return self.newest
+        saved = Checkpoint(clock, f"clock-{clock}", dict(summary), tuple(sorted(every)))
+        self.damaged.discard(saved.name)
+        self.kept = (saved, *(earlier for earlier in self.kept if earlier.clock < clock))[:KEPT]
+        self.states[saved.name] = every
+        self.shards[saved.name] = {shard: dict(arrays) for shard, arrays in shards.items()}
+        for removed in self.shards.keys() - {checkpoint.name for checkpoint in self.kept}:
+            del self.shards[removed], self.states[removed]
+        return saved
+
+    def read(self, what: Mapping[str, Mapping[int, Any]], checkpoint: str, number: int) -> Any:
+        if checkpoint in self.damaged and (self.damaged_in in ("all", "states" if what is self.states else "shards")):
+            raise JobError(f"{checkpoint}/{number}: its content differs")
+        return what[checkpoint][number]
+
+    @property
+    def newest(self) -> Checkpoint | None:
+        return self.kept[0] if self.kept else None
 
 
 class Node:
@@ -146,9 +163,11 @@ class Node:
             self.name,
             1,
             lambda url, partition: self.cluster.load(partition),
-            lambda checkpoint, shard: self.cluster.store.shards[checkpoint][shard],
+            lambda checkpoint, shard: self.cluster.store.read(self.cluster.store.shards, checkpoint, shard),
             lambda worker: wires.wire(worker.address),
-            state_loader=lambda checkpoint, executor: self.cluster.store.states[checkpoint][executor],
+            state_loader=lambda checkpoint, executor: self.cluster.store.read(
+                self.cluster.store.states, checkpoint, executor
+            ),
         )
         self.plugin.setup(worker)
         runner = self.agent._runner
@@ -225,7 +244,7 @@ class WiredCluster:
             wall_s=lambda: 0.0,
             report_notice=lambda about: None,
             save_checkpoint=self.store.keep,
-            find_checkpoint=lambda config: self.store.newest,
+            find_checkpoints=lambda config: Checkpoints(self.store.kept),
         )
         self.shell = self._shell()
 

@@ -40,12 +40,12 @@ _WITH_UPDATES = 4
 class Unreadable(Exception):
     """Data could not be read on this node in any attempt; another node, or a later attempt, may be able to.
 
-    `lasting`: it is not there, so that no later attempt can succeed.
+    `lasting`: it is not there, or damaged, so that no later attempt can succeed; `checkpoint`: the one that it is in.
     """
 
-    def __init__(self, line: str, lasting: bool) -> None:
+    def __init__(self, line: str, lasting: bool, checkpoint: str = "") -> None:
         super().__init__(line)
-        self.lasting = lasting
+        self.lasting, self.checkpoint = lasting, checkpoint
 
 
 class ShardHost:
@@ -108,8 +108,12 @@ class ShardHost:
                 try:
                     what = f"shard {shard} of {saved.name}"
                     arrays = await self._read_shard(what, saved.name, shard)
-                except Unreadable as error:  # for example because a newer checkpoint has replaced it
-                    await self._report(self._not_opened(instruction, error, not error.lasting))
+                except Unreadable as error:
+                    if error.lasting:
+                        found = saved.name, self._line(error), 0.0
+                        await self._report(events.CheckpointDamaged(self._node, self._address, *found))
+                    else:
+                        await self._report(self._not_opened(instruction, error, True))
                     return
                 rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 self._moved["restore"] += arrays_bytes([rows])

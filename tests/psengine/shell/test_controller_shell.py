@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from infra.storage.blobs import Blobs
-from infra.storage.checkpoints import find_checkpoint, save_checkpoint
+from infra.storage.checkpoints import find_checkpoints, save_checkpoint
 from psengine.config import JobConfig, JobError
 from psengine.rpc.transport import Unreachable
 from psengine.shell.controller_shell import ControllerShell
@@ -165,7 +165,7 @@ def test_a_training_that_diverges_is_saved_all_the_same(tmp_path: Path) -> None:
     config, blobs = job(), Blobs(tmp_path.as_uri())
     summary = {"losses": [[1, 0.5], [2, float("nan")]], "lost_micro_tasks": 0, "stopped": None}
     save_checkpoint(blobs, config, 2, {0: {"w": np.full((4, 1), np.nan)}}, summary)
-    kept = find_checkpoint(blobs, config)
+    kept = find_checkpoints(blobs, config).newest
     assert kept is not None
     first, second = losses_of(kept.summary)
     assert (first, second[0], math.isnan(second[1])) == ((1, 0.5), 2, True)

@@ -14,6 +14,7 @@ from distributed import Scheduler, Worker
 
 from infra.nodes.main import DASK_CONFIG
 from psengine.config import JobConfig
+from psengine.protocol.checkpoint import Checkpoints
 from psengine.protocol.instructions import UpdateShardMap
 from psengine.rpc.transport import Unreachable, address_of
 from psengine.shell.callbacks import ControllerCallbacks
@@ -87,4 +88,4 @@ def callbacks() -> ControllerCallbacks:
     def no(*arguments: Any) -> None:
         return None
 
-    return ControllerCallbacks(lambda url: {}, no, no, lambda: 0.0, no, no, no)  # type: ignore[arg-type]
+    return ControllerCallbacks(lambda url: {}, no, no, lambda: 0.0, no, no, lambda config: Checkpoints())  # type: ignore[arg-type]

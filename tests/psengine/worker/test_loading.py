@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from psengine.config import JobConfig
+from psengine.config import JobConfig, JobError
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
     BatchDone,
     BatchFailed,
+    CheckpointDamaged,
     NodeFailed,
     NodeReady,
     NodeUnfit,
@@ -100,6 +101,21 @@ def test_a_checkpoint_that_cannot_be_read_is_reported_and_fails_no_job() -> None
         agent.instruct(OpenShards("here", HERE, config(), (0, 1), 3, saved))
         report = await wires.report(ShardsNotOpened)
         assert (report.shards, report.epoch) == ((0, 1), 3)
+        assert not wires.reports
+
+    alone(Disk(0), body)
+
+
+def test_a_damaged_checkpoint_is_reported_under_its_name() -> None:
+    async def body(wires: Wires, agent: NodeAgent) -> None:
+        def damaged(name: str, number: int) -> NoReturn:
+            raise JobError(f"{name}/{number}: its content differs")
+
+        agent._shard_loader = agent._state_loader = damaged
+        saved = Checkpoint(7, "jobs/job/checkpoints/clock-7", {})
+        agent.instruct(OpenShards("here", HERE, config(), (0, 1), 3, saved))
+        report = await wires.report(CheckpointDamaged)
+        assert (report.name, report.error) == (saved.name, f"JobError: {saved.name}/0: its content differs")
         assert not wires.reports
 
     alone(Disk(0), body)

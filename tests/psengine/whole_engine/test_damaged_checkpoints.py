@@ -1,0 +1,50 @@
+"""A checkpoint whose files are damaged: an older one is used, and the model has the bits of one process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from psengine.controller.recovery import DAMAGED
+from tests.support.lossy_network import Trouble
+from tests.support.simulated_cluster import WiredCluster
+from tests.support.simulated_jobs import check, job, run_job
+
+#: (application, what of a checkpoint is damaged).
+CASES = (("Descent", "all"), ("Tally", "states"))
+
+
+async def until_kept(cluster: WiredCluster, count: int) -> None:
+    while len(cluster.store.kept) < count:
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(("app", "damaged_in"), CASES)
+@pytest.mark.parametrize("n_damaged", [1, 2, 3])
+def test_an_older_one_is_used_or_the_job_begins_again(
+    app: str, damaged_in: str, n_damaged: int, restarted: bool
+) -> None:
+    cluster = WiredCluster(3, Trouble())
+    config = job(app, n_reliable=1, checkpoint_s=0.1)
+    lines: list[str] = []
+
+    async def damage(cluster: WiredCluster) -> None:
+        await until_kept(cluster, 3)
+        for name in ("r1", "t1"):
+            await cluster.kill(name)
+        kept = cluster.store.kept
+        cluster.store.damaged, cluster.store.damaged_in = {one.name for one in kept[:n_damaged]}, damaged_in
+        if restarted:
+            await cluster.lose_controller(config)
+        cluster.start("r2", "reliable")
+        cluster.start("t2")
+        used = f"the checkpoint of clock {kept[n_damaged].clock}" if n_damaged < 3 else "the beginning"
+        while not any(DAMAGED in line and f"to {used}" in line for line in lines):
+            await asyncio.sleep(0.01)
+            lines[:] = [reason for _, reason in cluster.shell.controller.rollbacks]
+
+    run_job(cluster, config, ("r1", "t1"), damage)
+    check(cluster, app)
+    assert f"{cluster.shell.controller.damage}".startswith(DAMAGED)
