@@ -25,8 +25,8 @@ from bidding.engine.events import (
     NodesOffered,
     NoticeSeen,
 )
-from bidding.engine.orders import Acquire
-from bidding.market.failures import Failure, failure_of
+from bidding.engine.orders import Acquire, number_after
+from bidding.market.failures import LAUNCH_S, Failure, failure_of
 from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
 from bidding.market.money import Micros
 from bidding.policies import policy
@@ -34,6 +34,8 @@ from bidding.policies.base import Policy
 
 #: Seconds for which a refusal for the account's quota limits the purchases that follow.
 QUOTA_S = HOUR_S
+#: Times that the cooldown of a market doubles while its launches fail one after the other.
+_MOST_DOUBLINGS = 4
 
 
 class EngineError(ValueError):
@@ -160,7 +162,7 @@ class Holdings:
             case MachinesUnlisted():
                 self._unlisted_since_s = self._unlisted_since_s if self._unlisted_since_s is not None else event.at_s
             case MarketCooled():
-                self._cool(event.market, event.at_s + self.opened.job.cooldown_s)
+                self._cool_failed(event.market, event.at_s)
             case NodesOffered():
                 self._offered, self._machines = frozenset(event.instance_ids), event.machines
             case JobReopened():
@@ -180,6 +182,8 @@ class Holdings:
         if event.allocation.market.instance_type not in self.opened.types:
             raise EngineError(f"{event.allocation.allocation_id}: no such type as {event.allocation.market} in the job")
         self._answer(event.order_id)
+        # One that is found may be newer than this record, which was restored from a backup: no id is ordered twice.
+        self._purchases = max(self._purchases, number_after(event.order_id, f"{self.opened.job_id}-buy-"))
         if event.allocation.allocation_id not in self._positions:
             machines = {name: HeldMachine() for name in event.instance_ids}
             self._positions[event.allocation.allocation_id] = HeldAllocation(event.allocation, machines)
@@ -187,9 +191,9 @@ class Holdings:
     def _handle_refused(self, event: AllocationRefused) -> None:
         order = self._open
         if order is not None and order.order_id == event.order_id:
-            if failure_of(event.code) is Failure.QUOTA and order.bid_micros is not None:
-                # The quota is the account's, not the market's. Half of the order fits in, perhaps; so it is found out.
-                fewer = replace(order, count=order.count // 2)
+            # The quota is the account's, not the market's. Half of the order fits in, perhaps; so it is found out.
+            fewer = replace(order, count=order.count // 2)
+            if failure_of(event.code) is Failure.QUOTA and (order.bid_micros is not None or fewer.count):
                 self._quota_vcpus = self.spot_vcpus + self._vcpus_of(fewer)
                 self._quota_until_s = event.at_s + QUOTA_S
             else:
@@ -220,6 +224,17 @@ class Holdings:
     def _cool(self, market: Market, until_s: int) -> None:
         self._cooling[market] = max(self._cooling.get(market, until_s), until_s)
 
+    def _cool_failed(self, market: Market, at_s: int) -> None:
+        """Leave a market alone after a launch that was of no use, twice as long after each further one in a row."""
+        in_row = 0
+        for position in reversed(self._positions.values()):
+            if position.allocation.market != market:
+                continue
+            if position.ended_at_s is None or position.ended_at_s - position.allocation.launched_at_s > LAUNCH_S:
+                break
+            in_row += position.cause is not EndCause.EVICTED and position.lapse is None
+        self._cool(market, at_s + (self.opened.job.cooldown_s << min(max(in_row - 1, 0), _MOST_DOUBLINGS)))
+
     def _handle_gone(self, event: AllocationGone) -> None:
         position = self._position(event.allocation_id)
         self._end(position, position.living(), event.at_s, event.cause)
@@ -237,7 +252,7 @@ class Holdings:
         if names and cause is EndCause.EVICTED:
             self._last_eviction_s = max(at_s, self._last_eviction_s or at_s)
         if names and cause is EndCause.FAILED:
-            self._cool(position.allocation.market, at_s + self.opened.job.cooldown_s)
+            self._cool_failed(position.allocation.market, at_s)
 
     def _handle_machine_seen(self, event: MachineSeen) -> None:
         position = self._position(event.allocation_id)

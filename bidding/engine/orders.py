@@ -52,6 +52,12 @@ class Wait:
 Order = Acquire | Renew | Lapse | Wait
 
 
+def number_after(order_id: str, prefix: str) -> int:
+    """Return the first number after that of an order whose id is `prefix` and a number; 0 if it is of no such form."""
+    number = order_id.removeprefix(prefix)
+    return int(number) + 1 if order_id.startswith(prefix) and number.isascii() and number.isdecimal() else 0
+
+
 def client_token(owner: str, order_id: str) -> str:
     """Return the client token of an order: the same in every process, another one for every owner."""
     return sha256(f"{owner}\n{order_id}".encode()).hexdigest()[:_TOKEN_LENGTH]

@@ -19,8 +19,10 @@ from bidding.engine.events import (
     MachineNoticed,
     MachineSeen,
     MachinesUnlisted,
+    MarketCooled,
     NoticeSeen,
 )
+from bidding.market.failures import AT_LAUNCH, LAUNCH_S, ended_by_itself
 from bidding.market.model import HOUR_S, MINUTE_S, Allocation, EndCause, InstanceFact, InstanceType, Tier
 
 #: Code of an order that was never carried out, as opposed to one that the market refused.
@@ -217,6 +219,7 @@ def _machine_events(position: HeldAllocation, group: Sequence[InstanceFact], now
         *(MachineSeen(now_s, name, machine_id) for machine_id in seen),
         *_notices(position, seen, noticed, ends, now_s),
         *_ends(position, seen, ends, joined),
+        *_useless_launches(position, group, ends, now_s),
     ]
 
 
@@ -251,6 +254,25 @@ def _ends(position: HeldAllocation, seen: Sequence[str], ends: Mapping[str, _End
     return events if last is None else [*events, AllocationGone(last[0], name, last[1])]
 
 
+def _useless_launches(
+    position: HeldAllocation, group: Sequence[InstanceFact], ends: Mapping[str, _End], now_s: int
+) -> list[BidEvent]:
+    """Return the event that cools the market of machines that ran, and ended by themselves soon after their launch."""
+    failed = [fact for fact in group if fact.instance_id in ends and is_failed_launch_of(fact, now_s)]
+    why = ", ".join(f"{fact.instance_id}: {fact.end_reason}" for fact in failed if fact.end_cause is EndCause.USER)
+    return [MarketCooled(now_s, position.allocation.market, f"ended soon after the launch: {why}")] if why else []
+
+
+def is_failed_launch_of(fact: InstanceFact, now_s: int) -> bool:
+    """Return whether an instance never ran, or ended by itself within `LAUNCH_S` of its launch: it was of no use."""
+    if fact.alive or fact.end_cause is EndCause.EVICTED:
+        return False
+    if fact.end_cause is EndCause.FAILED and fact.end_reason != AT_LAUNCH:
+        return True
+    lived_s = (now_s if fact.ended_at_s is None else fact.ended_at_s) - fact.launched_at_s
+    return lived_s <= LAUNCH_S and ended_by_itself(fact.end_reason)
+
+
 def pending_notice_s(fact: InstanceFact, now_s: int) -> int | None:
     """Return when the market will take the machine; None also if it has let that time pass."""
     pending = fact.notice_at_s is not None and now_s < fact.notice_at_s + NOTICE_GRACE_S
@@ -260,7 +282,10 @@ def pending_notice_s(fact: InstanceFact, now_s: int) -> int | None:
 def _end(fact: InstanceFact, position: HeldAllocation, now_s: int) -> _End:
     """Return the end that a fact reports; not before the launch, whatever the market's clocks say."""
     at_s = now_s if fact.ended_at_s is None else fact.ended_at_s
-    return max(at_s, position.allocation.launched_at_s), fact.end_cause or EndCause.USER
+    cause = fact.end_cause or EndCause.USER
+    if cause is EndCause.FAILED and not is_failed_launch_of(fact, now_s):
+        cause = EndCause.USER  # it ran, and was charged
+    return max(at_s, position.allocation.launched_at_s), cause
 
 
 def _forgotten(now_s: int) -> _End:

@@ -24,20 +24,31 @@ TOKEN_USED = ("IdempotentParameterMismatch", "IdempotentInstanceTerminated")
 #: The one of them that says that the token bought machines, which have all ended.
 TOKEN_ENDED = "IdempotentInstanceTerminated"
 
+#: State reason of an instance that an error of the market ended at its launch (or, rarely, later).
+AT_LAUNCH = "Server.InternalError"
+#: A machine that ends by itself so soon after its launch is a failed launch.
+LAUNCH_S = 600
+
 _CAPACITY = (
     "InsufficientCapacity",
     "InsufficientFreeAddressesInSubnet",
     "InsufficientHostCapacity",
     "InsufficientInstanceCapacity",
+    "InsufficientReservedInstanceCapacity",
+    "InsufficientVolumeCapacity",
     "SpotMaxPriceTooLow",
     "UnfulfillableCapacity",
     "Unsupported",  # this type in this zone
+    "VolumeTypeNotAvailableInZone",
 )
 _QUOTA = (
     "AddressLimitExceeded",
+    "ConcurrentSnapshotLimitExceeded",
     "InstanceLimitExceeded",
+    "MaxIOPSLimitExceeded",
     "MaxSpotInstanceCountExceeded",
     "NetworkInterfaceLimitExceeded",
+    "PrivateIpAddressLimitExceeded",
     "RequestResourceCountExceeded",
     "ResourceCountExceeded",
     "SnapshotLimitExceeded",
@@ -149,8 +160,14 @@ def is_failed_launch(reason: str) -> bool:
     """Return whether an instance with this state reason never ran: the launch failed after it was accepted.
 
     The next one like it would fail, too: there is no capacity, a key may not be used, a snapshot is not there.
+    `AT_LAUNCH` is also the reason of hardware that fails later: how long the machine lived tells the two apart.
     """
     by_hand = ("Client.UserInitiated", "Client.InstanceInitiated")
-    return reason == "Server.InsufficientInstanceCapacity" or (
+    return reason in ("Server.InsufficientInstanceCapacity", AT_LAUNCH) or (
         reason.startswith("Client.") and not reason.startswith(by_hand)
     )
+
+
+def ended_by_itself(reason: str) -> bool:
+    """Return whether an instance with this state reason was ended neither by a call nor by the spot market."""
+    return bool(reason) and not reason.startswith(("Client.UserInitiated", "Server.Spot"))

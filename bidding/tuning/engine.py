@@ -30,8 +30,10 @@ from bidding.engine.events import (
     MachineNoticed,
     MachineSeen,
     MachinesUnlisted,
+    MarketCooled,
     NoticeSeen,
 )
+from bidding.engine.orders import number_after
 from bidding.tuning.events import (
     SamplerFailed,
     SweepClosed,
@@ -78,6 +80,8 @@ class SweepEngine(SweepTrials):
                 self._handle_refused(event)
             case NoticeSeen() | MachineNoticed() | AllocationGone() | MachineGone() | MachineSeen():
                 self._handle_machines(event)
+            case MarketCooled():
+                self._machines.cool(event.market, event.at_s)
             case MachinesUnlisted():
                 self._handle_unlisted(event)
             case TrialsProposed():
@@ -307,7 +311,10 @@ class SweepEngine(SweepTrials):
             self._fail(trial, present.reached_step, "its machine ended, and it left no report of why")
 
     def _deploy(self, trial: TrialRecord, choice: MachineChoice, tick: TickPurchases) -> Deploy:
-        order_id = f"{self.job_id}-t{trial.number}-{trial.orders}"
+        prefix = f"{self.job_id}-t{trial.number}-"
+        # Machines that were found may be newer than this record, which was restored from a backup.
+        trial.orders = max([trial.orders, *(number_after(name, prefix) for name in self._strays)])
+        order_id = f"{prefix}{trial.orders}"
         notes = [choice.reason, trial.why, self._size_note(trial), tick.refused_note]
         reason = "; ".join(note for note in notes if note)
         order = Deploy(

@@ -17,6 +17,7 @@ from bidding.engine.events import (
     MachineNoticed,
     MachineSeen,
     MachinesUnlisted,
+    MarketCooled,
     NoticeSeen,
 )
 from bidding.engine.journal import READERS, Readers, read_events, read_record, to_record
@@ -57,6 +58,7 @@ _EVENTS = (
     MachineNoticed,
     MachineGone,
     MachinesUnlisted,
+    MarketCooled,
 )
 _ORDERS: Mapping[str, type] = MappingProxyType({kind.__name__: kind for kind in (Deploy, PauseTrial, Release, Finish)})
 _KINDS: Mapping[str, type] = MappingProxyType({**{kind.__name__: kind for kind in _EVENTS}, **_ORDERS})

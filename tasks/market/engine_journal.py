@@ -29,7 +29,7 @@ from bidding.engine.events import (
 )
 from bidding.engine.journal import JournalError, catch_up, from_record, replay, to_record
 from bidding.engine.orders import Acquire, Lapse, Order, client_token
-from bidding.engine.reconcile import ABANDONED
+from bidding.engine.reconcile import ABANDONED, is_failed_launch_of
 from bidding.engine.snapshot import SnapshotError, from_snapshot, to_snapshot
 from bidding.market.failures import Failure
 from bidding.market.model import EndCause, InstanceFact
@@ -348,11 +348,13 @@ def _settle_lapses(store: Store, job_id: str, event: MachineGone | AllocationGon
 def _note_failed_launch(
     store: Store, order_id: str, instances: Mapping[str, Sequence[InstanceFact]], now_s: float
 ) -> None:
-    """Record why machines of an order never ran, if any did not: so its reason is shown, and not bought again soon."""
-    reason = next((f.end_reason for f in instances.get(order_id, ()) if f.end_cause is EndCause.FAILED), None)
-    if reason is None:
+    """Record why machines of an order were of no use, if any were: the reason is shown, and it is not bought soon."""
+    failed = next((f for f in instances.get(order_id, ()) if is_failed_launch_of(f, int(now_s))), None)
+    if failed is None:
         return
-    message = "the market accepted the launch, and the machine never ran"
+    reason, message = failed.end_reason, "the market accepted the launch, and the machine never ran"
+    if failed.end_cause is not EndCause.FAILED:
+        message = f"{failed.instance_id} ended by itself soon after its launch; its console log says why"
     answer = {"code": reason, "message": message, "failure": str(Failure.CONFIGURATION), "at_s": now_s}
     if reason.startswith("Server."):
         answer["failure"] = str(Failure.CAPACITY)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
+from bidding.market.failures import is_failed_launch
 from bidding.market.model import EndCause, InstanceState
 from infra.simulated_ec2.faults import OF_SPOT, Fault, FaultKind
 from infra.simulated_ec2.held_instances import Boot, HeldInstance
@@ -151,7 +152,8 @@ class MachineChanges:
             if (marks_at_s := self.plan_notice(held.evicts_at_s, at_s)) is not None:
                 held.announced_s, held.marks_at_s = held.evicts_at_s, marks_at_s
         elif due is _Due.DIE:
-            self.end(held, at_s, EndCause.FAILED, held.end_reason)
+            cause = EndCause.FAILED if is_failed_launch(held.end_reason) else EndCause.USER
+            self.end(held, at_s, cause, held.end_reason)
 
     def _strike(self, fault: Fault, at_s: int) -> None:
         """Have what a fault says happen to its machines."""

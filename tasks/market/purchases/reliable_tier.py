@@ -151,6 +151,8 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
             return waits
         begun_s = job_engine.current().begun_at_s
         since = [record for record in records if record.allocation.launched_at_s >= begun_s]
+        unsold = {intent.order_id for intent in chain if _failure(intent) is Failure.CAPACITY}
+        since = [record for record in since if record.order_id not in unsold]  # capacity is waited for, however long
         losses = sum(record.living_count < record.allocation.count for record in since)
         if losses > _MOST_LOSSES:
             raise JobFailed(f"job {spec.job_id}: the reliable tier was lost {losses} times; find out what ends it")

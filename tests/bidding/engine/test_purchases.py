@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from bidding.engine.allocations import AllocationState
 from bidding.engine.engine import BidEngine
-from bidding.engine.events import AllocationRefused, MachineGone, MachineNoticed, MachineSeen, NoticeSeen
+from bidding.engine.events import AllocationRefused, MachineGone, MachineNoticed, MachineSeen, MarketCooled, NoticeSeen
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.market.model import HOUR_S, EndCause
 from tests.support.bid_engines import ENDS_S, JOB, PRICES, TICK_S, bought, engine_of, full, kinds
@@ -254,3 +254,26 @@ def test_a_quota_that_allows_nothing_more_stops_purchases_and_says_so():
     (waits,) = engine.handle(tick(START_S + TICK_S, PRICES))
     assert isinstance(waits, Wait)
     assert "the account's quota allows 0 spot vCPUs" in waits.decision.reason
+
+
+def test_a_purchase_that_is_found_is_not_ordered_again_under_its_id():
+    engine = engine_of(reliable())
+    engine.handle(granted(spot("j-buy-2", LARGE, 1)))  # bought after the backup from which this record was restored
+    (order,) = engine.handle(tick(START_S, PRICES))
+    assert order.order_id == "j-buy-3"
+    engine.validate()
+
+
+def test_launches_of_no_use_cool_their_market_twice_as_long_each_time():
+    engine = engine_of(reliable())
+    now_s, pauses = START_S, []
+    for number in range(7):
+        engine.handle(granted(spot(f"s{number}", XLARGE, 1, launched_at_s=now_s)))
+        engine.handle(gone(f"s{number}", now_s + 90, EndCause.USER))
+        engine.handle(MarketCooled(now_s + 90, XLARGE, "ended soon after the launch"))
+        pauses.append(engine._cooling[XLARGE] - now_s - 90)
+        now_s = engine._cooling[XLARGE]
+    assert pauses == [600, 1200, 2400, 4800, 9600, 9600, 9600]
+    engine.handle(granted(spot("long", XLARGE, 1, launched_at_s=now_s)))
+    engine.handle(gone("long", now_s + 3000, EndCause.FAILED))
+    assert engine._cooling[XLARGE] == now_s + 3000 + 600

@@ -256,3 +256,13 @@ def test_a_machine_of_a_type_that_the_job_does_not_know_is_left_alone():
 
 def test_nothing_is_concluded_for_a_job_that_was_not_opened():
     assert reconcile(BidEngine(), by_order([LIVES]), {}, NOW_S) == []
+
+
+@pytest.mark.parametrize(("lived_s", "cause"), [(60, EndCause.FAILED), (3000, EndCause.USER)])
+def test_an_internal_error_is_a_failed_launch_only_soon_after_the_launch(lived_s: int, cause: EndCause) -> None:
+    launched_s = NOW_S - lived_s
+    ended = replace(LET_GO, launched_at_s=launched_s, ended_at_s=NOW_S, end_cause=EndCause.FAILED)
+    events = reconcile(
+        engine_with(None), by_order([*REDS, replace(ended, end_reason="Server.InternalError")]), {}, NOW_S
+    )
+    assert [event.cause for event in events if hasattr(event, "cause")] == [cause]

@@ -94,9 +94,24 @@ def test_what_becomes_of_an_order(failure: Failure, code: str, doubtful_since_s:
         ("Client.UserInitiatedShutdown", False),
         ("Client.InstanceInitiatedShutdown", False),
         ("Server.SpotInstanceTermination", False),
-        ("Server.InternalError", False),
+        ("Server.InternalError", True),
         ("", False),
     ],
 )
 def test_a_launch_that_fails_is_told_from_an_end(reason: str, failed: bool) -> None:
     assert is_failed_launch(reason) is failed
+
+
+@pytest.mark.parametrize(
+    ("code", "failure"),
+    [
+        ("InsufficientVolumeCapacity", Failure.CAPACITY),
+        ("VolumeTypeNotAvailableInZone", Failure.CAPACITY),
+        ("InsufficientReservedInstanceCapacity", Failure.CAPACITY),
+        ("MaxIOPSLimitExceeded", Failure.QUOTA),
+        ("PrivateIpAddressLimitExceeded", Failure.QUOTA),
+        ("ConcurrentSnapshotLimitExceeded", Failure.QUOTA),
+    ],
+)
+def test_disks_and_addresses_that_are_used_up_are_capacity_or_a_quota(code: str, failure: Failure) -> None:
+    assert failure_of(code) is failure

@@ -136,6 +136,37 @@ def test_machines_that_never_ran_are_named_with_the_reason_and_not_bought_every_
     assert answer["code"] == "Client.VolumeLimitExceeded"
 
 
+def test_machines_that_end_by_themselves_at_once_are_charged_named_and_not_bought_every_tick(here: TaskRuntime) -> None:
+    here.begin(spec())
+    for _ in range(8):
+        here.tick(spec())
+        for fact in alive(here):
+            if fact.bid_micros is not None:
+                here.market.shut_down(fact.instance_id)
+        here.clock.at_s += TICK_S
+    spot = [fact for fact in here.market.log() if fact.bid_micros is not None]
+    assert len(spot) == 4, "two purchases of two machines in a quarter of an hour"
+    assert {record.end_cause for record in here.store.allocations("job") if record.allocation.bid_micros} == {
+        EndCause.USER
+    }, "they ran, so they are charged"
+    line = what_purchases_wait_for(here.store, here.store.job("job"))
+    assert "Client.InstanceInitiatedShutdown" in line
+    assert line.endswith("the market is left alone for a while")
+
+
+def test_reliable_machines_that_die_of_capacity_never_fail_the_job(here: TaskRuntime) -> None:
+    opened(here)
+    here.market.add_fault(Fault(FaultKind.DIE, operation="launch", code="Server.InternalError", times=8))
+    for _ in range(9):
+        secure(here)
+        here.clock.at_s += 10
+        here.tick(spec())
+        here.clock.at_s += 610
+    assert here.store.job("job").state is not JobState.FAILED
+    assert len([fact for fact in alive(here) if fact.bid_micros is None]) == 1
+    assert here.store.spent("job") <= 105_000, "launches that failed cost nothing"
+
+
 def test_a_reliable_machine_that_never_ran_raises_an_alarm_and_is_not_bought_every_tick(here: TaskRuntime) -> None:
     opened(here)
     here.market.add_fault(Fault(FaultKind.DIE, operation="launch", code="Client.InternalError", times=1))

@@ -282,3 +282,11 @@ def test_a_state_that_does_not_fit_the_notice_is_uploaded_periodically_and_that_
     (order,) = deploys(world.tick())
     assert "3000000 bytes took 150 s to upload, longer than the notice of 120 s" in order.reason
     assert "at most 2400000 bytes fit" in order.reason
+
+
+def test_a_deployment_that_is_found_is_not_ordered_again_under_its_id() -> None:
+    world = SweepWorld(plan_of(trials=1))
+    found = Allocation("s-t0-3", XLARGE, 1, world.now_s, bid_micros=100_000)  # bought after the backup
+    world.tell(AllocationGranted(world.now_s, "s-t0-3", found, ("i-1",)))
+    (order,) = deploys(world.tick())
+    assert order.order_id == "s-t0-4"
