@@ -72,12 +72,16 @@ def resolve(name: str, params: Mapping[str, Any]) -> App | Application:
         raise JobError(f"app {name!r} is not known: use one of {', '.join(BUILT_IN)}, or module:Class")
     try:
         constructor = getattr(importlib.import_module(module), attribute)
-    except Exception as error:
-        # A user's module may raise any error.
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # A user's module may raise any error, and end the process.
         raise JobError(f"app {name!r} cannot be imported on this node: {_text(error)}") from error
     try:
         app: App | Application = constructor(**_select_sizes(constructor, params))
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise JobError(f"app {name!r} does not take these app_params: {_text(error)}") from error
     return app
 
@@ -125,7 +129,7 @@ def _select_sizes(constructor: Any, params: Mapping[str, Any]) -> dict[str, Any]
     return {name: value for name, value in params.items() if name in parameters or name not in SIZES}
 
 
-def _text(error: Exception) -> str:
+def _text(error: BaseException) -> str:
     plain = isinstance(error, ImportError | AttributeError | TypeError | ValueError)
     return str(error) if plain else f"{type(error).__name__}: {error}"
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from psengine.drivers.interface import Dispatcher, Done, Driver, Task
 from psengine.protocol.checkpoint import Checkpoint
+from psengine.rpc.cancellation import plain_error
 from psengine.rpc.pickled_text import from_text, to_text
 from psengine.scheduling.micro_tasks import MicroTaskTable
 
@@ -326,5 +327,8 @@ class DriverHost:
     def _run(self, work: Callable[[], Any]) -> Any:
         try:
             return work()
-        except Exception as error:
-            raise DriverFailed from error
+        except BaseException as error:
+            plain = plain_error(error)
+            if isinstance(plain, Exception):
+                raise DriverFailed from plain
+            raise

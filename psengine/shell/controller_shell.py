@@ -22,7 +22,7 @@ from psengine.controller.status import describe
 from psengine.protocol import events
 from psengine.protocol.instructions import Evaluate, GatherModel, Instruction, LoadPartitions, SaveCheckpoint
 from psengine.protocol.version import version_misfit
-from psengine.rpc.cancellation import cancel_all
+from psengine.rpc.cancellation import cancel_all, on_thread
 from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Transport
 from psengine.shell.callbacks import ControllerCallbacks
@@ -102,10 +102,10 @@ class ControllerShell:
         """Start the job, attach to it if it runs, or find it finished. Returns {"error": line} for an invalid job."""
         try:
             config = JobConfig.from_dict(job)
-            await asyncio.to_thread(self._callbacks.load_code, config)
+            await on_thread(self._callbacks.load_code, config)
             # a user's imports may be slow
-            config = dataclasses.replace(config, scale_in=await asyncio.to_thread(scales_in, config))
-            await asyncio.to_thread(resolve, config.app, config.app_params)
+            config = dataclasses.replace(config, scale_in=await on_thread(scales_in, config))
+            await on_thread(resolve, config.app, config.app_params)
         except JobError as error:
             return {"error": str(error)}
         async with self._starting:
@@ -113,7 +113,7 @@ class ControllerShell:
             if current is not None and current.job_id != config.job_id:
                 return {"error": f"this controller runs job {current.job_id!r}, not {config.job_id!r}"}
             if current is None:
-                finished = await asyncio.to_thread(self._callbacks.find_finished, config)
+                finished = await on_thread(self._callbacks.find_finished, config)
                 if finished is not None:
                     self._feed(
                         events.JobFoundFinished(
@@ -122,7 +122,7 @@ class ControllerShell:
                     )
                 else:
                     try:
-                        found = await asyncio.to_thread(self._callbacks.find_checkpoints, config)
+                        found = await on_thread(self._callbacks.find_checkpoints, config)
                     except JobError as error:
                         return {"error": str(error)}
                     if found.newest is not None:
@@ -169,7 +169,7 @@ class ControllerShell:
         config = self.controller.config
         model_bytes = 0
         if config is not None:
-            sharding = await asyncio.to_thread(sharding_of, config)
+            sharding = await on_thread(sharding_of, config)
             model_bytes = sharding.all_bytes(range(config.n_shards))
         return {"links": self.controller.history.traffic.links(), "model_bytes": model_bytes}
 
@@ -203,7 +203,7 @@ class ControllerShell:
 
     async def _report(self, about: Mapping[str, Any]) -> None:
         try:
-            await asyncio.to_thread(self._callbacks.report_notice, about)
+            await on_thread(self._callbacks.report_notice, about)
         except Exception:
             # The control plane detects it at its next tick; the node is drained in any case.
             logger.exception("the notice was not reported")

@@ -19,6 +19,7 @@ from psengine.apps.registry import resolve
 from psengine.config import JobConfig
 from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import Evaluate, ShardOwner
+from psengine.rpc.cancellation import on_thread
 from psengine.rpc.transfers import Transfers
 from psengine.shell.gathering import marked, states_at
 from psengine.tables.sharding import Arrays, Sharding
@@ -60,11 +61,11 @@ class Evaluator:
         A failure does not end the training: it appears again in the evaluation at the end.
         """
         try:
-            sharding = await asyncio.to_thread(sharding_of, instruction.config)
+            sharding = await on_thread(sharding_of, instruction.config)
             shards = await marked(self._transfers, sharding, instruction.owners, instruction.clock)
             states = await own_states(self._transfers, instruction.config, instruction.states)
             await self._count(shards, instruction.owners, states, instruction.states)
-            arrays = await asyncio.to_thread(whole_tables, instruction.config, shards, states)
+            arrays = await on_thread(whole_tables, instruction.config, shards, states)
             return await self.evaluate_tables(instruction.config, arrays)
         except Exception as error:  # noqa: BLE001 - any error of a node, a store or an application
             logger.warning("clock %d was not evaluated: %s", instruction.clock, format_error(error))
@@ -85,11 +86,11 @@ class Evaluator:
             try:
                 figures = app.evaluate(arrays, self._heldout[1])
                 return {str(name): _finite(value) for name, value in figures.items()}
-            except Exception as error:
+            except BaseException as error:  # it is on a thread of its own
                 raise ApplicationRaised(format_error(error, config.app)) from error
 
         async with self._one_at_a_time:
-            return await asyncio.to_thread(evaluate)
+            return await on_thread(evaluate)
 
 
 def sharding_of(config: JobConfig) -> Sharding:
@@ -103,7 +104,7 @@ async def own_states(transfers: Transfers, config: JobConfig, states: Sequence[S
     def has_own_tables() -> bool:
         return bool(own_tables(resolve(config.app, config.app_params)))
 
-    if not await asyncio.to_thread(has_own_tables):
+    if not await on_thread(has_own_tables):
         return {}
     return await states_at(transfers, states)
 

@@ -17,6 +17,7 @@ from psengine.controller.history import History
 from psengine.protocol import events
 from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import Evaluate, GatherModel, SaveCheckpoint, ShardOwner
+from psengine.rpc.cancellation import on_thread
 from psengine.rpc.transfers import Transfers
 from psengine.scheduling.micro_tasks import lost_effects
 from psengine.shell.callbacks import ControllerCallbacks
@@ -84,13 +85,13 @@ class StateSaver:
 
     async def _save_model(self, instruction: GatherModel) -> events.ModelSaved | events.EffectsMissing:
         config, committed = instruction.config, instruction.committed
-        sharding = await asyncio.to_thread(sharding_of, config)
+        sharding = await on_thread(sharding_of, config)
         shards, folded = await from_servers(self._transfers, sharding, instruction.owners, committed)
         if lost := lost_effects(folded, instruction.effects):
             return events.EffectsMissing(lost, self._now())  # nothing is written: a manifest means that the job is done
         states = await own_states(self._transfers, config, instruction.states)
         await self._count("model", shards, instruction.owners, states, instruction.states)
-        arrays = await asyncio.to_thread(whole_tables, config, shards, states)
+        arrays = await on_thread(whole_tables, config, shards, states)
         figures = await self._evaluator.evaluate_tables(config, arrays)
         await asyncio.gather(*self._evaluations, return_exceptions=True)  # so that the series is complete
         history, clock = self._history, instruction.summary["clocks"]  # the driver may count several groups as one
@@ -100,7 +101,7 @@ class StateSaver:
         for name, value in figures.items():
             result.setdefault(name, value)  # an application's figures never replace the engine's
         result["metrics"] = figures
-        await asyncio.to_thread(self._callbacks.save, config, arrays, result)
+        await on_thread(self._callbacks.save, config, arrays, result)
         return events.ModelSaved(result, self._now())
 
     def add_evaluation(self, task: asyncio.Task[None], group: int) -> None:
@@ -128,7 +129,7 @@ class StateSaver:
         config, committed = instruction.config, instruction.committed
         try:
             collect = from_replicas if instruction.from_replicas else from_servers
-            sharding = await asyncio.to_thread(sharding_of, config)
+            sharding = await on_thread(sharding_of, config)
             shards, folded = await collect(self._transfers, sharding, instruction.owners, committed)
             if lost := lost_effects(folded, instruction.effects):
                 raise RuntimeError(f"{lost} effect(s) are missing from the shards")
@@ -136,7 +137,7 @@ class StateSaver:
             carried = {ref.executor: ref.checkpoint for ref in instruction.states if ref.checkpoint}
             await self._count("checkpoint", shards, instruction.owners, states, instruction.states)
             summary = {**instruction.summary, "metrics_by_clock": await self._metrics(instruction)}
-            saved = await asyncio.to_thread(
+            saved = await on_thread(
                 self._callbacks.save_checkpoint, config, committed, shards, summary, states, carried
             )
         except Exception as error:
@@ -165,7 +166,7 @@ class StateSaver:
         def measure() -> list[tuple[str, int]]:
             return [(address, sent_bytes([arrays])) for address, arrays in gathered]
 
-        for address, n_bytes in await asyncio.to_thread(measure):
+        for address, n_bytes in await on_thread(measure):
             self._moved[kind] += n_bytes
             self._moved[link(address)] += n_bytes
         self._report(events.UsageMeasured(CONTROLLER, dict(self._moved), {}, self._now()))

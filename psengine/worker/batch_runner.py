@@ -24,6 +24,7 @@ from psengine.config import JobConfig
 from psengine.protocol.events import Contribution, TaskStats
 from psengine.protocol.executor_state import ExecutorState
 from psengine.protocol.instructions import Dispatch, TaskKey
+from psengine.rpc.cancellation import raising_plainly
 from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, same
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.worker.hosts.executor_states import ExecutorStates
@@ -382,7 +383,10 @@ class BatchRunner:
         """Return the rows that the micro-tasks want, by partition."""
         foreseen_clock, rows = self._foreseen.get(frozenset(assigned), (0, None))
         if rows is not None and foreseen_clock == clock and all(task.args is None for task in assigned.values()):
-            return await asyncio.shield(rows)  # a reader that is cancelled leaves it to the others
+            await asyncio.wait([rows])  # a reader that is cancelled leaves it to the others
+            if (error := rows.exception()) is not None:
+                raise error  # `result` would raise it without its place, which has been asked for before
+            return rows.result()
         return await self._on_threads(_wants, job, assigned, clock)
 
     def _foresee(self, job: Job, assigned: Mapping[int, _Assigned], clock: int) -> None:
@@ -423,6 +427,7 @@ class BatchRunner:
         return await asyncio.get_running_loop().run_in_executor(self._kernel_threads.pool, work, *arguments)
 
 
+@raising_plainly
 def _wants(job: Job, assigned: Mapping[int, _Assigned], clock: int) -> dict[int, Wanted]:
     _, _, sharding = job
     tables = {table.name: table for table in sharding.tables}

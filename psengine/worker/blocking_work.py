@@ -16,6 +16,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
+from psengine.rpc.cancellation import plain_error
+
 T = TypeVar("T")
 Kind = Literal["read", "restore", "prepare", "open"]
 
@@ -43,7 +45,7 @@ async def in_thread(work: Callable[[], T]) -> T:
         try:
             result = work()
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
-            raised = error
+            raised = plain_error(error)
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(settle, result, raised)
 

@@ -19,6 +19,8 @@ from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator,
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
+from psengine.rpc.cancellation import plain_error
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 R = TypeVar("R")
@@ -138,7 +140,7 @@ class KernelBatch(Generic[K, V, R]):
                 try:
                     self._results[name] = self._jobs[name]()
                 except BaseException as error:  # noqa: BLE001 - raised again by `results`
-                    self._errors[name] = error
+                    self._errors[name] = plain_error(error)
                     self._waiting.clear()
 
     def _finish(self) -> None:
@@ -146,7 +148,7 @@ class KernelBatch(Generic[K, V, R]):
             if len(self._results) == len(self.names) == len(self._wanted):
                 self._made = self._then({name: self._results[name] for name in self.names})
         except BaseException as error:  # noqa: BLE001 - raised again by `results`
-            self._then_error = error
+            self._then_error = plain_error(error)
         finally:
             self._jobs = {}
             self.quiet.set()

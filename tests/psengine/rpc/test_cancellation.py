@@ -1,8 +1,12 @@
 """Cancelled tasks end, also those that lose a cancellation."""
 
 import asyncio
+import concurrent.futures
+from typing import NoReturn
 
-from psengine.rpc.cancellation import cancel_all
+import pytest
+
+from psengine.rpc.cancellation import cancel_all, on_thread
 from tests.support.virtual_time import run_virtual
 
 
@@ -51,3 +55,19 @@ def test_what_has_ended_or_fails_is_left_alone() -> None:
         await cancel_all([])
 
     run_virtual(story(), 60.0)
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError, concurrent.futures.CancelledError, GeneratorExit, StopIteration, TimeoutError]
+)
+def test_what_looks_like_a_cancellation_of_the_waiting_task_is_an_error_of_the_work(error: type[BaseException]) -> None:
+    def work() -> NoReturn:
+        raise error("enough")
+
+    async def waits() -> None:
+        await asyncio.wait_for(on_thread(work), 5.0)
+
+    with pytest.raises(RuntimeError, match=f"^{error.__name__}: enough$") as raised:
+        asyncio.run(waits())
+    names = [entry.name for entry in raised.traceback]
+    assert "work" in names, "the place is kept"
