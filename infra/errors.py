@@ -1,6 +1,6 @@
 """Errors that are shown to the user, each in one line that names the place and the mend, without a secret of a URL."""
 
-from infra.masking import masked
+from infra.masking import masked, shortened
 
 #: Characters of a line that a user can be expected to read.
 _LONGEST = 1500
@@ -12,7 +12,7 @@ class ProteusError(Exception):
     exit_code = 1
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(masked(message))
+        super().__init__(masked(shortened(message)))
 
 
 class InputError(ProteusError):
@@ -21,9 +21,7 @@ class InputError(ProteusError):
     exit_code = 2
 
     def __init__(self, message: str) -> None:
-        if len(message) > _LONGEST:  # a field of a damaged file may hold anything
-            message = f"{message[: _LONGEST - 300]} … {message[-200:]}"
-        super().__init__(message)
+        super().__init__(shortened(message, _LONGEST - 100))  # a field of a damaged file may hold anything
 
 
 class TickStopped(ProteusError):

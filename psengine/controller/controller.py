@@ -56,7 +56,7 @@ from psengine.protocol import events
 from psengine.protocol.instructions import Instruction
 from psengine.scheduling.driver_host import DriverFailed
 from psengine.tables.row_owners import SharedRowError
-from psengine.telemetry.formatting import format_error
+from psengine.telemetry.formatting import error_text, format_error
 
 
 class Controller(JobEvents, NodeEvents):
@@ -74,10 +74,10 @@ class Controller(JobEvents, NodeEvents):
             self._reconcile(event.now_s)
         except DriverFailed as error:
             app = "" if self.config is None else self.config.app
-            line = str(error) if error.__cause__ is None else format_error(error.__cause__, app)
+            line = error_text(error) if error.__cause__ is None else format_error(error.__cause__, app)
             self.fail(f"the driver failed: {line}")
         except (CannotContinue, SharedRowError, JobError) as error:
-            self.fail(str(error))
+            self.fail(error_text(error))
         noted = (
             None if self.config is None or self.book is None or self.result is not None else (self.config, self.book)
         )

@@ -36,7 +36,7 @@ from psengine.shell.node_watch import NodeWatch
 from psengine.shell.state_saving import StateSaver
 from psengine.telemetry.descriptions import Describer
 from psengine.telemetry.event_log import LayoutChanged, NodeReleased
-from psengine.telemetry.formatting import format_error, format_ranges
+from psengine.telemetry.formatting import error_text, format_error, format_ranges
 from psengine.telemetry.training_progress import losses_of
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class ControllerShell:
             config = dataclasses.replace(config, scale_in=await on_thread(scales_in, config))
             await on_thread(resolve, config.app, config.app_params)
         except JobError as error:
-            return {"error": str(error)}
+            return {"error": error_text(error)}
         async with self._starting:
             current = self.controller.config
             if current is not None and current.job_id != config.job_id:
@@ -124,7 +124,7 @@ class ControllerShell:
                     try:
                         found = await on_thread(self._callbacks.find_checkpoints, config)
                     except JobError as error:
-                        return {"error": str(error)}
+                        return {"error": error_text(error)}
                     if found.newest is not None:
                         clock = found.newest.n_clocks
                         logger.info("job %s continues from its checkpoint of clock %d", config.job_id, clock)

@@ -25,6 +25,19 @@ def format_bytes(n_bytes: float) -> str:
     return f"{n_bytes:.0f} B" if unit == 0 else f"{n_bytes:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}"
 
 
+#: Maximum characters of an exception's text in a line.
+MOST_CHARACTERS = 500
+
+
+def error_text(error: BaseException) -> str:
+    """Return the text of an exception, cut where it is long."""
+    try:
+        text = str(error)
+    except Exception as raised:  # noqa: BLE001 - a user's exception may fail at this, too
+        return f"its text cannot be made ({type(raised).__name__})"
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}… ({len(text)} characters)"
+
+
 def format_error(error: BaseException, app: str = "") -> str:
     """Return an error on one line, after the last line of user code in its trace: ``mine.py:12: KeyError: 'x'``.
 
@@ -32,7 +45,7 @@ def format_error(error: BaseException, app: str = "") -> str:
     ----------
     app : the application, as ``module:Class``; the code of a built-in one is not the user's.
     """
-    line = f"{type(error).__name__}: {error}".splitlines()[0]
+    line = f"{type(error).__name__}: {error_text(error)}".splitlines()[0]
     module, colon, _ = app.partition(":")
     if not colon:
         return line

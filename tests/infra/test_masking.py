@@ -3,6 +3,7 @@
 import io
 import logging
 import string
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.errors import InputError, JobFailed, ProteusError
-from infra.masking import MASK, mask_logs, masked
+from infra.masking import MASK, MOST_CHARACTERS, mask_logs, masked, shortened
 from infra.state.records import StoreError
 from infra.state.store import Store
 from infra.storage.blobs import BlobError, BlobMissing, Blobs
@@ -159,3 +160,25 @@ def test_logs_and_their_tracebacks_show_none(log: io.StringIO) -> None:
     assert "WORD" not in text
     assert "WARNING cannot read https://h/a?sig=***: 3\nWARNING as it is: https://h/a\nERROR failed\n" in text
     assert "ValueError: s3://***@b/a" in text
+
+
+@pytest.mark.parametrize(
+    "unit", ["x", "a+.-", "1, ", "a:", "://", "http://a:", "?a", "?a=b", "&;#", "?k=:.,)", "a:b@", "?token=", "%41"]
+)
+@pytest.mark.parametrize(("begin", "end"), [("", ""), ("?key=", "x"), ("http://", "@b")])
+def test_a_text_of_any_kind_is_masked_in_linear_time(unit: str, begin: str, end: str) -> None:
+    text = begin + unit * (200_000 // len(unit)) + end
+    began_s = time.process_time()
+    masked(text)
+    assert time.process_time() - began_s < 2.0, "quadratic time would take minutes"
+
+
+def test_a_long_message_is_cut_before_it_is_masked_and_no_part_of_a_secret_is_left() -> None:
+    url = f"https://user:{'Zq' * MOST_CHARACTERS}@host/?token={'Zr' * MOST_CHARACTERS}"
+    for text in (url, f"cannot open {url}: no such host", "x" * 10**7):
+        shown = str(ProteusError(text))
+        assert len(shown) < MOST_CHARACTERS + 100
+        assert "ZqZq" not in shown.removeprefix("cannot open ").partition("@")[2]
+        assert "Zr" not in shown
+    assert str(ProteusError("x" * MOST_CHARACTERS)) == "x" * MOST_CHARACTERS
+    assert shortened("begin " + "x" * 5000 + " the end", 100).endswith("… the end")

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from psengine.telemetry.formatting import format_error
+from psengine.telemetry.formatting import MOST_CHARACTERS, format_error
 
 CODE = """import json
 
@@ -52,3 +52,12 @@ def test_without_code_of_the_users_no_line_is_named(mine: ModuleType) -> None:
     assert format_error(error) == format_error(error, "mlr") == "ZeroDivisionError: division by zero"
     assert format_error(error, "other:App") == "ZeroDivisionError: division by zero"
     assert format_error(ValueError("first\nsecond"), "mine:App") == "ValueError: first"
+
+
+def test_a_long_text_of_an_exception_is_cut_and_one_that_cannot_be_made_is_said() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise KeyError("no text")
+
+    assert format_error(ValueError("x" * 200_000)) == f"ValueError: {'x' * MOST_CHARACTERS}… (200000 characters)"
+    assert format_error(Mute()) == "Mute: its text cannot be made (KeyError)"
