@@ -65,6 +65,15 @@ def is_there(source: Source) -> bool:
         return bool(filesystem.isfile(path))
 
 
+def is_folder(source: Source) -> bool:
+    """Return whether there is a folder of this name; `InputError` if that cannot be determined."""
+    with _told(source, "read"):
+        if not _is_url(source):
+            return Path(source).is_dir()
+        filesystem, path = fsspec.core.url_to_fs(str(source))
+        return bool(filesystem.isdir(path))
+
+
 def read_text(source: Source) -> str:
     """Return the content of `source` as text, unpacked where it is gzipped; `InputError` where it is no text."""
     data = as_utf8(source, unpacked(source, read_whole(source)))

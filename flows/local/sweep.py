@@ -96,7 +96,7 @@ def local_sweep(options: SweepOptions, interrupts: Interrupts, quiet: bool = Fal
     for line in _closing_lines(spec, directory, options.database, has_best=view.best is not None):
         progress.say(line)
     return {
-        **sweep_figures(view),
+        **sweep_figures(view, curves=True),
         "directory": str(directory),
         "real_seconds": SystemClock().now_s() - began_s,
     }

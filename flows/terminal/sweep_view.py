@@ -30,11 +30,14 @@ _STYLES = {"running": "", "finished": "green", "failed": "red", "evicted": "yell
 def head_lines(view: SweepView) -> list[str]:
     """Return the lines above the table: state, progress, money, the best trial."""
     budget = "" if view.budget_micros is None else f" of {usd(view.budget_micros, 2)}"
-    money = f"spent {usd(view.spent_micros)}{budget}, refunded {usd(view.refunded_micros)}, {view.evictions} evictions"
+    is_paid = bool(view.prices or view.spent_micros or view.refunded_micros)
+    money = (
+        f"spent {usd(view.spent_micros)}{budget}, refunded {usd(view.refunded_micros)}, {view.evictions} evictions; "
+    )
     done = f", {view.done_share:.0%} done" if view.state != "failed" else ""
     lines = [
         f"{view.sweep_id}: {state_text(view)}{done}, market time {clock_time(view.market_s)}",
-        f"{money}; {len(view.trials)} of {view.trial_count} trials: {counts_text(view) or 'none yet'}",
+        f"{money if is_paid else ''}{len(view.trials)} of {view.trial_count} trials: {counts_text(view) or 'none yet'}",
     ]
     if view.best is not None:
         best = f"best {view.metric} {value_text(view.best.value)} at step {view.best.steps} by {view.best.name}"

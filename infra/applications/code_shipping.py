@@ -10,6 +10,7 @@ import logging
 import sys
 import threading
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from infra.applications.code_files import CodeFile, UnreadableCode, read_code, split_app, wheel_members
@@ -21,7 +22,15 @@ from psengine.config import JobConfig, JobError
 logger = logging.getLogger(__name__)
 
 
-def ship_code(blobs: Blobs, job_id: str, app: str, code: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How a message calls what ships code, and what its user may begin instead."""
+
+    what: str = "job"
+    other: str = "another job id"
+
+
+def ship_code(blobs: Blobs, job_id: str, app: str, code: str, words: Words | None = None) -> str:
     """Write a job's code for its nodes unless it is written; return its digest, empty if the job ships none.
 
     A job continues with the code that it began with, also if the file can no longer be read.
@@ -30,13 +39,14 @@ def ship_code(blobs: Blobs, job_id: str, app: str, code: str) -> str:
     ----------
     app : a built-in name, or ``module:Class``.
     code : path or fsspec URL of the .py file or wheel; empty if the module is installed on every machine.
+    words : how its user calls it; None: a job.
 
     Raises
     ------
     InputError
         For an unusable file (see `read_code`), or a job that began with other code.
     """
-    file, began = _check_code_matches(blobs, job_id, app, code)
+    file, began = _check_code_matches(blobs, job_id, app, code, words or Words())
     if file is None or began:
         return began
     about = {"app": app, "file": file.name}
@@ -46,16 +56,16 @@ def ship_code(blobs: Blobs, job_id: str, app: str, code: str) -> str:
 
 def check_code(blobs: Blobs, job_id: str, app: str, code: str) -> None:
     """Refuse what `ship_code` would refuse; write nothing."""
-    _check_code_matches(blobs, job_id, app, code)
+    _check_code_matches(blobs, job_id, app, code, Words())
 
 
-def _check_code_matches(blobs: Blobs, job_id: str, app: str, code: str) -> tuple[CodeFile | None, str]:
+def _check_code_matches(blobs: Blobs, job_id: str, app: str, code: str, words: Words) -> tuple[CodeFile | None, str]:
     """Return the file (None if none is needed) and the digest of the code that the job began with (empty if none)."""
     split_app(app)
     began = shipped_code(blobs, job_id)
     if not code:
         if began:
-            raise InputError(f"job {job_id}: began with code {began[:12]}; give that again, or another job id")
+            raise InputError(f"{words.what} {job_id}: began with code {began[:12]}; give that again, or {words.other}")
         return None, ""
     try:
         file = read_code(app, code)
@@ -66,8 +76,8 @@ def _check_code_matches(blobs: Blobs, job_id: str, app: str, code: str) -> tuple
         return None, began
     if began not in ("", file.sha256):
         raise InputError(
-            f"code {code}: job {job_id} began with code {began[:12]}, and this is {file.sha256[:12]}; give that again, "
-            "or another job id"
+            f"code {code}: {words.what} {job_id} began with code {began[:12]}, and this is {file.sha256[:12]}; "
+            f"give that again, or {words.other}"
         )
     return file, began
 

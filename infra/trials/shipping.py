@@ -44,8 +44,8 @@ class TrialInputs:
     data: Path | None
 
 
-def ship_requirements(blobs: Blobs, sweep_id: str, text: bytes) -> None:
-    """Write the requirements file of a sweep unless it is written.
+def ship_requirements(blobs: Blobs, sweep_id: str, text: bytes, other: str = "another sweep_id") -> None:
+    """Write the requirements file of a sweep unless it is written; `other` is what its user may begin instead.
 
     Raises
     ------
@@ -56,11 +56,11 @@ def ship_requirements(blobs: Blobs, sweep_id: str, text: bytes) -> None:
     if blobs.manifest(prefix) is None:
         blobs.write_set(prefix, {REQUIREMENTS: text})
     elif blobs.read_set(prefix)[REQUIREMENTS] != text:
-        raise InputError(f"requirements of {sweep_id}: the sweep began with others; give those, or another sweep_id")
+        raise InputError(f"requirements of sweep {sweep_id}: it began with others; give those, or {other}")
 
 
-def ship_data(blobs: Blobs, sweep_id: str, name: str, source: Source) -> None:
-    """Write the data file of a sweep, a path or URL, unless it is written; it is read in chunks.
+def ship_data(blobs: Blobs, sweep_id: str, name: str, source: Source, other: str = "another sweep_id") -> None:
+    """Write the data file of a sweep, a path or URL, unless it is written; it is read in chunks. `other` as above.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def ship_data(blobs: Blobs, sweep_id: str, name: str, source: Source) -> None:
     for chunk in read_chunks(source):
         digest.update(chunk)
     if name not in manifest.files or manifest.files[name].sha256 != digest.hexdigest():
-        raise InputError(f"data of {sweep_id}: the sweep began with another file; give that, or another sweep_id")
+        raise InputError(f"data of sweep {sweep_id}: it began with another file; give that, or {other}")
 
 
 def fetch_inputs(blobs: Blobs, sweep_id: str, trial: str, directory: Path) -> TrialInputs:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from bidding.tuning.space import ParameterKind, Params
 from infra.applications.code_files import read_trial_code
 from infra.errors import InputError
-from infra.files import is_there
+from infra.files import is_folder, is_there
 from psengine.apps.base import SIZES
 from psengine.apps.registry import resolve
 from psengine.config import JobError
@@ -73,8 +73,11 @@ def check_files(spec: SweepSpec, place: str = "") -> None:
     """Refuse files of a sweep that are not there; `InputError` names the field."""
     for name in ("requirements", "data"):
         source = getattr(spec, name)
-        if source and not spec.is_built_in and not is_there(source):
-            raise InputError(f"{place}{name}: {source} is not there; check the path")
+        if not source or spec.is_built_in or is_there(source):
+            continue
+        if is_folder(source):
+            raise InputError(f"{place}{name}: {source} is a directory; give a file, packed as .zip or .tar, say")
+        raise InputError(f"{place}{name}: {source} is not there; check the path")
 
 
 def _check_parameters(spec: SweepSpec) -> None:

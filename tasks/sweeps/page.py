@@ -7,11 +7,12 @@ from bidding.tuning.engine import SweepEngine
 from infra.clock import SystemClock
 from infra.files import write_whole
 from infra.local.announcement import is_up_directory
-from infra.local.job_stores import find_job, open_job_stores
+from infra.local.job_stores import RUNS, find_job, is_under_way, open_job_stores
 from reports.pages.figures_page import render
 from reports.pages.sweep_page import sweep_page
 from reports.pictures.sweep import curves_svg, dollars_svg, parallel_svg, timeline_svg
 from reports.sweep_view import SweepView
+from tasks.sweeps.local.folder import has_local_sweep, local_view
 from tasks.sweeps.view import read_on, sweep_view
 
 #: Real seconds between two looks at a sweep that is followed.
@@ -37,13 +38,22 @@ def find_sweep(sweep_id: str, database: str | None = None, directory: Path | Non
     InputError
         If it is in none of the databases, or is no sweep.
     """
+    folder = _local_folder(sweep_id, database, directory)
+    if folder is not None:
+        return local_view(folder)
     with open_job_stores(database, directory) as (stores, _):
         return sweep_view(find_job(stores, sweep_id).store, sweep_id)
 
 
 def follow_views(sweep_id: str, database: str | None = None, directory: Path | None = None) -> Iterator[SweepView]:
     """Yield a sweep as it stands, again and again until it has ended; errors as `find_sweep`."""
-    clock = SystemClock()
+    clock, folder = SystemClock(), _local_folder(sweep_id, database, directory)
+    if folder is not None:
+        yield (view := local_view(folder))
+        while view.ended_s is None and is_under_way(folder):
+            clock.wait_until(clock.now_s() + _LOOK_S)
+            yield (view := local_view(folder))
+        return
     with open_job_stores(database, directory) as (stores, _):
         store = find_job(stores, sweep_id).store
         view = sweep_view(store, sweep_id)
@@ -74,9 +84,14 @@ def write_sweep_report(
     InputError
         As `find_sweep`, or if the file cannot be written.
     """
-    with open_job_stores(database, directory) as (stores, _):
-        found = find_job(stores, sweep_id)
-        page, run_directory = report_html(sweep_view(found.store, sweep_id)), found.directory
+    folder = _local_folder(sweep_id, database, directory)
+    if folder is not None:
+        run_directory: Path | None = folder
+        page = report_html(local_view(folder))
+    else:
+        with open_job_stores(database, directory) as (stores, _):
+            found = find_job(stores, sweep_id)
+            page, run_directory = report_html(sweep_view(found.store, sweep_id)), found.directory
     named = f"{sweep_id}-report.html"
     if output is not None:
         path = output
@@ -86,3 +101,9 @@ def write_sweep_report(
         path = run_directory / (named if is_up_directory(run_directory) else "report.html")
     write_whole(path, page)
     return path
+
+
+def _local_folder(sweep_id: str, database: str | None, directory: Path | None) -> Path | None:
+    """Return the folder of a sweep of `proteus sweep local`, where that is meant: the one named, or in ``runs/``."""
+    folder = directory or RUNS / sweep_id
+    return folder if database is None and has_local_sweep(folder) else None

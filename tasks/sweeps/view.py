@@ -77,7 +77,7 @@ def sweep_view(store: Store, sweep_id: str, engine: SweepEngine | None = None) -
         begun_s=job.created_at_s,
         last_s=_last_s(job, entries, records, lines),
         ended_s=job.ended_at_s,
-        trials=tuple(_line(trial, engine, spent, refunded) for _, trial in sorted(engine.trials.items())),
+        trials=trial_lines(engine, spent, refunded),
         machines=tuple(_machines(engine, records, spent, refunded)),
         prices=_prices(entries),
         spent_micros=sum(spent.values()),
@@ -108,16 +108,19 @@ def why_ended(job: Job) -> str:
     return _BUDGET if job.stop_why == _BUDGET else "stop"
 
 
-def sweep_figures(view: SweepView) -> dict[str, Any]:
+def sweep_figures(view: SweepView, *, curves: bool = False) -> dict[str, Any]:
     """Return the figures of a sweep as `--json` writes them.
 
-    Money is what the ledger has of each trial's machines; `usd` is what was charged less what was refunded.
+    With `curves` each trial has the values that it reported, as [step, value] with null for no finite number. Money is
+    what the ledger has of each trial's machines; `usd` is what was charged less what was refunded.
     """
     best = view.best
     return {
         "sweep_id": view.sweep_id,
         "state": view.state,
         "why": view.why,
+        "metric": view.metric,
+        "direction": view.direction,
         "trials": [
             {
                 "params": dict(trial.params),
@@ -130,6 +133,7 @@ def sweep_figures(view: SweepView) -> dict[str, Any]:
                 "usd": to_dollars(trial.spent_micros),
                 "refunded_usd": to_dollars(trial.refunded_micros),
                 "evictions": trial.evictions,
+                **({"curve": _curve(trial)} if curves else {}),
             }
             for trial in view.trials
         ],
@@ -142,6 +146,11 @@ def sweep_figures(view: SweepView) -> dict[str, Any]:
     }
 
 
+def _curve(trial: TrialLine) -> list[list[int | float | None]]:
+    pairs = zip(trial.curve_steps.tolist(), trial.curve_values.tolist(), strict=True)
+    return [[step, value if np.isfinite(value) else None] for step, value in pairs]
+
+
 def _money(lines: Sequence[LedgerLine]) -> tuple[dict[str, Micros], dict[str, Micros]]:
     """Return what was spent, and what was refunded, by allocation."""
     spent: dict[str, Micros] = defaultdict(int)
@@ -151,6 +160,13 @@ def _money(lines: Sequence[LedgerLine]) -> tuple[dict[str, Micros], dict[str, Mi
         if line.kind is LedgerKind.REFUND:
             refunded[line.allocation_id] -= line.amount_micros
     return dict(spent), dict(refunded)
+
+
+def trial_lines(
+    engine: SweepEngine, spent: Mapping[str, Micros] | None = None, refunded: Mapping[str, Micros] | None = None
+) -> tuple[TrialLine, ...]:
+    """Return the trials in the order of their numbers, with what was spent and refunded by allocation."""
+    return tuple(_line(trial, engine, spent or {}, refunded or {}) for _, trial in sorted(engine.trials.items()))
 
 
 def _line(

@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,12 +17,11 @@ from bidding.engine.events import AllocationGone, AllocationGranted, BidEvent
 from bidding.market.model import Allocation, EndCause, InstanceType, Market
 from bidding.tuning.engine import SweepEngine
 from bidding.tuning.events import Offer, SweepOpened, SweepTick
-from bidding.tuning.journal import catch_up, to_record
+from bidding.tuning.journal import to_record
 from bidding.tuning.orders import Deploy, PauseTrial, Release
 from bidding.tuning.plan import SweepPlan
 from bidding.tuning.trials import Deployment
-from bidding.tuning.views import result_view
-from infra.applications.code_shipping import ship_code
+from infra.applications.code_shipping import Words, ship_code
 from infra.clock import SystemClock
 from infra.datasets.kinds import DEFAULT_SETS, kind_for
 from infra.datasets.prepare import prepare
@@ -36,11 +35,14 @@ from infra.trials.shipping import fetch_inputs, ship_data, ship_requirements
 from infra.trials.state_store import fetch_state
 from infra.trials.supervisor import TrialJob, TrialSupervisor
 from infra.urls import file_url, local_path
+from reports.sweep_view import SweepView
 from tasks.sweeps.best import save_best
 from tasks.sweeps.checks import check_files, check_trial
 from tasks.sweeps.engine_inputs import report_event, search_plan
+from tasks.sweeps.local.folder import keep_description, read_journal, view_of
 from tasks.sweeps.samplers import proposal
 from tasks.sweeps.spec import SweepSpec
+from tasks.sweeps.view import sweep_figures
 
 #: The one market of a sweep without a market.
 _HERE = Market("local", "here")
@@ -48,6 +50,8 @@ _TYPE = InstanceType("local", 1, 1.0, 1)
 _OFFER = Offer(price_micros=1, average_micros=1, bid_micros=1, p_evicted=0.0, on_demand_micros=1)
 #: Real seconds between two looks at running trials, and between two of their reports.
 _LOOK_S, _REPORT_S = 0.1, 1.0
+#: What may be begun in place of a sweep that began with other inputs.
+_ANOTHER = "another sweep by --dir; `earlier` in its file takes over the trials that have a value (docs/sweeps.md)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +122,8 @@ class LocalSweep:
         """
         self.check()
         self._ship()
-        events = list(self._read_journal())
-        catch_up(self._engine, events)
+        keep_description(self._directory, self._spec)
+        events = read_journal(self._directory, self._engine, is_ours=True)
         opened = SweepOpened(self._now_s(), self._spec.job_id, self._plan(), {_TYPE.name: _TYPE}, (_HERE,))
         if not events:
             self._apply(opened)
@@ -131,28 +135,13 @@ class LocalSweep:
         """Train until the sweep has ended; return False if a signal interrupted it, with every state saved."""
         return asyncio.run(self._run())
 
+    def view(self) -> SweepView:
+        """Return the sweep as it stands."""
+        return view_of(self._directory, self._spec, self._engine)
+
     def result(self) -> dict[str, Any]:
         """Return the figures of the sweep as it stands, in the form of `proteus sweep run --json`."""
-        view = result_view(self._engine)
-        best = None if view.best is None else self._engine.trials[view.best]
-        return {
-            "sweep_id": self._spec.job_id,
-            "state": str(view.state),
-            "why": view.why,
-            "trials": [
-                {
-                    "params": dict(trial.params),
-                    "state": str(trial.state),
-                    "why": trial.why,
-                    "steps": trial.steps,
-                    "repeated_steps": trial.repeated_steps,
-                    "value": trial.value,
-                    "predicted": trial.predicted,
-                }
-                for trial in view.trials
-            ],
-            "best": None if best is None else {"params": dict(best.params), "value": best.value, "steps": best.steps},
-        }
+        return sweep_figures(self.view(), curves=True)
 
     def save_best(self) -> Path | None:
         """Save the state of the best trial in the folder ``best``, that of an application of the engine as a model.
@@ -307,27 +296,14 @@ class LocalSweep:
             prepare(self._blobs, sweep_id, source, 1, spec.seed, spec.trial)
             return
         requirements = read_whole(spec.requirements) if spec.requirements else None
-        ship_code(self._blobs, sweep_id, spec.trial, spec.code)
+        ship_code(self._blobs, sweep_id, spec.trial, spec.code, Words("sweep", _ANOTHER))
         if requirements is not None:
-            ship_requirements(self._blobs, sweep_id, requirements)
+            ship_requirements(self._blobs, sweep_id, requirements, _ANOTHER)
         if spec.data:
-            ship_data(self._blobs, sweep_id, PurePosixPath(spec.data).name, spec.data)
-
-    # -- the journal
+            ship_data(self._blobs, sweep_id, PurePosixPath(spec.data).name, spec.data, _ANOTHER)
 
     def _apply(self, event: BidEvent) -> Sequence[Any]:
         """Write an event down, then decide."""
         with self._journal.open("a") as journal:
             journal.write(json.dumps(to_record(event)) + "\n")
         return self._engine.handle(event)
-
-    def _read_journal(self) -> Iterator[dict[str, Any]]:
-        """Yield the recorded events; the last line may be cut short."""
-        if not self._journal.exists():
-            return
-        text = self._journal.read_text()
-        complete = text[: text.rfind("\n") + 1]
-        if complete != text:
-            self._journal.write_text(complete)
-        for line in complete.splitlines():
-            yield json.loads(line)

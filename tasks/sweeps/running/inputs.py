@@ -1,6 +1,6 @@
 """Checks of a sweep before anything is bought or written, and what its machines read: code, data, packages."""
 
-from infra.applications.code_shipping import ship_code
+from infra.applications.code_shipping import Words, ship_code
 from infra.datasets.kinds import DEFAULT_SETS, kind_for
 from infra.datasets.prepare import check_data, prepare
 from infra.errors import InputError
@@ -16,6 +16,11 @@ from tasks.sweeps.running.deploying import data_name
 from tasks.sweeps.running.opening import named_markets
 from tasks.sweeps.spec import SweepSpec
 from tasks.times import iso
+
+#: What may be begun in place of a sweep that began with other code.
+ANOTHER = (
+    "another sweep without --sweep-id; `earlier` in its file takes over the trials that have a value (docs/sweeps.md)"
+)
 
 
 @runtime_task("check", market=True)
@@ -66,7 +71,7 @@ def ship_inputs(spec: SweepSpec) -> None:
     if spec.is_built_in:
         prepare(blobs, sweep_id, _set_of(spec), 1, spec.seed, spec.trial)
         return
-    ship_code(blobs, sweep_id, spec.trial, spec.code)
+    ship_code(blobs, sweep_id, spec.trial, spec.code, Words("sweep", ANOTHER))
     if spec.requirements:
         ship_requirements(blobs, sweep_id, read_whole(spec.requirements))
     if spec.data:

@@ -60,9 +60,9 @@ def test_a_sweep_goes_on_with_what_it_began_with(blobs: Blobs, tmp_path: Path) -
     for source in (data, data.as_uri()):
         ship_requirements(blobs, "digits", b"one\n")
         ship_data(blobs, "digits", "rows.csv", source)
-    with pytest.raises(InputError, match="requirements of digits: the sweep began with others"):
+    with pytest.raises(InputError, match="requirements of sweep digits: it began with others"):
         ship_requirements(blobs, "digits", b"two\n")
     for name, content in (("rows.csv", b"3,4\n"), ("rows.csv", b"1\n"), ("other.csv", b"1,2\n")):
         data.write_bytes(content)
-        with pytest.raises(InputError, match="data of digits: the sweep began with another file"):
+        with pytest.raises(InputError, match="data of sweep digits: it began with another file"):
             ship_data(blobs, "digits", name, data)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from infra.applications.code_files import read_trial_code
 from infra.errors import InputError
-from tasks.sweeps.checks import check_import
+from tasks.sweeps.checks import check_files, check_import
 from tasks.sweeps.local.import_check import import_failure
 from tasks.sweeps.reading import check_asked
 from tasks.sweeps.spec import SweepSpec, read_sweep
@@ -236,3 +236,10 @@ def test_an_import_that_takes_long_or_needs_packages_is_left_to_the_first_trial(
     assert import_failure("my_trial:train", read_trial_code("my_trial:train", str(code)), 0.5) is None
     code.write_text("import not_installed_here\ndef train(trial): pass\n")
     check_import(SweepSpec.model_validate(GOOD | {"code": str(code), "requirements": "r.txt"}), is_here=True)
+
+
+@pytest.mark.parametrize("field", ["data", "requirements"])
+def test_a_directory_in_place_of_a_file_is_named(tmp_path: Path, field: str) -> None:
+    spec = SweepSpec.model_validate(GOOD | {field: str(tmp_path)})
+    with pytest.raises(InputError, match=f"s: {field}: {tmp_path} is a directory; give a file"):
+        check_files(spec, "s: ")

@@ -64,7 +64,18 @@ def test_the_figures_of_a_sweep_that_has_ended(store: Store) -> None:
     finish_sweep(world)
     figures = sweep_figures(sweep_view(store, SWEEP))
     assert list(figures) == [
-        *("sweep_id", "state", "why", "trials", "best", "ledger_usd", "refunded_usd", "evictions"),
+        *(
+            "sweep_id",
+            "state",
+            "why",
+            "metric",
+            "direction",
+            "trials",
+            "best",
+            "ledger_usd",
+            "refunded_usd",
+            "evictions",
+        ),
         *("checkpoint_share", "market_seconds"),
     ]
     assert (figures["sweep_id"], figures["state"], figures["why"]) == (SWEEP, "finished", "")

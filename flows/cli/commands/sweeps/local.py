@@ -59,9 +59,13 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
             error = Interrupted(run.signal_number)
             error.outcome = f"every trial is saved in {folder}; the same command goes on"
             raise error
-        figures, best = run.result(), run.save_best()
+        view, best = run.view(), run.save_best()
+        figures = run.result()
     write_json(json_target, figures)
     if json_target != "-":
+        from flows.terminal.sweep_view import show_view
+
+        show_view(view)
         click.echo(_summary(figures, spec.metric.name, best))
     if best is None and figures["state"] == "failed":
         raise JobFailed(f"sweep {spec.job_id}: {figures['why']}")

@@ -28,7 +28,7 @@ def show(sweep: str, follow: bool, database: str | None, directory: Path | None,
     from flows.terminal.sweep_view import show_view
 
     view = find_sweep(sweep, database, directory)
-    write_json(json_target, sweep_figures(view))
+    write_json(json_target, sweep_figures(view, curves=True))
     if json_target != "-":
         show_view(view)
 
