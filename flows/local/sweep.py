@@ -1,6 +1,7 @@
 """`proteus sweep run`: one whole sweep over the simulated market of this machine, with real machines' processes."""
 
 import shlex
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -13,6 +14,8 @@ from flows.terminal.interrupts import Interrupts
 from flows.terminal.sweep_view import SweepProgress, head_lines
 from infra.clock import ScaledClock, SystemClock
 from infra.errors import JobFailed
+from infra.state.records import JobKind
+from infra.state.store import Store
 from reports.sweep_view import SweepView
 from tasks.local.checks import JobStatus, begun_before, check_database, check_finite
 from tasks.local.environment import environment_variables, local_settings
@@ -58,7 +61,8 @@ def local_sweep(options: SweepOptions, interrupts: Interrupts, quiet: bool = Fal
     began_s = SystemClock().now_s()
     check_finite("--hours", options.hours)
     check_finite("--scale", options.scale)
-    spec = read_asked(options.sweep_file, options.sweep_id).for_run(
+    unfinished = None if options.sweep_id else unfinished_sweep(options)
+    spec = read_asked(options.sweep_file, options.sweep_id or unfinished).for_run(
         f"{datetime.fromtimestamp(began_s, UTC):%y%m%d%H%M%S}"
     )
     directory = (options.directory or Path("runs") / spec.job_id).absolute()
@@ -83,6 +87,8 @@ def local_sweep(options: SweepOptions, interrupts: Interrupts, quiet: bool = Fal
     begun = JobStatus.NEW
     if check_database(run.url):
         begun = begun_before(run.url, spec.job_id, spec.model_dump(mode="json"))
+    if unfinished is not None:
+        progress.say(f"{directory} holds an unfinished sweep {unfinished}; it goes on")
     if begun is JobStatus.NEW:
         check_asked(spec, options.sweep_file)
         check_import(spec, f"{options.sweep_file}: ", is_here=True)
@@ -100,6 +106,19 @@ def local_sweep(options: SweepOptions, interrupts: Interrupts, quiet: bool = Fal
         "directory": str(directory),
         "real_seconds": SystemClock().now_s() - began_s,
     }
+
+
+def unfinished_sweep(options: SweepOptions) -> str | None:
+    """Return the id of the sweep of this name that the named directory or database holds and that has not ended."""
+    if options.directory is None and options.database is None:
+        return None
+    url = options.database or f"sqlite:///{(options.directory or Path()).absolute() / 'state.db'}"
+    if not check_database(url):
+        return None
+    name = read_asked(options.sweep_file, None).sweep
+    with closing(Store.open(url)) as store:
+        jobs = [job for job in store.jobs() if job.kind is JobKind.SWEEP and job.spec["sweep"] == name]
+    return jobs[-1].job_id if jobs and not jobs[-1].state.terminal else None
 
 
 def _sweep(spec: SweepSpec, progress: SweepProgress, clock: ScaledClock) -> SweepView:

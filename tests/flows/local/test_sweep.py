@@ -28,11 +28,12 @@ STEPS = 150
 RATES = tuple(rate / 1000 for rate in range(1, 9))
 FIGURES = {
     *("sweep_id", "state", "why", "trials", "best", "ledger_usd", "refunded_usd", "evictions", "market_seconds"),
-    "checkpoint_share",
+    *("checkpoint_share", "metric", "direction"),
     *("directory", "real_seconds"),
 }
 OF_TRIAL = {
     *("params", "state", "why", "steps", "repeated_steps", "value", "predicted", "usd", "refunded_usd", "evictions"),
+    "curve",
 }
 
 
