@@ -37,6 +37,7 @@ from bidding.engine.orders import number_after
 from bidding.tuning.events import (
     SamplerFailed,
     SweepClosed,
+    SweepExtended,
     SweepOpened,
     SweepReopened,
     SweepStopRequested,
@@ -94,6 +95,8 @@ class SweepEngine(SweepTrials):
                 self._stop(event.why)
             case SweepReopened():
                 self._handle_reopened()
+            case SweepExtended():
+                self._handle_extended(event.trials)
             case SweepClosed():
                 # An unanswered purchase stays open until the caller has found out whether it was made.
                 self._closed = True

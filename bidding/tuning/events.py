@@ -145,5 +145,12 @@ class SweepReopened(BidEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class SweepExtended(BidEvent):
+    """The sweep gets more trials, `trials` in all, and goes on if it had ended."""
+
+    trials: int
+
+
+@dataclass(frozen=True, slots=True)
 class SweepClosed(BidEvent):
     """The sweep has ended: nothing more is bought, and what lives of it is released."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bidding.engine.allocations import AllocationState
 from bidding.engine.events import (
@@ -321,6 +322,13 @@ class SweepTrials(SweepRecord):
         for trial in self._trials.values():
             if trial.state in (TrialState.WAITING, TrialState.EVICTED) and trial.deployments:
                 trial.state = TrialState.PAUSED
+
+    def _handle_extended(self, trials: int) -> None:
+        """Take more trials; what stopped the sweep, or ended it, holds no longer."""
+        if trials <= self.plan.trials:
+            raise SweepError(f"the sweep has {self.plan.trials} trials: {trials} are no more")
+        self._opened = replace(self.opened, plan=replace(self.plan, trials=trials))
+        self._handle_reopened()
 
     def _handle_reopened(self) -> None:
         has_failed = self._outcome is not None and self._outcome.state is SweepState.FAILED

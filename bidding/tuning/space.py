@@ -72,6 +72,21 @@ class Parameter:
         ]
         return (self.low, *(float(f"{value:.{_DIGITS}g}") for value in inner.tolist()), self.high)
 
+    def take(self, value: Any) -> Value:
+        """Return a value of a user as one of this parameter; `ValueError` if it is none."""
+        if self.kind is ParameterKind.CHOICE:
+            if not any(type(choice) is type(value) and choice == value for choice in self.choices):
+                raise ValueError(f"{_shown(value)} is none of its choices")
+            return value  # type: ignore[no-any-return]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not self.low <= value <= self.high:
+            raise ValueError(f"{_shown(value)} is not in [{self.low:g}, {self.high:g}]")
+        if self.kind is not ParameterKind.INT:
+            return float(value)
+        if value != int(value):
+            raise ValueError(f"{_shown(value)} is no whole number")
+        return int(value)
+
     def draw(self, generator: np.random.Generator) -> Value:
         """Return a value, uniform over the choices, the range, or the logarithm of the range."""
         if self.kind is ParameterKind.CHOICE:
@@ -157,6 +172,33 @@ def grid(space: Mapping[str, Parameter]) -> tuple[Params, ...]:
         dict(zip(space, values, strict=True))
         for values in itertools.product(*(parameter.grid() for parameter in space.values()))
     )
+
+
+def setting_of(space: Mapping[str, Parameter], values: Mapping[str, Any]) -> Params:
+    """Return values of a user as a whole setting, in the order of the space.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is missing, unknown, or its value is none of those that it may have; names the parameter.
+    """
+    if missing := [name for name in space if name not in values]:
+        raise ValueError(f"{missing[0]} is missing")
+    if unknown := [name for name in values if name not in space]:
+        raise ValueError(f"{unknown[0]} is no parameter of the space")
+    try:
+        taken = None
+        setting = {}
+        for taken, parameter in space.items():
+            setting[taken] = parameter.take(values[taken])
+    except ValueError as error:
+        raise ValueError(f"{taken}: {error}") from None
+    return setting
+
+
+def setting_key(params: Mapping[str, Value]) -> tuple[tuple[str, str, Value], ...]:
+    """Return what is equal for equal settings alone: 1, 1.0 and true are three values."""
+    return tuple((name, type(value).__name__, value) for name, value in sorted(params.items()))
 
 
 def draw(space: Mapping[str, Parameter], seed: int, number: int) -> Params:

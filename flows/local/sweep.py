@@ -1,7 +1,6 @@
 """`proteus sweep run`: one whole sweep over the simulated market of this machine, with real machines' processes."""
 
 import shlex
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,10 +13,8 @@ from flows.terminal.interrupts import Interrupts
 from flows.terminal.sweep_view import SweepProgress, head_lines
 from infra.clock import ScaledClock, SystemClock
 from infra.errors import JobFailed
-from infra.state.records import JobKind
-from infra.state.store import Store
 from reports.sweep_view import SweepView
-from tasks.local.checks import JobStatus, begun_before, check_database, check_finite
+from tasks.local.checks import JobStatus, begun_before, check_database, check_finite, newest_unfinished
 from tasks.local.environment import environment_variables, local_settings
 from tasks.market_data.local_market import MarketFile, check_availability, generated_market, given_market
 from tasks.sweeps.checks import check_import
@@ -86,7 +83,7 @@ def local_sweep(options: SweepOptions, interrupts: Interrupts, quiet: bool = Fal
     scale, progress = run.check(), SweepProgress(quiet)
     begun = JobStatus.NEW
     if check_database(run.url):
-        begun = begun_before(run.url, spec.job_id, spec.model_dump(mode="json"))
+        begun = begun_before(run.url, spec.job_id, spec.model_dump(mode="json"), spec.extends_recorded)
     if unfinished is not None:
         progress.say(f"{directory} holds an unfinished sweep {unfinished}; it goes on")
     if begun is JobStatus.NEW:
@@ -113,12 +110,7 @@ def unfinished_sweep(options: SweepOptions) -> str | None:
     if options.directory is None and options.database is None:
         return None
     url = options.database or f"sqlite:///{(options.directory or Path()).absolute() / 'state.db'}"
-    if not check_database(url):
-        return None
-    name = read_asked(options.sweep_file, None).sweep
-    with closing(Store.open(url)) as store:
-        jobs = [job for job in store.jobs() if job.kind is JobKind.SWEEP and job.spec["sweep"] == name]
-    return jobs[-1].job_id if jobs and not jobs[-1].state.terminal else None
+    return newest_unfinished(url, read_asked(options.sweep_file, None).sweep)
 
 
 def _sweep(spec: SweepSpec, progress: SweepProgress, clock: ScaledClock) -> SweepView:

@@ -46,6 +46,15 @@ class JobTables(Tables):
                 raise StoreError(f"job {job_id}: was submitted before with another spec; choose another job_id")
         return job
 
+    def replace_sweep_spec(self, job_id: str, spec: Json) -> Job:
+        """Record that a sweep has another description: it was given more trials."""
+        with self.write() as connection:
+            row = require_row(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id)
+            if _job(row).kind is not JobKind.SWEEP:
+                raise StoreError(f"job {job_id}: is no sweep; its description stays")
+            connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(spec=as_stored(spec)))
+        return self.job(job_id)
+
     def job(self, job_id: str) -> Job:
         """Return a job; `UnknownRecord` if there is none."""
         with self.read() as connection:
@@ -122,8 +131,10 @@ class JobTables(Tables):
             connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(new))
             return _job(require_row(connection, query, "job", job_id))
 
-    def reopen_job(self, job_id: str) -> Job:
+    def reopen_job(self, job_id: str, *, has_more: bool = False) -> Job:
         """Have a job that failed, or a sweep that was stopped, start again; one that has not ended is left as it is.
+
+        With `has_more` a sweep that finished starts again, too: it was given more trials.
 
         Raises
         ------
@@ -135,7 +146,8 @@ class JobTables(Tables):
             job = _job(require_row(connection, query, "job", job_id))
             if not job.state.terminal:
                 return job
-            if job.state is not JobState.FAILED and not (job.state is JobState.STOPPED and job.kind is JobKind.SWEEP):
+            ended = (JobState.STOPPED, JobState.FINISHED) if has_more else (JobState.STOPPED,)
+            if job.state is not JobState.FAILED and not (job.state in ended and job.kind is JobKind.SWEEP):
                 raise IllegalTransition(f"job {job_id}: is {job.state}, and only a job that failed starts again")
             new = {
                 "state": JobState.STARTING.value,

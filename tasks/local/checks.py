@@ -4,7 +4,7 @@ import errno
 import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
@@ -119,10 +119,25 @@ class JobStatus(StrEnum):
     ENDED = "ended"
 
 
-def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> JobStatus:
+def newest_unfinished(url: str, sweep: str) -> str | None:
+    """Return the id of the newest sweep of a name in a database, if it has not ended; None also without a database."""
+    if not check_database(url):
+        return None
+    with closing(Store.open(url)) as store:
+        jobs = [job for job in store.jobs() if job.kind is JobKind.SWEEP and job.spec["sweep"] == sweep]
+    return jobs[-1].job_id if jobs and not jobs[-1].state.terminal else None
+
+
+def begun_before(
+    url: str, job_id: str, spec: Mapping[str, Any], extends: Callable[[Mapping[str, Any]], bool] = lambda begun: False
+) -> JobStatus:
     """Return whether the job was begun before; a job that failed, or was not run to its end, resumes.
 
     For an ended job nothing is left but to report its figures.
+
+    Parameters
+    ----------
+    extends : whether `spec` is that of a sweep, which it is given, with more trials: then the sweep goes on.
 
     Raises
     ------
@@ -136,12 +151,16 @@ def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> JobStatus:
         alive = store.allocations(job_id, alive=True)
     goes_on = {JobState.FAILED}
     if job.kind is JobKind.SWEEP:
-        same = dict(job.spec) == dict(spec)
-        goes_on.add(JobState.STOPPED)
+        grows = extends(job.spec)
+        same = grows or dict(job.spec) == dict(spec)
+        goes_on |= {JobState.STOPPED, *([JobState.FINISHED] if grows else [])}
     else:
         recorded = JobSpec.model_validate(dict(job.spec), context=RECORDED)
         same = recorded == JobSpec.model_validate(spec, context=RECORDED)
     if not same:
-        raise InputError(f"job {job_id}: was begun before with other options; give the same ones, or another --job")
+        other = "--sweep-id" if job.kind is JobKind.SWEEP else "--job"
+        raise InputError(
+            f"{job.kind} {job_id}: was begun before with other options; give the same ones, or another {other}"
+        )
     is_ended = job.state.terminal and job.state not in goes_on and not alive
     return JobStatus.ENDED if is_ended else JobStatus.PAUSED

@@ -35,7 +35,7 @@ from bidding.market.failures import Failure
 from bidding.market.model import EndCause, InstanceFact
 from bidding.tuning import journal as sweep_journal
 from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import SweepOpened, SweepReopened
+from bidding.tuning.events import SweepExtended, SweepOpened, SweepReopened
 from bidding.tuning.orders import Deploy, SweepOrder
 from infra.state.records import EngineSnapshot, Entry, IntentState, JobKind, JournalConflict, Json, UnknownRecord
 from infra.state.store import Store
@@ -328,8 +328,8 @@ def _settle(
             store.end_allocation(event.allocation_id, event.at_s, event.cause)
             _note_failed_launch(store, event.allocation_id, instances, now_s)
             _settle_lapses(store, job_id, event, now_s)
-        case JobReopened() | SweepReopened():
-            store.reopen_job(job_id)
+        case JobReopened() | SweepReopened() | SweepExtended():
+            store.reopen_job(job_id, has_more=isinstance(event, SweepExtended))
         case JobOpened():
             return
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from bidding.tuning.events import SamplerFailed, Setting, TrialsProposed
 from bidding.tuning.record import SweepRecord
-from bidding.tuning.space import Parameter, ParameterKind, Params, draw
+from bidding.tuning.space import Parameter, ParameterKind, Params, draw, setting_key
 from bidding.tuning.trials import TrialState
 from infra.errors import InputError
 from tasks.sweeps.spec import GRID, RANDOM, SweepSpec
@@ -92,12 +92,15 @@ def propose(spec: SweepSpec, trials: Sequence[SampledTrial], count: int) -> tupl
     numbers = range(first, min(first + count, spec.trial_count))
     if not numbers:
         return ()
-    if spec.sampler == GRID:
-        settings = spec.settings
-        return tuple((number, settings[number]) for number in numbers)
+    settings = spec.settings
+    known = tuple((number, settings[number]) for number in numbers if number < len(settings))
+    numbers = numbers[len(known) :]
     if spec.sampler == RANDOM:
-        return tuple((number, draw(spec.parameters, spec.seed, number)) for number in numbers)
-    return _ask_optuna(spec, trials, numbers)
+        return (*known, *((number, draw(spec.parameters, spec.seed, number)) for number in numbers))
+    if not numbers:
+        return known
+    begun = (SampledTrial(number, params, None, True) for number, params in known)
+    return (*known, *_ask_optuna(spec, (*trials, *begun), numbers))
 
 
 def proposal(spec: SweepSpec, engine: SweepRecord, count: int, at_s: int) -> TrialsProposed | SamplerFailed:
@@ -115,12 +118,22 @@ def proposal(spec: SweepSpec, engine: SweepRecord, count: int, at_s: int) -> Tri
     return TrialsProposed(at_s, tuple(Setting(number, params) for number, params in settings))
 
 
+def check_extension(spec: SweepSpec, engine: SweepRecord) -> None:
+    """Refuse a description whose known settings are not those of the trials that a sweep has tried by their numbers."""
+    for number, params in enumerate(spec.settings):
+        trial = engine.trials.get(number)
+        if trial is not None and setting_key(params) != setting_key(cast(Params, dict(trial.params))):
+            raise InputError(
+                f"sweep {spec.job_id}: trial {number} was begun with another setting; a grid may grow at its end only "
+                "(by choices of its first parameter, in the order of names)"
+            )
+
+
 def check_sampler(spec: SweepSpec) -> None:
     """Refuse a sampler that cannot propose settings for this sweep; `InputError` names it and the mend."""
     values = (SampledTrial(number, draw(spec.parameters, 0, number), float(number), False) for number in range(2))
-    propose(
-        spec.model_copy(update={"trials": 3}) if spec.sampler != GRID else spec, tuple(values)[: spec.trial_count], 1
-    )
+    small = spec if spec.sampler == GRID else spec.model_copy(update={"trials": 3, "first": []})
+    propose(small, tuple(values)[: spec.trial_count], 1)
 
 
 def _ask_optuna(spec: SweepSpec, trials: Sequence[SampledTrial], numbers: range) -> tuple[tuple[int, Params], ...]:
@@ -132,6 +145,11 @@ def _ask_optuna(spec: SweepSpec, trials: Sequence[SampledTrial], numbers: range)
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study = optuna.create_study(direction=spec.metric.direction, sampler=_sampler(spec, 0))
             space = {name: _distribution(parameter) for name, parameter in spec.parameters.items()}
+            for earlier in spec.known_trials:
+                params = _to_optuna(spec.parameters, earlier.params)
+                study.add_trial(
+                    optuna.trial.create_trial(value=earlier.value, params=params, distributions=dict(space))
+                )
             for trial in trials:
                 _enter(spec, study, space, trial)
             return tuple((number, _ask(spec, study, space, number)) for number in numbers)

@@ -1,5 +1,6 @@
 """The description of a sweep. `sweep.yaml` and the Prefect form of sweep/sweep have its fields."""
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -11,14 +12,26 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError,
 from bidding.billing import BillingModel
 from bidding.market.model import Market
 from bidding.market.money import Micros, to_micros
-from bidding.tuning.space import MOST_TRIALS, Parameter, Params, check_names, grid, grid_size, parse_parameter
+from bidding.tuning.space import (
+    MOST_TRIALS,
+    Parameter,
+    Params,
+    check_names,
+    grid,
+    grid_size,
+    parse_parameter,
+    setting_key,
+    setting_of,
+)
 from infra.errors import InputError
+from infra.files import read_text
 from infra.structured_text import read_yaml
 from infra.validation import first_fault
 from psengine.apps.registry import BUILT_IN
 from tasks.form_fields import (
     JOB_ID_PATTERN,
     MOST_COUNT,
+    RECORDED,
     BillingName,
     BudgetUsd,
     DeadlineText,
@@ -95,6 +108,14 @@ class Metric(FormModel):
         return self
 
 
+class EarlierTrial(FormModel):
+    """A trial of an earlier sweep of the same metric: its setting, and the value that it came to."""
+
+    params: dict[str, Any]
+    value: float = Field(allow_inf_nan=False)
+    finished: bool = Field(True, description="Whether it was trained to its end: then a grid does not try it again.")
+
+
 class SweepSpec(FormModel):
     """A hyper-parameter sweep. The same `sweep_id` never runs twice: a second run goes on with it."""
 
@@ -119,6 +140,19 @@ class SweepSpec(FormModel):
     )
     trials: int | None = Field(
         None, ge=1, le=MOST_TRIALS, title="Trials", description="Number of trials. Empty for a grid: all its settings."
+    )
+    first: list[dict[str, Any]] = Field(
+        default_factory=list,
+        max_length=MOST_TRIALS,
+        title="First settings",
+        description="Settings that are tried before all others, each with a value of every parameter.",
+    )
+    earlier: list[EarlierTrial] = Field(
+        default_factory=list,
+        max_length=MOST_TRIALS,
+        title="Earlier trials",
+        description="Trials of earlier sweeps: samplers learn from them, and a grid does not repeat finished ones. In "
+        "a file also names of results, as --json writes them.",
     )
     metric: Metric = Field(title="Metric")
     max_trial_steps: int = Field(ge=1, le=_MOST_STEPS, title="Steps of a trial")
@@ -212,6 +246,17 @@ class SweepSpec(FormModel):
                 raise ValueError("trials: a grid tries all its settings; leave trials out, or write sampler: random")
         elif self.trials is None:
             raise ValueError(f"trials: is missing; sampler {self.sampler} needs a number of trials")
+        for index, values in enumerate(self.first):
+            try:
+                setting_of(self.parameters, values)
+            except ValueError as error:
+                raise ValueError(f"first.{index}.{error}") from None
+        if self.trials is not None and len(self.first) > self.trials:
+            raise ValueError(
+                f"first: has {len(self.first)} settings for {self.trials} trials; give fewer, or more trials"
+            )
+        if not self.trial_count:
+            raise ValueError("earlier: every setting of the grid was trained to its end; there is nothing left to try")
         return self
 
     @model_validator(mode="after")
@@ -230,13 +275,31 @@ class SweepSpec(FormModel):
 
     @property
     def settings(self) -> tuple[Params, ...]:
-        """The settings of a grid, in the order of trial numbers; empty for another sampler."""
-        return grid(self.parameters) if self.sampler == GRID else ()
+        """The settings that are known before any trial, by their numbers: the first ones, then those of a grid."""
+        first = tuple(setting_of(self.parameters, values) for values in self.first)
+        if self.sampler != GRID:
+            return first
+        done = {setting_key(trial.params) for trial in self.known_trials if trial.finished}
+        done |= set(map(setting_key, first))
+        return (*first, *(setting for setting in grid(self.parameters) if setting_key(setting) not in done))
+
+    @property
+    def known_trials(self) -> tuple[EarlierTrial, ...]:
+        """The earlier trials whose settings are in this sweep's space; others say nothing of it."""
+        known = []
+        for trial in self.earlier:
+            try:
+                known.append(trial.model_copy(update={"params": setting_of(self.parameters, trial.params)}))
+            except ValueError:
+                continue
+        return tuple(known)
 
     @property
     def trial_count(self) -> int:
         """The number of trials."""
-        return self.trials if self.trials is not None else grid_size(self.parameters)
+        if self.trials is not None:
+            return self.trials
+        return len(self.settings) if self.first or self.earlier else grid_size(self.parameters)
 
     @property
     def is_built_in(self) -> bool:
@@ -261,6 +324,15 @@ class SweepSpec(FormModel):
     def deadline_s(self, start_s: float) -> int | None:
         """Return the deadline of the sweep if it starts at `start_s`, seconds since the epoch; None: no deadline."""
         return None if self.deadline is None else parse_deadline(self.deadline).time_s(start_s)
+
+    def extends(self, begun: "SweepSpec") -> bool:
+        """Return whether it is `begun` with more trials, and no other change."""
+        grown = {"trials": begun.trials, "space": begun.space if self.sampler == GRID else self.space}
+        return self.trial_count > begun.trial_count and self.model_copy(update=grown) == begun
+
+    def extends_recorded(self, begun: Mapping[str, Any]) -> bool:
+        """Return whether it is a recorded description with more trials, and no other change."""
+        return self.extends(SweepSpec.model_validate(dict(begun), context=RECORDED))
 
     def for_run(self, run_id: str) -> "SweepSpec":
         """Return the sweep with an id: its own, or one of its name and the id of the flow run."""
@@ -302,4 +374,26 @@ def parse_sweep(record: Any, place: str = "", name: str = "sweep") -> SweepSpec:
 
 def read_sweep(path: Path) -> SweepSpec:
     """Return the sweep that a YAML (or JSON) file describes; `InputError` names the file, the field and the mend."""
-    return parse_sweep(read_yaml(path), f"{path}: ", sweep_name(path))
+    record = read_yaml(path)
+    if isinstance(record, dict) and isinstance(record.get("earlier"), list):
+        record = {**record, "earlier": [trial for each in record["earlier"] for trial in _earlier(each, path)]}
+    return parse_sweep(record, f"{path}: ", sweep_name(path))
+
+
+def _earlier(item: Any, path: Path) -> list[Any]:
+    """Return the trials with a value of a result that a file names; anything else as it is."""
+    if not isinstance(item, str):
+        return [item]
+    try:
+        trials = json.loads(read_text(item))["trials"]
+        return [
+            {"params": trial["params"], "value": trial["value"], "finished": trial["state"] == "finished"}
+            for trial in trials
+            if trial["value"] is not None
+        ]
+    except InputError as error:
+        raise InputError(f"{path}: earlier: {error}") from None
+    except (ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{path}: earlier: {item} is no result of a sweep; `proteus sweep show SWEEP --json FILE` writes one"
+        ) from None

@@ -16,7 +16,7 @@ from typing import Any
 from bidding.engine.events import AllocationGone, AllocationGranted, BidEvent
 from bidding.market.model import Allocation, EndCause, InstanceType, Market
 from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import Offer, SweepOpened, SweepTick
+from bidding.tuning.events import Offer, SweepExtended, SweepOpened, SweepTick
 from bidding.tuning.journal import to_record
 from bidding.tuning.orders import Deploy, PauseTrial, Release
 from bidding.tuning.plan import SweepPlan
@@ -40,7 +40,7 @@ from tasks.sweeps.best import save_best
 from tasks.sweeps.checks import check_files, check_trial
 from tasks.sweeps.engine_inputs import report_event, search_plan
 from tasks.sweeps.local.folder import keep_description, read_journal, view_of
-from tasks.sweeps.samplers import proposal
+from tasks.sweeps.samplers import check_extension, proposal
 from tasks.sweeps.spec import SweepSpec
 from tasks.sweeps.view import sweep_figures
 
@@ -127,9 +127,28 @@ class LocalSweep:
         opened = SweepOpened(self._now_s(), self._spec.job_id, self._plan(), {_TYPE.name: _TYPE}, (_HERE,))
         if not events:
             self._apply(opened)
-        elif (replace(self._engine.plan, probe=True), self._engine.job_id) != (opened.plan, opened.sweep_id):
-            raise InputError(f"{self._directory}: holds a sweep of another description; name another folder by --dir")
+        else:
+            self._go_on(opened)
         fetch_inputs(self._blobs, self._spec.job_id, self._spec.trial, self._directory / "inputs")
+
+    def _go_on(self, opened: SweepOpened) -> None:
+        """Go on with what the folder holds, with more trials where the description has more.
+
+        Raises
+        ------
+        InputError
+            If the folder holds another sweep, or settings that this one would number otherwise.
+        """
+        engine, trials = self._engine, opened.plan.trials
+        held = replace(engine.plan, probe=True, trials=trials)
+        if (held, engine.job_id) != (opened.plan, opened.sweep_id) or trials < engine.plan.trials:
+            raise InputError(
+                f"{self._directory}: holds a sweep of another description; name another folder by --dir "
+                "(a sweep may get more trials, and no other change)"
+            )
+        check_extension(self._spec, engine)
+        if trials > engine.plan.trials:
+            self._apply(SweepExtended(self._now_s(), trials))
 
     def run(self) -> bool:
         """Train until the sweep has ended; return False if a signal interrupted it, with every state saved."""

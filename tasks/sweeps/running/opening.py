@@ -10,7 +10,7 @@ from typing import Any
 from bidding.billing import Flat
 from bidding.market.model import DAY_S, Market
 from bidding.market.time_window import TimeWindow
-from bidding.tuning.events import SweepClosed, SweepOpened, SweepReopened
+from bidding.tuning.events import SweepClosed, SweepExtended, SweepOpened, SweepReopened
 from bidding.tuning.plan import SweepPlan
 from infra.errors import InputError, ProteusError
 from infra.state.records import IllegalTransition, Job, JobKind, JobState
@@ -27,6 +27,7 @@ from tasks.sweeps.best import save_best
 from tasks.sweeps.engine_inputs import search_plan
 from tasks.sweeps.markets import resolve_markets
 from tasks.sweeps.running.offers import fit_predictor
+from tasks.sweeps.samplers import check_extension
 from tasks.sweeps.spec import SweepSpec
 
 _log = logging.getLogger(__name__)
@@ -63,8 +64,13 @@ def record_sweep(spec: SweepSpec) -> Job:
     """Record the sweep, or return the recorded one; the same id with another description is refused."""
     store = current_runtime().store
     job = store.find_job(spec.job_id)
-    if job is not None and job.kind is JobKind.SWEEP and sweep_spec(spec.job_id) == spec:
-        return job  # also where it was recorded before a field with a default was added
+    if job is not None and job.kind is JobKind.SWEEP:
+        begun = sweep_spec(spec.job_id)
+        if begun == spec:
+            return job  # also where it was recorded before a field with a default was added
+        if spec.extends(begun):
+            check_extension(spec, SweepJournal(spec.job_id).current())
+            return store.replace_sweep_spec(spec.job_id, spec.model_dump(mode="json"))
     now_s = current_runtime().clock.now_s()
     return store.create_job(spec.job_id, spec.model_dump(mode="json"), now_s, JobKind.SWEEP)
 
@@ -98,7 +104,10 @@ def open_sweep(spec: SweepSpec, journal: SweepJournal) -> int:
     runtime = current_runtime()
     engine, now_s = journal.current(), runtime.now_s()
     if engine.job_id is not None:
-        if engine.closed and can_go_on(spec.job_id):
+        if spec.trial_count > engine.plan.trials:
+            extended = SweepExtended(now_s, spec.trial_count)
+            journal.commit(lambda engine: [extended] if spec.trial_count > engine.plan.trials else [])
+        elif engine.closed and can_go_on(spec.job_id):
             reopened = SweepReopened(now_s)
             journal.commit(lambda engine: [reopened] if engine.closed else [])
         return len(engine.opened.markets)
@@ -152,8 +161,11 @@ def fail_sweep(spec: SweepSpec, journal: SweepJournal, why: str) -> None:
 
 
 def has_finished(job_id: str) -> bool:
-    """Return whether the sweep has finished; one that was stopped, or has failed, goes on when it is run again."""
-    return current_runtime().store.job(job_id).state is JobState.FINISHED
+    """Return whether the sweep has finished; one that was stopped, has failed or has more trials goes on."""
+    if current_runtime().store.job(job_id).state is not JobState.FINISHED:
+        return False
+    engine = SweepJournal(job_id).current()
+    return engine.job_id is None or sweep_spec(job_id).trial_count <= engine.plan.trials
 
 
 def _earlier_step_seconds(spec: SweepSpec) -> Mapping[str, float]:

@@ -11,17 +11,20 @@ from bidding.market.model import HOUR_S, EndCause
 from bidding.tuning.events import (
     SamplerFailed,
     SweepClosed,
+    SweepExtended,
     SweepReopened,
     SweepStopRequested,
     SweepTick,
     TrialReported,
+    TrialsProposed,
 )
 from bidding.tuning.orders import Finish, PauseTrial, Release
+from bidding.tuning.record import SweepError
 from bidding.tuning.trials import SweepState, TrialState
 from bidding.tuning.views import result_view
 from tests.support.markets import LARGE, XLARGE
 from tests.support.sweep_engines import deploys, kinds, one_trial
-from tests.support.sweeps import OFFERS, TICK_S, SweepWorld, offer_of, plan_of
+from tests.support.sweeps import OFFERS, TICK_S, SweepWorld, offer_of, plan_of, settings_of
 
 
 @pytest.mark.parametrize("stop", ["earlycurve", "asha", "median", "none"])
@@ -186,3 +189,19 @@ def test_the_budget_wins_over_the_deadline() -> None:
     (order,) = deploys(world.tick(offers, spending=spending, time_left=TimeLeft(at_s + 60, 0, 0.0, 0.0)))
     assert order.bid_micros == 100_000
     assert "but the budget leaves no machine on demand" in order.reason
+
+
+def test_an_ended_sweep_gets_more_trials_and_is_judged_with_them() -> None:
+    world = SweepWorld(plan_of(trials=2, stop="earlycurve", theta=0.5, mcnt=1, max_trial_steps=12))
+    assert world.run().state is SweepState.FINISHED
+    world.tell(SweepClosed(world.now_s))
+    world.finish = None
+    with pytest.raises(SweepError, match="the sweep has 2 trials: 2 are no more"):
+        world.tell(SweepExtended(world.now_s, 2))
+    world.metric = lambda trial, step: 0.5 / step if trial == 3 else 1.0 / step + trial
+    world.tell(SweepExtended(world.now_s, 4))
+    assert world.engine.wants_trials == 2
+    world.tell(TrialsProposed(world.now_s, settings_of(4)))
+    assert world.run().state is SweepState.FINISHED
+    states = [str(trial.state) for trial in world.engine.trials.values()]
+    assert states == ["finished", "stopped_early", "stopped_early", "finished"], "trial 3 is the new best"

@@ -142,3 +142,28 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path: Path) -> None:
     LocalSweep(spec(tmp_path), tmp_path / "run").open()
     with pytest.raises(InputError, match="holds a sweep of another description; name another folder by --dir"):
         LocalSweep(spec(tmp_path, max_trial_steps=9), tmp_path / "run").open()
+
+
+def test_a_sweep_that_has_ended_gets_more_trials_and_goes_on(tmp_path: Path) -> None:
+    fields = {"sampler": "random", "max_trial_steps": 2, "stop": "none"}
+    for trials in (2, 3, 3):
+        sweep = LocalSweep(spec(tmp_path, trials=trials, **fields), tmp_path / "run")
+        sweep.open()
+        assert sweep.run()
+        result = sweep.result()
+        assert [trial["state"] for trial in result["trials"]] == ["finished"] * trials
+    orders = [json.loads(line)["order_id"] for line in (tmp_path / "run" / "journal.jsonl").open() if "Granted" in line]
+    assert orders == ["digits-t0-0", "digits-t1-0", "digits-t2-0"], "no trial was trained twice"
+    for change in ({"trials": 2}, {"trials": 4, "max_trial_steps": 3}):
+        with pytest.raises(InputError, match="holds a sweep of another description"):
+            LocalSweep(spec(tmp_path, **{**fields, **change}), tmp_path / "run").open()
+
+
+def test_a_grid_grows_at_its_end_only(tmp_path: Path) -> None:
+    fields = {"max_trial_steps": 2, "stop": "none"}
+    for rates in ((2, 1), (2, 1, 4)):
+        sweep = LocalSweep(spec(tmp_path, rates=rates, **fields), tmp_path / "run")
+        sweep.open()
+        assert sweep.run()
+    with pytest.raises(InputError, match="trial 0 was begun with another setting"):
+        LocalSweep(spec(tmp_path, rates=(5, 2, 1, 4), **fields), tmp_path / "run").open()

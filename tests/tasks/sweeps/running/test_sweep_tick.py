@@ -12,14 +12,17 @@ from bidding.engine.events import BidEvent
 from bidding.market.model import LaunchRequest
 from bidding.market.traces import TraceSet
 from bidding.tuning.journal import from_record, replay, to_record
+from infra.errors import InputError
 from infra.settings import load_settings
 from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.state.records import IntentState, JobState
+from infra.state.records import IntentState, JobState, StoreError
 from infra.state.store import Store
 from infra.storage.trial_paths import SweepPaths, TrialPaths
 from tasks.ending.stop_answer import stop_job
 from tasks.job_ends import request_stop
+from tasks.local.checks import JobStatus, begun_before
 from tasks.market.reaping import enter
+from tasks.sweeps.running.opening import has_finished
 from tests.support.sweep_world import SweepWorld, loss, sweep_spec
 from tests.support.task_runtime import BEGIN_S, plain
 
@@ -325,3 +328,28 @@ def test_stop_names_the_machines_of_a_sweep_and_ends_them_at_once_where_asked(
     assert (len(at_once.ended), at_once.stays) == (4, [])
     assert world.to_the_end()["state"] == "stopped"
     load_settings.cache_clear()
+
+
+def test_a_finished_sweep_gets_more_trials_under_the_same_id(make: Make) -> None:
+    world = make()
+    fields = {"sampler": "random", "space": {"rate": {"int": [1, 9]}}}
+    world.begin_sweep(sweep_spec(**fields, trials=2))
+    assert world.to_the_end()["state"] == "finished"
+    machines = len(world.store.allocations("sweep"))
+    more = sweep_spec(**fields, trials=3)
+    url = world.runtime.settings.database_url
+    asked = begun_before(url, "sweep", more.model_dump(mode="json"), more.extends_recorded)
+    assert asked is JobStatus.PAUSED
+    world.begin_sweep(more)
+    assert world.job.state is JobState.STARTING
+    assert not plain(has_finished)("sweep")
+    figures = world.to_the_end()
+    assert [trial["state"] for trial in figures["trials"]] == ["finished"] * 3
+    assert len(world.store.allocations("sweep")) == machines + 1
+    assert plain(has_finished)("sweep")
+    for change in ({"trials": 2}, {"trials": 4, "max_trial_steps": 9}):
+        spec = sweep_spec(**{**fields, **change})
+        with pytest.raises(StoreError):
+            world.begin_sweep(spec)
+        with pytest.raises(InputError, match="sweep sweep: was begun before with other options"):
+            begun_before(url, "sweep", spec.model_dump(mode="json"), spec.extends_recorded)
