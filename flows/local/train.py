@@ -122,7 +122,7 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
                 for note in training.prepare():
                     show.say(f"data: {note}")
                 with books.beginning(wanted):
-                    clock = training.start()
+                    clock = training.start(show.say)
                 if training.dashboard:
                     show.say(f"dashboard: {training.dashboard}")
                 if clock:

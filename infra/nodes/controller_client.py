@@ -18,6 +18,7 @@ from infra.settings import load_settings
 from infra.storage.blobs import BlobError, open_blobs
 from infra.storage.job_paths import JobPaths
 from infra.version import program_version
+from psengine.controller.state import IMPORTING
 from psengine.protocol.version import PROTOCOL, version_misfit
 
 #: Bounds of the real seconds between two tries to meet a controller; the pause grows by a tenth each time.
@@ -55,15 +56,38 @@ class ControllerClient:
     address: str
     timeout_s: float = 10.0
 
-    def start(self, job: dict[str, Any]) -> dict[str, Any]:
+    def start(
+        self, job: dict[str, Any], say: Callable[[str], None] = lambda line: None, wait_s: float | None = None
+    ) -> dict[str, Any]:
         """Start the job or attach to it (`psengine.config.JobConfig.to_dict`); return the status.
+
+        The controller imports the user's module and reads checkpoints before it answers. That may take as long as a
+        machine may take to join (`join_minutes`).
+
+        Parameters
+        ----------
+        say : called once with a line on what is waited for, if the first call times out.
+        wait_s : real seconds to wait; None: those of `join_minutes`.
 
         Raises
         ------
         InputError
             If the job cannot run as specified, or the controller runs another one.
         """
-        answer = self._ask("start", job=job)
+        minutes, clock = load_settings().join_minutes if wait_s is None else wait_s / 60, SystemClock()
+        until_s, said = clock.now_s() + minutes * 60, False
+        while True:
+            try:
+                answer = self._ask("start", job=job)
+                break
+            except ControllerUnreachable:
+                # It imports a large module, unless it is gone: then it does not say where it stands, either.
+                if clock.now_s() > until_s or not self.status(NO_LOSSES)["reason"].startswith(IMPORTING):
+                    raise
+            if not said:
+                what = f"the controller imports {job.get('app')}"
+                say(f"job {job.get('job_id')}: {what}; this is waited for, at most {minutes:g} minutes")
+            said = True
         if "error" in answer:
             raise InputError(f"job {job.get('job_id')}: {answer['error']}")
         return answer

@@ -47,8 +47,9 @@ class CheckpointSchedule:
         return 0 if self.newest is None else self.newest.clock
 
     def begin(self, now_s: float) -> None:
-        """Note that the training starts or resumes now."""
-        self._put_off(now_s, self._every_s)
+        """Note that the training starts or resumes now; what is due stays due, however often the job rolls back."""
+        if self._due_s is None:
+            self._put_off(now_s, self._every_s)
 
     def request(self) -> None:
         """Request a checkpoint as soon as there is a newer state to save."""

@@ -28,6 +28,9 @@ from psengine.tiers.scale_in import ScaleIn
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.tier_manager import Tiers
 
+#: How the reason of a controller begins that imports a user's module, which may take minutes.
+IMPORTING = "importing"
+
 JobState = Literal["starting", "waiting", "running", "finished", "stopped", "failed"]
 ENDED: tuple[JobState, ...] = ("finished", "stopped", "failed")
 

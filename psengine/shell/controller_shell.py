@@ -17,7 +17,7 @@ from distributed import Scheduler
 from psengine.apps.registry import driver_of, resolve, scales_in
 from psengine.config import JobConfig, JobError, Tier
 from psengine.controller.controller import Controller
-from psengine.controller.state import ENDED
+from psengine.controller.state import ENDED, IMPORTING
 from psengine.controller.status import describe
 from psengine.protocol import events
 from psengine.protocol.instructions import Evaluate, GatherModel, Instruction, LoadPartitions, SaveCheckpoint
@@ -102,6 +102,8 @@ class ControllerShell:
         """Start the job, attach to it if it runs, or find it finished. Returns {"error": line} for an invalid job."""
         try:
             config = JobConfig.from_dict(job)
+            if self.controller.config is None:
+                self.controller.reason = f"{IMPORTING} {config.app}"
             await on_thread(self._callbacks.load_code, config)
             # a user's imports may be slow
             config = dataclasses.replace(config, scale_in=await on_thread(scales_in, config))

@@ -11,7 +11,7 @@ from tasks.job_records import job_spec, saved_result
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job
-from tasks.training.controller import keep_training, note
+from tasks.training.controller import TICK_START_S, keep_training, note
 
 
 def keep_going(job_engine: JobEngine) -> None:
@@ -56,7 +56,7 @@ def _go_on(job_engine: JobEngine) -> dict[str, object] | None:
     job_id = job_engine.job_id
     check_start(job_engine)
     spec = job_spec(job_id)
-    status = keep_training(spec, job_engine.loaded().begun_at_s)
+    status = keep_training(spec, job_engine.loaded().begun_at_s, TICK_START_S)
     if status is None:
         end_unfit_machines(spec, job_engine, answers=False)
         return None

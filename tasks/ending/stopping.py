@@ -21,7 +21,7 @@ from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_bidding, close_job
 from tasks.market.tick import drain_s
 from tasks.runtime import current_runtime, runtime_task
-from tasks.training.controller import find_controller, note, prepare_data, start_training
+from tasks.training.controller import TICK_START_S, find_controller, note, prepare_data, start_training
 
 _CALL_S = 5.0
 _LOOK_S = 0.5
@@ -52,7 +52,8 @@ def ask_controller(job: Job) -> dict[str, Any] | None:
         if not training_begun(job.job_id):
             return None
         spec = job_spec(job.job_id)
-        unwrap(start_training)(spec, address, unwrap(prepare_data)(spec), current_runtime().clock.now_s())
+        now_s = current_runtime().clock.now_s()
+        unwrap(start_training)(spec, address, unwrap(prepare_data)(spec), now_s, TICK_START_S)
     try:
         status = ControllerClient(address, _CALL_S).stop(job.stop_why or "")
     except ControllerUnreachable:

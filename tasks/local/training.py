@@ -1,6 +1,6 @@
 """One training job on nodes of this machine, without market or Prefect, under a script of node events."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -116,8 +116,12 @@ class LocalTraining(ClosedAtEnd):
         self._config = job_config(job.job_id, training, data, job.n_reliable, code_sha256=digest)
         return data.notes
 
-    def start(self) -> int:
+    def start(self, say: Callable[[str], None] = lambda line: None) -> int:
         """Start the nodes and, when all have joined, the training; return the clock from which it resumes.
+
+        Parameters
+        ----------
+        say : called with a line on what is waited for, if it takes long.
 
         Raises
         ------
@@ -141,7 +145,7 @@ class LocalTraining(ClosedAtEnd):
             self._clock.wait_until(self._clock.now_s() + _LOOK_S)
         client.hold(self._script.hold_at)
         try:
-            status = client.start(self._config.to_dict())
+            status = client.start(self._config.to_dict(), say)
         except InputError:
             if self._ships:  # nothing was trained with it: the next run may bring other code
                 prefix = JobPaths(self._job.job_id).code

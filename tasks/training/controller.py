@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 #: Real seconds that a call to the controller may take.
 _CALL_S = 5.0
-#: Real seconds that it may take to start: it imports the application and looks for checkpoints of the job.
-_BEGIN_S = 60.0
+#: Real seconds that a tick waits for a controller that imports a large module; the next tick asks again.
+TICK_START_S = 60.0
 _LOOK_S = 0.5
 #: Real seconds to look for a controller before it is checked again that one is wanted.
 _MEET_S = 5.0
@@ -68,18 +68,21 @@ def await_controller(job_id: str) -> str | None:
 
 
 @runtime_task("start training")
-def start_training(spec: JobSpec, address: str, data: DataSummary, begun_at_s: float) -> dict[str, Any]:
+def start_training(
+    spec: JobSpec, address: str, data: DataSummary, begun_at_s: float, wait_s: float | None = None
+) -> dict[str, Any]:
     """Start the training, or attach to it; return its status.
 
     Parameters
     ----------
     begun_at_s : what is recorded from then on may be the record of this start; what is older is of another one.
+    wait_s : real seconds to wait for a controller that imports a large module; None: as for a machine that joins.
     """
     runtime = current_runtime()
     config = job_config(
         spec.job_id, spec.training, data, spec.reliable.count, runtime.clock.scale, job_code(spec.job_id)
     )
-    status = ControllerClient(address, _BEGIN_S).start(config.to_dict())
+    status = ControllerClient(address, _CALL_S).start(config.to_dict(), logger.warning, wait_s)
     _note_begun(spec.job_id, address, begun_at_s)
     note(spec.job_id, status)
     return status
@@ -107,7 +110,7 @@ def find_controller(job_id: str) -> tuple[str, dict[str, Any]] | None:
     return None if status is None or address is None else (address, status)
 
 
-def keep_training(spec: JobSpec, begun_at_s: float) -> dict[str, Any] | None:
+def keep_training(spec: JobSpec, begun_at_s: float, wait_s: float | None = None) -> dict[str, Any] | None:
     """Start the training on a controller that runs no job; return the controller's status, None if none answers.
 
     A controller that has started again (its machine restarts it under the same job) continues from its checkpoint. That
@@ -116,13 +119,14 @@ def keep_training(spec: JobSpec, begun_at_s: float) -> dict[str, Any] | None:
     Parameters
     ----------
     begun_at_s : when the job was begun, or begun again.
+    wait_s : as for `start_training`.
     """
     found = find_controller(spec.job_id)
     if found is None:
         return None
     address, status = found
     if status["job_id"] is None:
-        return start_training(spec, address, prepare_data(spec), current_runtime().clock.now_s())
+        return start_training(spec, address, prepare_data(spec), current_runtime().clock.now_s(), wait_s)
     _note_begun(spec.job_id, address, begun_at_s)
     return status
 

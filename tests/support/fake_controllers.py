@@ -95,7 +95,7 @@ class FakeClient:
     def __init__(self, controllers: FakeControllers, address: str) -> None:
         self._all, self._address = controllers, address
 
-    def start(self, config: dict[str, Any]) -> dict[str, Any]:
+    def start(self, config: dict[str, Any], *waits: Any) -> dict[str, Any]:
         """Start the training, from the last clock that was kept, or attach to it."""
         assert config["job_id"] == "job"
         self._answer()

@@ -211,3 +211,30 @@ def test_a_request_that_is_none_is_answered_by_an_error(port: str, sent: bytes) 
         answer = json.loads(connection.makefile("rb").readline())
     assert answer["error"].startswith("no such request")
     assert ControllerClient(port, 20.0 * PATIENCE).status()["job_id"] == "job", "it answers the next one"
+
+
+def test_a_start_waits_for_the_import_of_a_large_module_and_says_so() -> None:
+    calls: list[str] = []
+    reasons = ["importing mine:App", "importing mine:App", "waiting for a job"]
+
+    async def start(job: dict[str, Any]) -> dict[str, Any]:
+        calls.append("start")
+        if len(calls) <= 2:
+            await asyncio.sleep(0.3)
+        return {"state": "starting"}
+
+    async def status(since_clock: int) -> dict[str, Any]:
+        return {"reason": reasons[len(calls) - 1]}
+
+    said: list[str] = []
+    with served_control({"start": start, "status": status}) as address:
+        client = ControllerClient(address, 0.2)
+        assert client.start({"job_id": "job", "app": "mine:App"}, said.append) == {"state": "starting"}
+        assert len(calls) == 3
+        (line,) = said
+        assert line.startswith("job job: the controller imports mine:App; this is waited for, at most ")
+        reasons[:] = ["waiting for a job"] * 9
+        calls.clear()
+        with pytest.raises(ControllerUnreachable, match="no answer to start"):
+            client.start({"job_id": "job"})
+        assert len(calls) == 1, "a controller that imports nothing is not waited for"

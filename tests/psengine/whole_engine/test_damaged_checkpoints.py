@@ -1,4 +1,4 @@
-"""A checkpoint whose files are damaged: an older one is used, and the model has the bits of one process."""
+"""Checkpoints are written between losses; of a damaged one an older one is used, with the bits of one process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from psengine.controller.recovery import DAMAGED
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.simulated_jobs import check, job, run_job
+from tests.support.simulated_jobs import check, job, run_job, started
 
 #: (application, what of a checkpoint is damaged).
 CASES = (("Descent", "all"), ("Tally", "states"))
@@ -48,3 +48,25 @@ def test_an_older_one_is_used_or_the_job_begins_again(
     run_job(cluster, config, ("r1", "t1"), damage)
     check(cluster, app)
     assert f"{cluster.shell.controller.damage}".startswith(DAMAGED)
+
+
+def test_they_are_written_where_servers_are_lost_more_often_than_checkpoints_are_due() -> None:
+    cluster = WiredCluster(0, Trouble())
+
+    async def losses(cluster: WiredCluster) -> None:
+        await started(cluster)
+        for number in range(2, 5):
+            cluster.start(f"t{number}")
+            await asyncio.sleep(4.0)
+            await cluster.kill(f"t{number - 1}")
+            await asyncio.sleep(1.0)
+        newest = cluster.store.newest
+        assert newest is not None
+        book = cluster.shell.controller.book
+        assert book is not None
+        assert newest.clock > book.common // 2
+        await cluster.shell.stop("enough")
+
+    config = job("Descent", n_reliable=1, clocks=10**6, checkpoint_s=6.0, stage_2_above=0.5)
+    run_job(cluster, config, ("r1", "t1"), losses, 3000.0)
+    assert len(cluster.shell.controller.rollbacks) >= 3

@@ -80,7 +80,7 @@ def test_whoever_starts_the_training_hands_on_the_digest(
         def __init__(self, *place: Any) -> None:
             pass
 
-        def start(self, config: dict[str, Any]) -> dict[str, Any]:
+        def start(self, config: dict[str, Any], *waits: Any) -> dict[str, Any]:
             told.append(config)
             raise Asked
 
