@@ -15,14 +15,16 @@ from pathlib import Path
 from urllib.parse import quote
 
 from platformdirs import user_data_dir
-from sqlalchemy import Connection, make_url, select, update
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import Connection, create_engine, make_url, select, update
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from infra.errors import InputError
 from infra.state.base import Tables, columns
 from infra.state.schema import identity
 
 _FOLDER = "owners"
+#: Seconds to wait for a database that is asked for its owner.
+_ASK_S = 5
 _log = logging.getLogger(__name__)
 
 
@@ -103,7 +105,13 @@ def owner_directory(database_url: str) -> Path:
 def write_owner_file(database_url: str, identity: Identity, endpoint: str | None) -> None:
     """Write the owner file of a state database, if it does not say the same already.
 
-    A folder that cannot be written is a warning: the tags of the machines name the owner, too.
+    A folder that cannot be written is a warning: the tags of the machines name the owner, too. So is another owner
+    that is recorded for this database: it was made anew in the place of another.
+
+    Raises
+    ------
+    InputError
+        If the file holds another owner, or another account or region: it may be the only trace of their machines.
     """
     shown = shown_url(database_url)
     record = OwnerFile(identity.owner_id, identity.account_id, identity.region, shown, endpoint)
@@ -112,12 +120,55 @@ def write_owner_file(database_url: str, identity: Identity, endpoint: str | None
     try:
         if path.exists() and path.read_text() == text:
             return
+        others = read_owner_files(path.parent)
+        before = _read_file(path) if path.exists() else None
+        if before is not None:
+            if identity.account_id is None and before.owner == identity.owner_id and before.account is not None:
+                return  # a backup from before the first use of the market: the file knows more
+            _check_same(path, before, record)
+        for other in others:
+            if other.database == shown and other.owner != identity.owner_id:
+                _log.warning(
+                    "%s: owner %s is recorded for this database, too, which was made anew since: end its machines "
+                    "(`proteus panic --owner %s`), and remove its file",
+                    path.parent,
+                    other.owner,
+                    other.owner,
+                )
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".new")
         unfinished.write_text(text)
         unfinished.replace(path)
     except OSError as error:
         _log.warning("%s: the owner %s is not recorded there: %s", path, identity.owner_id, error.strerror)
+
+
+def _check_same(path: Path, before: OwnerFile, record: OwnerFile) -> None:
+    said = (before.owner, before.account or record.account, before.region or record.region)
+    if said != (record.owner, record.account, record.region):
+        raise InputError(
+            f"{path}: names owner {before.owner} in account {before.account}, region {before.region}, and the state "
+            f"database says owner {record.owner}, account {record.account}, region {record.region}; if no machine of "
+            "the former lives, remove the file"
+        )
+
+
+def recorded_owner(database_url: str) -> str | None:
+    """Return the owner id that a state database holds; None if it is not there, or does not answer. It is not made."""
+    try:
+        url = make_url(database_url)
+        is_file = url.get_backend_name() == "sqlite"
+        if is_file and not Path(url.database or "").is_file():
+            return None
+        engine = create_engine(url, connect_args={"timeout" if is_file else "connect_timeout": _ASK_S})
+        try:
+            with engine.connect() as connection:
+                return str(connection.execute(select(identity.c.owner_id)).scalar_one())
+        finally:
+            engine.dispose()
+    except (SQLAlchemyError, ImportError, OSError, ValueError) as error:
+        _log.warning("%s: its owner is not known: %s", shown_url(database_url), str(error).partition("\n")[0])
+        return None
 
 
 def shown_url(database_url: str) -> str:
@@ -127,13 +178,16 @@ def shown_url(database_url: str) -> str:
 
 def read_owner_files(directory: Path) -> list[OwnerFile]:
     """Return the owners that are recorded in a folder, in the order of their ids; files that hold none are left out."""
-    found = []
-    for path in sorted(directory.glob("*.json")):
-        try:
-            found.append(OwnerFile(**json.loads(path.read_text())))
-        except (OSError, ValueError, TypeError) as error:
-            _log.warning("%s: names no owner of machines: %s", path, error)
-    return found
+    found = [_read_file(path) for path in sorted(directory.glob("*.json"))]
+    return [record for record in found if record is not None]
+
+
+def _read_file(path: Path) -> OwnerFile | None:
+    try:
+        return OwnerFile(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        _log.warning("%s: names no owner of machines: %s", path, error)
+        return None
 
 
 def _read(connection: Connection) -> Identity:

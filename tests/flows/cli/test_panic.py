@@ -13,16 +13,16 @@ from click.testing import CliRunner, Result
 import tasks.panic
 from bidding.market.model import LaunchRequest
 from flows.cli.commands.jobs.panic import panic
-from infra.ec2.owned_machines import OwnedMachines
+from infra.ec2.owned_machines import OwnedMachine, OwnedMachines
 from infra.errors import InputError, ProteusError
 from infra.local.environment import endpoint_file, own_directory
-from infra.runtime import forget_runtime
+from infra.runtime import forget_runtime, open_runtime
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.held_instances import ACCOUNT
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.simulated_ec2.rules.bill import by_second
 from infra.simulated_ec2.server import Endpoint
-from infra.state.identity import Identity, write_owner_file
+from infra.state.identity import Identity, read_owner_files, write_owner_file
 from tasks.job_ends import request_stop
 from tests.support.market_servers import KEY, OTHER_ACCOUNT, T0, TRACES, A, ManualClock, credentials, served, sold
 from tests.support.sweep_world import SweepWorld, sweep_spec
@@ -124,6 +124,63 @@ def test_the_owner_and_the_region_are_those_recorded_beside_the_database(
     assert done.exception is None, done.output
     assert "2 machines of owner db-ours in us-east-1 have ended" in done.output
     assert living(sim) == set(others)
+
+
+def test_a_database_that_was_made_anew_is_asked_for_its_owner_and_without_it_all_recorded_owners_count(
+    endpoint: Endpoint, sim: SimSpotMarket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    monkeypatch.setenv("PROTEUS_DATABASE_URL", url)
+    names = []
+    for _ in range(4):
+        (tmp_path / "state.db").unlink(missing_ok=True)
+        forget_runtime()
+        names.append(open_runtime().owner)
+    forget_runtime()
+    newest = launch(sim, names[-1], "new")
+    older = launch(sim, names[0], "old", 2)
+    done = call()
+    assert done.exception is None, done.output
+    assert f"1 machines of owner {names[-1]} in us-east-1 have ended" in done.output
+    assert living(sim) == set(older), newest
+    (tmp_path / "state.db").unlink()
+    done = call()
+    assert done.exception is None, done.output
+    assert all(name in done.output for name in names)
+    assert living(sim) == set()
+    done = call()
+    assert isinstance(done.exception, ProteusError), "which of them is meant is not known, and none lives"
+    assert not isinstance(done.exception, InputError)
+    assert "machines may live on: 4 owners are recorded" in str(done.exception)
+
+
+def test_a_request_that_is_fulfilled_while_it_is_cancelled_is_found(
+    endpoint: Endpoint, sim: SimSpotMarket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter(range(1000))
+
+    def living_later(self: OwnedMachines, owner: str | None = None) -> list[OwnedMachine]:
+        if next(looks) == 30:
+            launch(sim, OURS, "late")
+        return listed(self, owner)
+
+    listed = OwnedMachines.living
+    cancels = iter([["sir-1"]])
+    monkeypatch.setattr(OwnedMachines, "living", living_later)
+    monkeypatch.setattr(OwnedMachines, "cancel_open_requests", lambda self, owner: next(cancels, []))
+    assert len(tasks.panic.panic(OURS, None, lambda line: None).machines) == 1
+
+
+def test_an_owner_file_of_another_account_is_not_overwritten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    write_owner_file(url, Identity(OURS, ACCOUNT, "us-east-1"), None)
+    for account, region in ((OTHER_ACCOUNT, "us-east-1"), (ACCOUNT, "eu-west-1")):
+        with pytest.raises(InputError, match=r"db-ours\.json: names owner db-ours in account .* remove the file"):
+            write_owner_file(url, Identity(OURS, account, region), None)
+    write_owner_file(url, Identity(OURS), None)  # from before the first use of the market
+    assert [each.account for each in read_owner_files(tmp_path / "owners")] == [ACCOUNT]
+    write_owner_file(url, Identity(THEIRS), None)
+    assert "owner db-ours is recorded for this database, too" in caplog.text
 
 
 def test_credentials_of_another_account_are_refused(

@@ -9,7 +9,7 @@ from flows.cli.options import json_option
 from flows.terminal.interrupts import explain_interrupt
 from flows.terminal.output import write_json
 from flows.terminal.tables import Column, show_table
-from infra.errors import InputError
+from infra.errors import InputError, ProteusError
 
 
 @click.command(short_help="End all machines of this owner, now.")
@@ -36,3 +36,5 @@ def panic(owner: str | None, directory: Path | None, json_target: str | None) ->
     if not quiet:
         click.echo(f"{len(result.machines)} machines of owner {result.owner} in {result.region} have ended")
         click.echo("a worker or run that is still running may buy others: stop it, then its jobs (`proteus stop JOB`)")
+    if result.doubts:
+        raise ProteusError(f"machines may live on: {'; '.join(result.doubts)}; see the console of EC2")
