@@ -6,6 +6,7 @@ ec2/            EC2 through boto3: the spot market, user-data, eviction notices
 local/          runs on one machine: servers, nodes and child processes
 market_data/    files about markets: prices, catalogues, availability, requests
 nodes/          the process that a machine runs, and the client of its controller
+processes/      what all our processes have in common: their environment
 simulated_ec2/  a simulated spot market behind an EC2-compatible endpoint
 state/          the state database: jobs, the journal, purchases, the ledger
 storage/        files in the blob store: checkpoints, prices, logs

@@ -47,6 +47,9 @@ class Settings(BaseSettings):
     )
     region: str = Field("us-east-1", description="EC2 region.")
     ec2_endpoint_url: str | None = Field(None, description="EC2 API to talk to; unset: AWS itself.")
+    ec2_key_id: SecretStr | None = Field(
+        None, description="Key of a simulated market that was started here; unset: the credentials that boto3 finds."
+    )
     image_id: str = Field("ami-00000000", description="Machine image of a node; it carries this project.")
     root_volume_gb: int | None = Field(
         None, ge=1, le=16384, description="Size of a node's encrypted root volume in GiB; unset: that of the image."

@@ -41,6 +41,7 @@ from flows.terminal.interrupts import Interrupted, interruptible
 from flows.terminal.standard_streams import guard_standard_streams
 from infra.errors import ProteusError
 from infra.masking import masked
+from infra.processes.surroundings import settle
 
 #: The verbs by group, in the order of the help.
 GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
@@ -86,6 +87,7 @@ for verb in itertools.chain.from_iterable(GROUPS.values()):
 
 def main() -> None:
     """Run the command; turn every error into one line and an exit code."""
+    settle()
     guard_standard_streams()
     try:
         with interruptible():

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ConfigParseError, ProfileNotFound
 
-from infra.errors import ProteusError
+from infra.ec2.aws_configuration import aws_configuration
+from infra.errors import InputError, ProteusError
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.client import EC2Client
@@ -128,6 +129,8 @@ class OwnedMachines:
     def _ask(self, call: Callable[[], T]) -> T:
         try:
             return call()
+        except (ProfileNotFound, ConfigParseError) as error:
+            raise InputError(f"{aws_configuration()}: {error}; correct it") from None
         except (ClientError, BotoCoreError, ValueError) as error:
             raise ProteusError(f"EC2 in {self._region} does not answer as it should: {error}") from None
 

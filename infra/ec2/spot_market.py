@@ -5,6 +5,7 @@ eviction is taken from the spot request's status (when it was marked, plus `noti
 service has it exactly.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +33,8 @@ from bidding.market.failures import is_failed_launch
 from bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest, Market, PricePoint
 from bidding.market.money import to_micros
 from bidding.market.spot_market import AccessRefused, BadRequest, MarketUnreachable, market_error
+from infra.ec2.aws_configuration import aws_configuration
+from infra.errors import InputError
 from infra.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,6 +53,12 @@ _NO_CREDENTIALS = (
     SSOError,
     TokenRetrievalError,
 )
+#: Settings of a botocore session that reads no profile and no file of the user.
+_NOTHING_OF_THE_USER = {
+    "profile": (None, None, None, None),
+    "config_file": (None, None, os.devnull, None),
+    "credentials_file": (None, None, os.devnull, None),
+}
 _MOMENT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
@@ -91,7 +100,10 @@ class Ec2SpotMarket:
         return self._made
 
     def _connect(self, service: str) -> Any:
-        core = botocore.session.get_session()
+        key = self._settings.ec2_key_id
+        core = botocore.session.Session(None if key is None else _NOTHING_OF_THE_USER)
+        if key is not None:
+            core.set_credentials(key.get_secret_value(), "unchecked")
         core.register_component("data_loader", _loader())
         # EC2 writes times in ISO 8601; botocore's general parser takes most of the time of a long price history.
         core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=datetime.fromisoformat)
@@ -103,7 +115,7 @@ class Ec2SpotMarket:
                 config=self._config,
             )
         except (BotoCoreError, ValueError) as error:
-            raise BadRequest("InvalidConfiguration", str(error)) from None
+            raise InputError(f"{aws_configuration()}: {error}; correct it") from None
 
     def account_id(self) -> str:
         """Return the account that the credentials belong to; see `SpotMarket.account_id`."""

@@ -120,7 +120,7 @@ def lease_unit(node: NodeBoot) -> str:
     InputError
         If a value has a line break, which a unit cannot hold.
     """
-    command = [node.python, "-m", "infra.nodes.lease_guard", "--job", node.job_id, "--blob", node.blob_url]
+    command = [node.python, "-P", "-m", "infra.nodes.lease_guard", "--job", node.job_id, "--blob", node.blob_url]
     command += ["--region", node.region, "--clock", node.clock]
     return _UNIT.replace("@COMMAND@", " ".join(_unit_word(word, node.job_id) for word in command))
 
@@ -209,7 +209,7 @@ instance_id() {
   metadata GET /latest/meta-data/instance-id "X-aws-ec2-metadata-token: $token"
 }
 
-node() { exec "$PYTHON" -m @MODULE@ "${ARGUMENTS[@]}" --name "$NAME" "$@"; }
+node() { exec "$PYTHON" -P -m @MODULE@ "${ARGUMENTS[@]}" --name "$NAME" "$@"; }
 
 # Runs a command again, ever more slowly, until it ends with 0 or TERM comes.
 supervise() {

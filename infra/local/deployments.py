@@ -1,6 +1,5 @@
 """The deployments of prefect.yaml on a local server, and the process worker that runs them."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from infra.clock import SystemClock
 from infra.errors import InputError, ProteusError
 from infra.local.child_process import Child
 from infra.open_close import OpenedAtStart
+from infra.processes.surroundings import python_module
 
 #: The work pool that prefect.yaml names.
 _POOL = "proteus"
@@ -67,7 +67,7 @@ class LocalDeployments(OpenedAtStart):
             self._worker.check()
 
     def _start(self, name: str, *arguments: str) -> Child:
-        command = [sys.executable, "-m", "prefect", "--no-prompt", *arguments]
+        command = python_module("prefect", "--no-prompt", *arguments)
         return Child(command, self._logs / f"{name}.log", self._environment, self._repository).start()
 
     def _await_pool(self, api: httpx.Client) -> None:

@@ -17,17 +17,12 @@ from infra.errors import InputError, ProteusError
 from infra.local.child_process import Child
 from infra.local.prefect_server import LocalPrefect
 from infra.open_close import OpenedAtStart
+from infra.processes.surroundings import python_module
 
-#: What boto3 may read on this machine: nothing of the user's configuration, and no metadata service.
-LOCAL_AWS = {
-    "AWS_EC2_METADATA_DISABLED": "true",
-    "AWS_CONFIG_FILE": os.devnull,
-    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-}
-_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+#: This machine has no metadata service to wait for. The rest of AWS's settings is the user's, for data in S3.
+LOCAL_AWS = {"AWS_EC2_METADATA_DISABLED": "true"}
 #: Scale of a clock that practically stands still.
 STILL = 1e-6
-_LOOPBACK = "127.0.0.1,localhost"
 
 
 @contextmanager
@@ -146,7 +141,7 @@ class LocalEnvironment(OpenedAtStart):
         assert self.endpoint_url is not None, "not open"
         return {
             **LOCAL_AWS,
-            **self._credentials(),
+            **({} if self._key_id is None else {"PROTEUS_EC2_KEY_ID": self._key_id}),
             **self.prefect.env,
             # Failures are raised to the command, which prints them in one line; details are in the UI.
             "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
@@ -156,20 +151,13 @@ class LocalEnvironment(OpenedAtStart):
             "PROTEUS_NODE_HOST": "127.0.0.1",
             "PROTEUS_NODE_PYTHON": sys.executable,
             "PROTEUS_NOTICE_S": str(self._notice_s),
-            **_no_proxy(),
         }
-
-    def _credentials(self) -> dict[str, str]:
-        """Return the credentials of the endpoint: its own key where it was started here, else this process's."""
-        if self._key_id is None:
-            return {name: os.environ[name] for name in _CREDENTIALS if name in os.environ}
-        return {"AWS_ACCESS_KEY_ID": self._key_id, "AWS_SECRET_ACCESS_KEY": "unchecked"}
 
     def _start_endpoint(self) -> str:
         announce = endpoint_file(self.directory)
         announce.unlink(missing_ok=True)
         command = [
-            *(sys.executable, "-m", "infra.simulated_ec2.server"),
+            *python_module("infra.simulated_ec2.server"),
             *("--prices", str(self._prices)),
             *("--clock", str(self._clock_file)),
             *("--notice-s", str(self._notice_s)),
@@ -184,7 +172,7 @@ class LocalEnvironment(OpenedAtStart):
         for trace in self._availability:
             command += ["--availability", trace]
         command += ["--availability-from", str(self._availability_from_s)]
-        self._endpoint = Child(command, self.directory / "logs" / "endpoint.log", {**os.environ, **LOCAL_AWS}).start()
+        self._endpoint = Child(command, self.directory / "logs" / "endpoint.log", _without_aws()).start()
         clock = SystemClock()
         deadline_s = clock.now_s() + 60
         while not announce.exists():
@@ -197,7 +185,7 @@ class LocalEnvironment(OpenedAtStart):
         return str(announced["url"])
 
 
-def _no_proxy() -> dict[str, str]:
-    """Return the variables that exempt local addresses from a proxy of the user."""
-    names = ("NO_PROXY", "no_proxy")
-    return {name: ",".join(filter(None, [os.environ.get(name), _LOOPBACK])) for name in names}
+def _without_aws() -> dict[str, str]:
+    """Return this process's environment without the user's AWS configuration: the market's protocol reads it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    return {**kept, **LOCAL_AWS, "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}

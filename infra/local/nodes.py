@@ -5,7 +5,6 @@ They run `infra.nodes.main`, as a bought machine does, but are child processes o
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 from infra.clock import SystemClock
@@ -13,6 +12,7 @@ from infra.errors import InputError, ProteusError
 from infra.local.child_process import Child, stop_together
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.open_close import ClosedAtEnd
+from infra.processes.surroundings import python_module
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths
 
@@ -152,7 +152,7 @@ class LocalNodes(ClosedAtEnd):
         self._scratch.mkdir(parents=True, exist_ok=True)
         if name in self._children:
             raise ProteusError(f"node {name} exists already")
-        command = [sys.executable, "-m", "infra.nodes.main", "--job", self._job_id, "--blob", self._blobs.url]
+        command = python_module("infra.nodes.main", "--job", self._job_id, "--blob", self._blobs.url)
         command += ["--name", name, "--tier", tier, "--host", "127.0.0.1", *options]
         environment = {**os.environ, "TMPDIR": str(self._scratch)}
         child = Child(command, self._directory / "logs" / f"{name}.log", environment)

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import httpx
 from infra.clock import SystemClock
 from infra.errors import ProteusError
 from infra.local.child_process import Child
+from infra.processes.surroundings import python_module
 
 #: Turns off Prefect's analytics, promotions, prompts and most of its console log.
 QUIET: Mapping[str, str] = {
@@ -59,7 +59,7 @@ class LocalPrefect:
         self.api_url = f"http://127.0.0.1:{self._port}/api"
         self.ui_url = f"http://127.0.0.1:{self._port}"
         self.env = {"PREFECT_HOME": str(home), "PREFECT_API_URL": self.api_url, **QUIET}
-        command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port)]
+        command = python_module("prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port))
         # The environment may configure a server of the user; this one shares nothing with it.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
         self._child = Child(command, log, {**inherited, **self.env, "PREFECT_LOGGING_SERVER_LEVEL": "WARNING"})

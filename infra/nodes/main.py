@@ -86,8 +86,10 @@ def set_up() -> None:
         If the processor cannot run the kernels that `PROTEUS_CPU_KERNELS` names.
     """
     from infra.nodes.cpu_kernels import kernel_environment
+    from infra.processes.surroundings import settle
     from infra.settings import load_settings
 
+    settle()
     os.environ.update(kernel_environment(load_settings().cpu_kernels))
     for name in _ONE_THREAD:
         os.environ[name] = "1"
@@ -95,6 +97,7 @@ def set_up() -> None:
     logging.captureWarnings(True)
     import dask
 
+    dask.config.refresh(paths=[], env={})  # nor what its environment of Python has
     dask.config.set(DASK_CONFIG)
 
 

@@ -20,6 +20,7 @@ from infra.clock import Clock, open_clock
 from infra.ec2.notice_poller import NoticePoller
 from infra.nodes.lease_guard import MachineFiles
 from infra.nodes.logged_process import exit_code, log_to_console
+from infra.processes.surroundings import settle
 from infra.settings import load_settings
 from infra.storage.blobs import open_blobs
 from infra.storage.leases import ENDING_S, utc
@@ -58,6 +59,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Supervise the deployment until it ends; return the exit code."""
     options = parse(arguments)
+    settle()
     log_to_console()
     settings = load_settings().model_copy(update={"blob_url": options.blob})
     with stored_logs(options.job, options.name, "node", lambda: open_blobs(settings)):

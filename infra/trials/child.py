@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from infra.processes.surroundings import python_module
 from infra.trials.documents import one_line
 from infra.trials.messages import MAX_LINE, Command, Message, parse_message
 from infra.trials.process import Start
@@ -56,7 +57,7 @@ class TrialChild:
         self._messages, messages = os.pipe()
         os.set_blocking(self._messages, False)
         os.set_blocking(self._commands, False)
-        arguments = [sys.executable, "-m", "infra.trials.process", str(self._folder)]
+        arguments = python_module("infra.trials.process", str(self._folder))
         try:
             self._process = subprocess.Popen(
                 [*arguments, str(commands), str(messages), str(os.getpid())],

@@ -140,7 +140,7 @@ def _install(blobs: Blobs, paths: SweepPaths, directory: Path) -> Path | None:
         return None
     (directory / REQUIREMENTS).write_bytes(text)
     unfinished = directory / "packages.new"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+    command = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
     command += ["--target", str(unfinished), "--requirement", str(directory / REQUIREMENTS)]
     try:
         ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_INSTALL_S)

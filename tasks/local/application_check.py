@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 from infra.applications.code_shipping import ship_code
 from infra.errors import InputError
 from infra.local.child_process import Child
+from infra.processes.surroundings import python_module
 from infra.settings import load_settings
 from infra.storage.blobs import open_blobs
 from infra.urls import file_url
@@ -70,7 +70,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, .
 
 def _reports(directory: Path, config: Path, url: str) -> list[Mapping[str, Any]]:
     """Return what two processes report, which run at the same time."""
-    command = [sys.executable, "-m", "infra.nodes.check_main", "--config", str(config), "--blob", url]
+    command = python_module("infra.nodes.check_main", "--config", str(config), "--blob", url)
     with ExitStack() as stack:
         children = []
         for seed, backwards in zip(_HASH_SEEDS, ([], ["--backwards"]), strict=True):

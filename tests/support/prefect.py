@@ -303,7 +303,7 @@ class Deployed(OpenedAtStart):
 
     @property
     def _market_key(self) -> dict[str, str]:
-        return {KEY_HEADER: self._world.environment["AWS_ACCESS_KEY_ID"]}
+        return {KEY_HEADER: self._world.environment["PROTEUS_EC2_KEY_ID"]}
 
 
 @contextmanager

@@ -13,7 +13,9 @@ from bidding.market.model import EndCause, InstanceState, Market
 from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
 from bidding.market.traces import Trace, TraceSet
 from infra.clock import SystemClock
+from infra.ec2.owned_machines import OwnedMachines
 from infra.ec2.spot_market import Ec2SpotMarket
+from infra.errors import InputError
 from infra.settings import Settings
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.market import SimSpotMarket
@@ -321,3 +323,16 @@ def test_a_long_history_comes_whole(tmp_path, monkeypatch):
         market = client(endpoint.url)
         for wanted in ([A], [A, other]):
             assert market.price_history(wanted, T0 + 5, T0 + 20_000) == sim.price_history(wanted, T0 + 5, T0 + 20_000)
+
+
+def test_a_profile_of_another_project_counts_at_aws_and_not_in_a_market_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
+    with pytest.raises(InputError, match=r"^AWS_PROFILE=no-such-profile.*could not be found"):
+        Ec2SpotMarket(Settings()).describe([])
+    with pytest.raises(InputError, match=r"^AWS_PROFILE=no-such-profile.*could not be found"):
+        OwnedMachines("us-east-1", None)
+    local = Settings(ec2_endpoint_url="http://127.0.0.1:9", ec2_key_id="proteus1")  # type: ignore[arg-type]
+    with pytest.raises(MarketUnreachable):
+        Ec2SpotMarket(local, attempts=1, connect_s=1.0).describe([])

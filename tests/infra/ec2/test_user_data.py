@@ -159,7 +159,8 @@ def test_the_node_is_started_with_its_options_and_the_name_from_the_metadata_ser
     machine.boot("leave", poll_s=0.25).wait(10 * PATIENCE)
     (arguments,) = machine.starts().values()
     assert arguments == (
-        "-m infra.nodes.main --job job-1 --blob file:///blobs --tier transient --threads 2 --poll-s 0.25 --name i-0abc"
+        "-P -m infra.nodes.main "
+        "--job job-1 --blob file:///blobs --tier transient --threads 2 --poll-s 0.25 --name i-0abc"
     )
 
 
@@ -283,8 +284,8 @@ def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
     )
     assert (checked.returncode, [line for line in checked.stderr.splitlines() if unit.name in line]) == (0, [])
-    assert command_of(unit.read_text())[:3] == [str(python), "-m", "infra.nodes.lease_guard"]
-    assert parse_guard(command_of(unit.read_text())[3:]).blob == node.blob_url
+    assert command_of(unit.read_text())[:4] == [str(python), "-P", "-m", "infra.nodes.lease_guard"]
+    assert parse_guard(command_of(unit.read_text())[4:]).blob == node.blob_url
 
 
 @pytest.mark.parametrize("tier", list(Tier))
@@ -293,8 +294,8 @@ def test_the_machine_of_a_trial_runs_its_supervisor_under_the_guard(tier: Tier, 
     assert lease_unit(BOOT) in script
     machine.boot("leave", trial=(7, "job-1-t7-1"), tier=tier, poll_s=0.25).wait(10 * PATIENCE)
     (words,) = (line.split() for line in machine.starts().values())
-    assert words[:2] == ["-m", "infra.nodes.trial_main"]
-    options = parse_trial(words[2:])
+    assert words[:3] == ["-P", "-m", "infra.nodes.trial_main"]
+    options = parse_trial(words[3:])
     assert (options.job, options.trial, options.deployment) == ("job-1", 7, "job-1-t7-1")
     assert (options.blob, options.name, options.threads, options.poll_s) == ("file:///blobs", "i-0abc", 2, 0.25)
     assert options.no_notices == (tier is Tier.RELIABLE)

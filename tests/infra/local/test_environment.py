@@ -66,13 +66,12 @@ def test_an_environment_has_a_market_on_its_clock_and_keeps_the_markets_record(
     with _environment(tmp_path, NoPrefect()) as environment:
         env = environment.environment
         assert ScaledClock(env["PROTEUS_CLOCK"]).scale == 60.0
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", env["AWS_ACCESS_KEY_ID"])
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", env["PROTEUS_EC2_KEY_ID"])
         market = client(env["PROTEUS_EC2_ENDPOINT_URL"])
         facts = market.launch(request("token", A, 2, "0.03"))
         assert T0 + 100 <= facts[0].launched_at_s < T0 + 1000
         market.terminate([facts[0].instance_id])
         assert env["PREFECT_API_URL"] == NoPrefect.api_url
-        assert "127.0.0.1" in env["NO_PROXY"].split(",")
     log = json.loads((tmp_path / "run" / "market-log.json").read_text())
     assert [one["token"] for one in log] == ["token", "token"]
     assert [one["end_cause"] for one in log] == ["user", None]
@@ -88,7 +87,7 @@ def test_an_environment_that_was_ended_continues_with_its_machines(
     credentials(monkeypatch)
     script = "#!/bin/bash\necho booted >> $HOME/boots\nexec sleep 1000\n"
     with _environment(tmp_path, NoPrefect()) as environment:
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", environment.environment["AWS_ACCESS_KEY_ID"])
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", environment.environment["PROTEUS_EC2_KEY_ID"])
         market = client(environment.environment["PROTEUS_EC2_ENDPOINT_URL"])
         (fact,) = market.launch(replace(request("token", A, 1, "0.03"), user_data=script))
         boots = tmp_path / "run" / "machines" / fact.instance_id / "boots"
@@ -103,7 +102,7 @@ def test_an_environment_that_was_ended_continues_with_its_machines(
         _environment_at(tmp_path, stood_s).__enter__()
     write_prices(tmp_path / "prices.csv", TRACES)
     with _environment_at(tmp_path, stood_s) as environment:
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", environment.environment["AWS_ACCESS_KEY_ID"])
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", environment.environment["PROTEUS_EC2_KEY_ID"])
         market = client(environment.environment["PROTEUS_EC2_ENDPOINT_URL"])
         (again,) = market.describe([])
         assert (again.instance_id, again.launched_at_s, again.alive) == (fact.instance_id, fact.launched_at_s, True)
@@ -149,14 +148,6 @@ def test_an_endpoint_that_runs_already_is_used_and_left(tmp_path: Path) -> None:
     with _environment(tmp_path, NoPrefect(), "http://127.0.0.1:9") as environment:
         assert environment.environment["PROTEUS_EC2_ENDPOINT_URL"] == "http://127.0.0.1:9"
         assert processes_of(tmp_path) == []
-
-
-def test_the_users_proxy_is_kept_but_not_for_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "intranet")
-    monkeypatch.delenv("no_proxy", raising=False)
-    with _environment(tmp_path, NoPrefect(), "http://127.0.0.1:9") as environment:
-        assert environment.environment["NO_PROXY"] == "intranet,127.0.0.1,localhost"
-        assert environment.environment["no_proxy"] == "127.0.0.1,localhost"
 
 
 # -- the directory --------------------------------------------------------------------------------------------------

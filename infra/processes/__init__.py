@@ -1,0 +1,4 @@
+"""What all our processes have in common.
+
+surroundings  their environment, without what a user's shell, home and working directory would change in it
+"""

@@ -1,0 +1,67 @@
+"""The environment of our processes."""
+
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.processes.surroundings import python_module, settle
+
+ROOT = str(Path(__file__).resolve().parents[3])
+
+
+def settled(**variables: str) -> dict[str, str]:
+    environment = dict(variables)
+    settle(environment)
+    return environment
+
+
+def test_this_machine_is_behind_no_proxy_and_others_keep_theirs() -> None:
+    found = settled(HOME="/root", http_proxy="http://proxy:3128", no_proxy="example.org, localhost")
+    assert found["http_proxy"] == "http://proxy:3128"
+    assert found["no_proxy"].split(",") == ["example.org", "localhost", "127.0.0.1", "::1", "169.254.169.254"]
+    assert "127.0.0.1" in found["NO_PROXY"].split(",")
+
+
+def test_configuration_of_dask_is_left_out() -> None:
+    found = settled(HOME="/root", DASK_DISTRIBUTED__WORKER__LIFETIME="1s", DASK_CONFIG="/of/the/user")
+    assert {name for name in found if name.startswith("DASK_")} == {"DASK_CONFIG", "DASK_ROOT_CONFIG"}
+    assert found["DASK_CONFIG"] == os.devnull
+
+
+def test_modules_of_the_user_stand_behind_ours(tmp_path: Path) -> None:
+    for name in ("infra.py", "proteus_own.py"):
+        (tmp_path / name).write_text("")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)}
+    settle(environment)
+    settle(environment)
+    assert environment["PYTHONPATH"].split(os.pathsep) == [ROOT, str(tmp_path)]
+    command = [*python_module("timeit")[:-2], "-c", "import infra.processes.surroundings, proteus_own"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+
+
+@pytest.mark.parametrize("verb", ["flows.py", "tasks.py", "infra.py"])
+def test_the_command_starts_beside_modules_of_such_names(tmp_path: Path, verb: str) -> None:
+    (tmp_path / verb).write_text("raise SystemExit('of the user')")
+    command = [Path(sys.executable).with_name("proteus"), "--version"]
+    environment = {**os.environ, "PYTHONPATH": ".", "HOME": str(tmp_path)}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+
+
+def test_without_a_home_or_a_name_there_are_folders_for_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(number: int) -> pwd.struct_passwd:
+        raise KeyError(number)
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr("infra.processes.surroundings._ROOT", Path("/proc"))
+    for environment in (settled(), settled(HOME="/proc")):
+        assert environment["LOGNAME"] == str(os.getuid())
+        folders = [environment["NUMBA_CACHE_DIR"]]
+        if environment["HOME"] == "/proc":
+            folders += [environment["MPLCONFIGDIR"], environment["PREFECT_HOME"]]
+        assert all(Path(folder).is_dir() for folder in [environment["HOME"], *folders])
+    assert settled(HOME="/proc", NUMBA_CACHE_DIR="/proc/1")["NUMBA_CACHE_DIR"] != "/proc/1"
