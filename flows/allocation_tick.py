@@ -117,13 +117,14 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         stop_if_cancelled(job_id)
         spec, spending = job_spec(job_id), None
         if is_open(job_id):
-            spending = spending_now(spec, job_engine.loaded())
-            stop_at_budget(spec, spending)
+            stop_at_budget(spec, job_engine)
         carry_out_stop(job_engine)
         keep_going(job_engine)
         facts = observe_machines(job_id)
         prices = prices_to_decide_on(opened_markets(job_engine))
         signals = signals_to_decide_on(job_engine, prices)
+        if is_open(job_id):
+            spending = spending_now(spec, job_engine.loaded())
         left, crossing_usd = time_left(spec), crossing_usd_per_vcpu_h(spec)
         seen = (untraversed(facts), untraversed(prices.by_market), notices, prices.left_out, untraversed(signals))
         orders = decide(job_engine, *seen, spending, left, crossing_usd)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from types import MappingProxyType
 from typing import Protocol
 
 from bidding.engine.allocations import AllocationState, HeldAllocation, HeldMachine, MachineState, common_cause
@@ -31,6 +32,8 @@ ABANDONED = "Abandoned"
 NOTICE_GRACE_S = 4 * MINUTE_S
 #: A market may be slow to list machines that are younger than this.
 _YOUNG_S = 5 * MINUTE_S
+#: The lease of a machine that no tick has extended, from its launch.
+FIRST_LEASE_S = 15 * MINUTE_S
 #: A market lists ended machines for so long.
 LISTED_S = HOUR_S
 #: Seconds for which an answer must be the same before a list without machines of Proteus is believed.
@@ -132,6 +135,7 @@ def reconcile(
     tiers: Mapping[str, Tier],
     now_s: int,
     lease_s: float = math.inf,
+    lease_ends_s: Mapping[str, float | None] = MappingProxyType({}),
 ) -> list[BidEvent]:
     """Return the events that bring the engine's state up to the facts, in a fixed order.
 
@@ -142,6 +146,8 @@ def reconcile(
     tiers : tier by order, if known; others are transient if they have a bid.
     now_s : time of the observation.
     lease_s : see `unlisted`.
+    lease_ends_s : end of the last lease that was written for each machine, by instance id, market seconds; None: none
+        was. One that is not among them ended `lease_s` after the last tick at the latest.
 
     Notes
     -----
@@ -176,12 +182,20 @@ def reconcile(
             grant = grant_of(order_id, group, tier, now_s)
             events.append(grant)
             position = HeldAllocation(grant.allocation, {name: HeldMachine() for name in grant.instance_ids})
-        events += _machine_events(position, group, now_s)
+        latest_s = {name: _latest_s(engine, position, name, now_s, lease_s, lease_ends_s) for name in position.living()}
+        events += _machine_events(position, group, now_s, latest_s)
     return events
 
 
-def _machine_events(position: HeldAllocation, group: Sequence[InstanceFact], now_s: int) -> list[BidEvent]:
-    """Return the events that bring the machines of one allocation up to the facts."""
+def _machine_events(
+    position: HeldAllocation, group: Sequence[InstanceFact], now_s: int, latest_s: Mapping[str, int]
+) -> list[BidEvent]:
+    """Return the events that bring the machines of one allocation up to the facts.
+
+    Parameters
+    ----------
+    latest_s : when each machine has ended at the latest, if nobody saw its end.
+    """
     name, was_gone = position.allocation.allocation_id, position.standing is AllocationState.GONE
     position = replace(position, machines=dict(position.machines))  # machines are named in the copy
     seen: list[str] = []
@@ -214,7 +228,9 @@ def _machine_events(position: HeldAllocation, group: Sequence[InstanceFact], now
             noticed[machine_id] = takes_at_s
     if now_s - position.allocation.launched_at_s >= HOUR_S:
         listed = {fact.instance_id for fact in group}
-        ends |= {machine_id: _forgotten(now_s) for machine_id in position.living() if machine_id not in listed}
+        # for an unknown cause: it is charged as one that the job has terminated
+        forgotten = [machine_id for machine_id in position.living() if machine_id not in listed]
+        ends |= {machine_id: (latest_s[machine_id], EndCause.USER) for machine_id in forgotten}
     return [
         *(MachineSeen(now_s, name, machine_id) for machine_id in seen),
         *_notices(position, seen, noticed, ends, now_s),
@@ -288,10 +304,29 @@ def _end(fact: InstanceFact, position: HeldAllocation, now_s: int) -> _End:
     return max(at_s, position.allocation.launched_at_s), cause
 
 
-def _forgotten(now_s: int) -> _End:
-    """Return the end of a machine whose end was not observed.
+def forgotten_ids(engine: ReconciledEngine, facts: Mapping[str, Sequence[InstanceFact]]) -> list[str]:
+    """Return the machines that live by the book and that the market does not list."""
+    listed = {fact.instance_id for group in facts.values() for fact in group}
+    return sorted({name for position in engine.positions.values() for name in position.living()} - listed)
 
-    It may have ended at any time since it was last seen, for an unknown cause. It is assumed to have lived until now
-    and to have been terminated by the job: the ledger may then show more than the bill, never less.
+
+def _latest_s(
+    engine: ReconciledEngine,
+    position: HeldAllocation,
+    machine_id: str,
+    now_s: int,
+    lease_s: float,
+    lease_ends_s: Mapping[str, float | None],
+) -> int:
+    """Return when a machine has ended at the latest, if nobody saw its end: at the end of its lease, or now.
+
+    The ledger may then show more than the bill, never less.
     """
-    return now_s, EndCause.USER
+    launched_at_s = position.allocation.launched_at_s
+    first_s = launched_at_s + FIRST_LEASE_S
+    if machine_id in lease_ends_s:
+        written_s = lease_ends_s[machine_id]
+        lease_end_s = first_s if written_s is None else written_s
+    else:
+        lease_end_s = max((launched_at_s if engine.ticked_at_s is None else engine.ticked_at_s) + lease_s, first_s)
+    return now_s if lease_end_s >= now_s else max(math.ceil(lease_end_s), launched_at_s)

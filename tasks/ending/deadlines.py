@@ -12,12 +12,15 @@ from tasks.ending.machines import end_machines
 from tasks.job_ends import request_stop
 from tasks.job_records import is_sweep
 from tasks.market.engine_journal import EngineJournal, JobEngine
+from tasks.market.instances import observe_machines
 from tasks.market.opening import is_opened
 from tasks.market.purchases.reliable_tier import CONTROLLER_ORDER, purchase
 from tasks.runtime import current_runtime
 
 #: Maximum duration of a clock, as a multiple of the last ones, whatever the deadline is.
 _TIMES_AS_LONG = 10
+#: Key of the seconds for which ticks have found the controller unchanged.
+_STOOD = "stood_s"
 #: What a tick finds of a controller that does not answer.
 _SILENT: Mapping[str, Any] = MappingProxyType({"clock": None, "state": "silent"})
 
@@ -96,7 +99,8 @@ def let_go_of_absent_machines(job_engine: JobEngine, status: dict[str, Any]) -> 
 def unchanged_s(job_id: str, seen: Mapping[str, Any], since_s: float = 0.0) -> float:
     """Return for how many market seconds ticks have found the controller as it is now; 0 if it was otherwise before.
 
-    Call it at each tick. Where no tick ran nothing is concluded: the time counts from the first that found it so.
+    Call it at each tick. Where no tick ran nothing is concluded: between two ticks at most two periods of ticks count,
+    however long the pause was, or whatever the clock of this machine said.
 
     Parameters
     ----------
@@ -104,12 +108,15 @@ def unchanged_s(job_id: str, seen: Mapping[str, Any], since_s: float = 0.0) -> f
     since_s : market time from which on the time counts.
     """
     runtime = current_runtime()
-    now_s = runtime.clock.now_s()
+    now_s, stood_s = runtime.clock.now_s(), 0.0
     before = runtime.store.last_observation(job_id, ObservationKind.CLOCK)
-    if before is None or dict(before.payload) != seen or before.at_s < since_s:
-        runtime.store.observe(job_id, now_s, ObservationKind.CLOCK, seen)
-        return 0.0
-    return now_s - before.at_s
+    if before is not None and before.at_s >= since_s:
+        found = dict(before.payload)
+        stood_before_s = float(found.pop(_STOOD, 0.0))
+        if found == seen:
+            stood_s = stood_before_s + min(max(now_s - before.at_s, 0.0), 2 * runtime.settings.tick_s)
+    runtime.store.observe(job_id, now_s, ObservationKind.CLOCK, {**seen, _STOOD: stood_s})
+    return stood_s
 
 
 def silent_s(job_id: str, since_s: float) -> float:
@@ -128,5 +135,6 @@ def stop_without_progress(job_id: str, status: dict[str, Any]) -> None:
     standing_s = unchanged_s(job_id, {"clock": status["clock"], "state": status["state"]})
     minutes = max(runtime.settings.progress_minutes, _TIMES_AS_LONG * (status.get("seconds_per_clock") or 0.0) / 60)
     if status["state"] == "running" and standing_s >= minutes * 60 * runtime.clock.scale:
+        observe_machines(job_id)  # a head that the market refuses, for its clock may be wrong, stops no job
         why = f"no progress: clock {status['clock']} was the last for {minutes:.0f} minutes"
         request_stop(job_id, why, by="a tick")

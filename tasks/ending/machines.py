@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bidding.engine.reconcile import by_order, reconcile
+from bidding.engine.reconcile import by_order
 from bidding.market.model import InstanceFact
 from tasks.market.engine_journal import EngineJournal
-from tasks.market.instances import job_machines, tiers_of
+from tasks.market.instances import job_machines, observed_events
 from tasks.market.opening import is_opened
 from tasks.runtime import current_runtime, runtime_task
 
@@ -33,5 +33,5 @@ def end_machines(
 
 def _enter(job_engine: EngineJournal[Any], facts: Sequence[InstanceFact]) -> None:
     if is_opened(job_engine):
-        groups, now_s = by_order(facts), current_runtime().now_s()
-        job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(facts), now_s), groups)
+        now_s = current_runtime().now_s()
+        job_engine.commit(lambda engine: observed_events(engine, facts, now_s), by_order(facts))

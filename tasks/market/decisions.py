@@ -17,7 +17,7 @@ from bidding.engine.events import (
     TickDue,
 )
 from bidding.engine.orders import Order
-from bidding.engine.reconcile import BELIEVED_AFTER_S, by_order, reconcile, unlisted
+from bidding.engine.reconcile import BELIEVED_AFTER_S, by_order, unlisted
 from bidding.forecast import MarketFeatures
 from bidding.market.model import HOUR_S, InstanceFact, Market, Tier
 from bidding.market.money import Micros
@@ -26,7 +26,7 @@ from infra.state.records import ObservationKind
 from tasks.job_ends import wants_machines
 from tasks.job_records import training_begun
 from tasks.market.engine_journal import DecideEvents, EngineJournal, JobEngine
-from tasks.market.instances import tiers_of
+from tasks.market.instances import observed_events
 from tasks.runtime import current_runtime, runtime_task
 
 
@@ -110,7 +110,7 @@ def decide_on(
     def plan(engine: Any) -> Sequence[BidEvent]:
         nonlocal missing
         missing = unlisted(engine, groups, now_s, lease_s)
-        observed = reconcile(engine, groups, tiers_of(facts), now_s, lease_s)
+        observed = observed_events(engine, facts, now_s)
         if missing:
             return observed
         for name, takes_at_s in sorted(notices.items()):

@@ -2,10 +2,13 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from bidding.engine.events import BidEvent
 from bidding.engine.orders import Lapse
-from bidding.engine.reconcile import by_order, pending_notice_s
+from bidding.engine.reconcile import ReconciledEngine, by_order, forgotten_ids, pending_notice_s, reconcile
 from bidding.market.model import InstanceFact, Tier
 from infra.ec2.owned_machines import JOB_TAG, OWNER_TAG
+from infra.storage.blobs import BlobError, BlobMissing
+from infra.storage.leases import read_lease
 from tasks.runtime import current_runtime, runtime_task
 
 #: Tag of the tier of every machine of ours.
@@ -31,6 +34,24 @@ def tiers_of(facts: Sequence[InstanceFact]) -> dict[str, Tier]:
 def observe_machines(job_id: str) -> list[InstanceFact]:
     """Return every machine of the job that the market lists."""
     return job_machines(job_id)
+
+
+def observed_events(engine: ReconciledEngine, facts: Sequence[InstanceFact], now_s: int) -> list[BidEvent]:
+    """Return the events that bring the book of a job up to what the market lists (`reconcile`).
+
+    A machine that the market does not list has ended with its last lease that was written; where the bucket does not
+    answer, with the last that a tick can have written.
+    """
+    runtime, groups = current_runtime(), by_order(facts)
+    ends_s: dict[str, float | None] = {}
+    for name in forgotten_ids(engine, groups):
+        try:
+            ends_s[name] = read_lease(runtime.blobs, engine.job_id or "", name).until_s
+        except BlobMissing:
+            ends_s[name] = None
+        except BlobError:
+            continue
+    return reconcile(engine, groups, tiers_of(facts), now_s, 60 * runtime.settings.lease_minutes, ends_s)
 
 
 @runtime_task("let go", market=True)

@@ -7,6 +7,7 @@ market's prices.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from bidding.economics.budget import Spending, lasts_until_s
 from bidding.engine.allocations import AllocationState
@@ -22,7 +23,9 @@ from infra.storage.leases import FIRST_S
 from tasks.job_ends import request_stop, wants_machines
 from tasks.job_events import emit_budget
 from tasks.job_records import JobTerms, terms_of
-from tasks.market.engine_journal import JournalledEngine
+from tasks.market.decisions import decide_on
+from tasks.market.engine_journal import EngineJournal, JournalledEngine
+from tasks.market.instances import observe_machines
 from tasks.market.prices import history
 from tasks.runtime import current_runtime, runtime_task
 
@@ -221,20 +224,28 @@ def stop_s(job_id: str) -> float:
     return max(_STOP_S, _STOP_REAL_S * scale) + 2 * clock_s
 
 
-def stop_at_budget(spec: JobTerms, spending: Spending | None) -> None:
-    """Request the stop of an open job whose budget is reached; its model is saved.
+def stop_at_budget(spec: JobTerms, journal: EngineJournal[Any]) -> bool:
+    """Request the stop of an open job whose budget is reached, and return whether it is; its model is saved.
 
-    A stop that takes longer than the budget lasts ends the machines at once, and the last checkpoint remains.
+    The market is asked which machines live before that is believed: some may have ended unseen. A
+    stop that takes longer than the budget lasts ends the machines at once, and the last checkpoint remains.
     """
     runtime, job_id = current_runtime(), spec.job_id
+    spending = spending_now(spec, journal.loaded())
     if spending is None or not spending.is_reached:
-        return
+        return False
+    facts = observe_machines(job_id)
+    decide_on(journal, facts, {}, lambda engine: ())
+    spending = spending_now(spec, journal.loaded())
+    if spending is None or not spending.is_reached:
+        return False
     shown = f"{usd(spending.budget_micros)}, {usd(spending.committed_micros)} committed"
     if wants_machines(job_id):
         _log.warning("%s: the budget is reached (%s): the job saves its model and stops", job_id, shown)
         request_stop(job_id, BUDGET, by="a tick")
-        return
+        return True
     soon_s = runtime.now_s() + round(1.5 * runtime.settings.tick_s)
     if _worst_case(spec)(lambda record: soon_s) > spending.budget_micros:
         _log.warning("%s: the budget does not last until the model is saved (%s): the machines end", job_id, shown)
         request_stop(job_id, BUDGET, now=True, by="a tick")
+    return True

@@ -1,12 +1,12 @@
 """Reaping: the machines of this owner that nothing needs, by machine."""
 
-from bidding.engine.reconcile import by_order, reconcile
+from bidding.engine.reconcile import by_order
 from bidding.market.model import InstanceState
 from infra.ec2.owned_machines import JOB_TAG, OWNER_TAG
 from infra.state.records import IntentState
 from tasks.job_records import is_known, ticking_jobs
 from tasks.market.engine_journal import journal_of
-from tasks.market.instances import job_machines, tiers_of
+from tasks.market.instances import job_machines, observed_events
 from tasks.market.opening import is_opened
 from tasks.runtime import current_runtime, runtime_task
 
@@ -54,5 +54,4 @@ def enter(job_id: str) -> None:
     if not is_known(job_id) or not is_opened(job_engine):
         return
     facts = job_machines(job_id)
-    groups = by_order(facts)
-    job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(facts), runtime.now_s()), groups)
+    job_engine.commit(lambda engine: observed_events(engine, facts, runtime.now_s()), by_order(facts))

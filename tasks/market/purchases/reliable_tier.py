@@ -7,9 +7,9 @@ one is open at a time: an order follows when the one before was refused, or when
 import logging
 
 from bidding.engine.orders import client_token
-from bidding.engine.reconcile import by_order, reconcile
+from bidding.engine.reconcile import by_order
 from bidding.market.failures import Failure
-from bidding.market.model import InstanceFact, Market, Tier
+from bidding.market.model import Market, Tier
 from bidding.market.money import usd
 from infra.errors import JobFailed
 from infra.state.records import AllocationRecord, Intent, IntentState, JobState
@@ -18,8 +18,8 @@ from tasks.job_ends import wants_machines
 from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import job_machines, tiers_of
-from tasks.market.ledger import spending_now, stop_at_budget
+from tasks.market.instances import job_machines, observed_events
+from tasks.market.ledger import stop_at_budget
 from tasks.market.purchases.requests import launch_request
 from tasks.market.purchases.sending import PurchaseBlocked, PurchaseOutcome, Result, send
 from tasks.runtime import current_runtime, runtime_task
@@ -59,10 +59,8 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str | None:
     """
     if saved_result(spec.job_id) is not None or not wants_machines(spec.job_id):
         return None  # a tick found the work done, or the job is to stop
-    spending = spending_now(spec, job_engine.loaded())
-    if spending is not None and spending.is_reached:  # what is missing counts in it as bought
-        stop_at_budget(spec, spending)
-        return f"the budget of {usd(spending.budget_micros)} does not pay the reliable tier: the job stops"
+    if spec.budget_micros is not None and stop_at_budget(spec, job_engine):  # what is missing counts as bought
+        return f"the budget of {usd(spec.budget_micros)} does not pay the reliable tier: the job stops"
     for part, count in _parts(spec).items():
         outcome = _secure_part(spec, job_engine, part, count)
         if outcome is None or outcome.result is Result.GRANTED:
@@ -226,9 +224,5 @@ def release_reliable_tier(job_engine: JobEngine) -> None:
         return
     facts = by_order(job_machines(job_id))
     runtime.market.terminate([fact.instance_id for name in names for fact in facts.get(name, ()) if fact.alive])
-    groups = by_order(job_machines(job_id))
-    job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(_flat(groups)), runtime.now_s()), groups)
-
-
-def _flat(groups: dict[str, list[InstanceFact]]) -> list[InstanceFact]:
-    return [fact for group in groups.values() for fact in group]
+    left = job_machines(job_id)
+    job_engine.commit(lambda engine: observed_events(engine, left, runtime.now_s()), by_order(left))

@@ -73,8 +73,8 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
     if journal.current().job_id is None:
         return _not_opened(spec, journal), []
     if is_open(job_id):
+        stop_at_budget(terms, journal)
         spending = spending_now(terms, journal.loaded())
-        stop_at_budget(terms, spending)
     if current_runtime().store.job(job_id).stop_now:
         end_machines(journal)
     facts = observe_machines(job_id)

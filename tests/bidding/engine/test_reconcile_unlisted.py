@@ -40,8 +40,19 @@ def test_after_an_outage_in_which_the_leases_have_ended_an_empty_answer_is_belie
         (2 * HOUR_S, NOW_S + 2 * HOUR_S, False),
     ):
         assert (unlisted(engine, {}, at_s, lease_s) == 0) is believed
-        ends = [gone(name, at_s, EndCause.USER) for name in ("a", "red")]
+        ends = [gone(name, NOW_S + lease_s, EndCause.USER) for name in ("a", "red")]
         assert reconcile(engine, {}, {}, at_s, lease_s) == (ends if believed else [MachinesUnlisted(at_s, 4)])
+
+
+@pytest.mark.parametrize(
+    ("written_s", "end_s"),
+    [(NOW_S + 600, NOW_S + 600), (None, START_S + 900), (NOW_S + 9 * HOUR_S, NOW_S + 3 * HOUR_S)],
+)
+def test_a_machine_whose_end_nobody_saw_ended_with_its_last_lease_that_was_written(written_s, end_s):
+    engine, at_s = pair(tick(NOW_S, {XLARGE: "3"})), NOW_S + 3 * HOUR_S
+    names = [name for position in engine.positions.values() for name in position.living()]
+    found = reconcile(engine, {}, {}, at_s, HOUR_S, dict.fromkeys(names, written_s))
+    assert {event.at_s for event in found} == {end_s}
 
 
 def test_a_tick_that_saw_machines_begins_the_hour_anew():

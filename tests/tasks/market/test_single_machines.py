@@ -261,7 +261,9 @@ def test_of_machines_that_a_journal_does_not_name_the_one_that_is_forgotten_has_
     here.clock.at_s = BEGIN_S + 3600
     here.tick(spec())
     record = next(record for record in here.store.allocations("job") if lost in record.instance_ids)
-    assert (record.living_ids, record.instance_ends) == ([left], {lost: (BEGIN_S + 3600, EndCause.USER)})
+    assert (record.living_ids, record.instance_ends) == ([left], {lost: (BEGIN_S + 900, EndCause.USER)}), (
+        "no tick has extended its lease"
+    )
     assert JobEngine("job").current().positions["job-buy-0"].living() == [left]
 
 
