@@ -50,7 +50,7 @@ def test_the_ledger_is_the_bill_after_random_pauses(seed: int, tmp_path: Path) -
         assert (job.state, job.stop_why, job.failure) == (JobState.FINISHED, None, None)
         assert here.living() == []
         spent, bill = here.store.spent(here.job_id), here.bill()
-        # The end that the job's own flow ordered after the last tick may be unseen; it is charged to the end of the lease.
+        # An end that the job's own flow ordered after the last tick may be unseen: charged to the end of the lease.
         assert job.ended_at_s is not None
         if any(begins_s - TICK_S <= job.ended_at_s <= ends_s for begins_s, ends_s in pauses):
             assert bill <= spent <= here.spec.budget_micros
