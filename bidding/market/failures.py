@@ -56,6 +56,8 @@ _QUOTA = (
     "VcpuLimitExceeded",
     "VolumeLimitExceeded",
 )
+#: Errors of a request that may concern its zone alone: the zone was withdrawn, or its subnet deleted.
+OF_ZONE = ("InvalidParameterValue", "InvalidSubnet", "InvalidSubnetID.NotFound", "InvalidZone.NotFound")
 _AUTH = (
     "AccessDenied",
     "AccessDeniedException",

@@ -285,18 +285,24 @@ class Ec2SpotMarket:
         return sorted(points, key=lambda point: (point.at_s, point.market))
 
     def newest_price_s(self, after_s: int, until_s: int) -> int | None:
-        """Return the time of the newest price; see `SpotMarket.newest_price_s`. EC2 returns the newest first."""
+        """Return the time of the newest price; see `SpotMarket.newest_price_s`. The first page with one decides.
+
+        EC2 returns the newest first, and a page may be empty although others follow.
+        """
         try:
-            page = self._client.describe_spot_price_history(
+            pages = self._client.get_paginator("describe_spot_price_history").paginate(
                 ProductDescriptions=[_PRODUCT],
                 StartTime=datetime.fromtimestamp(after_s, UTC),
                 EndTime=datetime.fromtimestamp(until_s, UTC),
-                MaxResults=_PAGE,
+                PaginationConfig={"PageSize": _PAGE},
             )
+            for page in pages:
+                times_s = [int(row["Timestamp"].timestamp()) for row in page["SpotPriceHistory"]]
+                if newest := max((at_s for at_s in times_s if after_s < at_s <= until_s), default=None):
+                    return newest
         except (ClientError, BotoCoreError) as error:
             _raise(error)
-        times_s = [int(row["Timestamp"].timestamp()) for row in page["SpotPriceHistory"]]
-        return max((at_s for at_s in times_s if after_s < at_s <= until_s), default=None)
+        return None
 
     def _history(self, markets: Iterable[Market], from_s: int, until_s: int) -> Iterator[PricePoint]:
         wanted = dict.fromkeys(markets)
@@ -354,7 +360,7 @@ class Ec2SpotMarket:
             end_cause = EndCause.FAILED if is_failed_launch(end_reason) else EndCause.USER
             end_cause = EndCause.EVICTED if end_reason.startswith("Server.Spot") else end_cause
             ended_at_s = _end_s(instance, status)
-        elif status.get("Code") == "marked-for-termination":
+        elif str(status.get("Code", "")).startswith("marked-for-termination"):  # by an experiment, too
             notice_at_s = int(status["UpdateTime"].timestamp()) + self._settings.notice_s
         return InstanceFact(
             instance_id=instance_id,

@@ -15,7 +15,7 @@ from typing import Any
 from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused
 from bidding.engine.orders import Acquire
 from bidding.engine.reconcile import ABANDONED, LISTED_S, grant_of
-from bidding.market.failures import SETTLES_S, TOKEN_ENDED, TOKEN_USED, Failure, Step, step_after
+from bidding.market.failures import OF_ZONE, SETTLES_S, TOKEN_ENDED, TOKEN_USED, Failure, Step, step_after
 from bidding.market.model import MINUTE_S, ORDER_TAG, Allocation, EndCause, InstanceFact, LaunchRequest, Tier
 from bidding.market.spot_market import MarketError
 from infra.errors import ProteusError
@@ -146,6 +146,8 @@ def _failed(job_engine: EngineJournal[Any], before: Intent, error: MarketError) 
     runtime, order_id = current_runtime(), before.order_id
     now_s, failure = runtime.clock.now_s(), error.failure
     step = step_after(failure, error.code, before.doubtful_since_s, now_s)
+    if step is Step.REMAKE and error.code in OF_ZONE and before.params["bid_micros"] is not None:
+        step = Step.REFUSE  # another market may sell, while the alarm is raised for this one
     doubtful_since_s = before.doubtful_since_s
     if failure is Failure.UNKNOWN and doubtful_since_s is None:
         doubtful_since_s = now_s

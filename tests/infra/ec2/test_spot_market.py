@@ -336,3 +336,21 @@ def test_a_profile_of_another_project_counts_at_aws_and_not_in_a_market_of_this_
     local = Settings(ec2_endpoint_url="http://127.0.0.1:9", ec2_key_id="proteus1")  # type: ignore[arg-type]
     with pytest.raises(MarketUnreachable):
         Ec2SpotMarket(local, attempts=1, connect_s=1.0).describe([])
+
+
+def test_an_experiment_that_takes_a_machine_gives_notice(stub):
+    status = {"Code": "marked-for-termination-by-experiment", "UpdateTime": datetime.fromtimestamp(T0 + 60, UTC)}
+    row = {"SpotInstanceRequestId": "sir-1", "InstanceId": "i-1", "SpotPrice": "0.03", "Status": status}
+    market = market_of(stub)
+    stub.add_response("describe_instances", described(instance("i-1", SpotInstanceRequestId="sir-1")))
+    stub.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": [row]})
+    (fact,) = market.describe()
+    assert fact.notice_at_s == T0 + 60 + Settings().notice_s
+
+
+def test_an_empty_page_of_prices_does_not_end_them(stub):
+    price = {"Timestamp": datetime.fromtimestamp(T0 + 60, UTC), "SpotPrice": "0.03"}
+    market = market_of(stub)
+    stub.add_response("describe_spot_price_history", {"SpotPriceHistory": [], "NextToken": "more"})
+    stub.add_response("describe_spot_price_history", {"SpotPriceHistory": [price]})
+    assert market.newest_price_s(T0, T0 + 100) == T0 + 60

@@ -13,7 +13,7 @@ from tasks.job_records import record_job, settle_job, ticking_jobs
 from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job, reopen_job
 from tasks.market.purchases.reliable_tier import release_reliable_tier
-from tasks.market.purchases.sending import PurchaseBlocked
+from tasks.market.purchases.sending import PurchaseBlocked, buy
 from tasks.market.purchases.waiting import what_purchases_wait_for
 from tests.support.purchases import TICK_S, alive, opened, patched, refusing, secure, states
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
@@ -152,6 +152,18 @@ def test_machines_that_end_by_themselves_at_once_are_charged_named_and_not_bough
     line = what_purchases_wait_for(here.store, here.store.job("job"))
     assert "Client.InstanceInitiatedShutdown" in line
     assert line.endswith("the market is left alone for a while")
+
+
+def test_a_request_that_is_refused_in_one_market_leaves_the_others(here: TaskRuntime) -> None:
+    here.begin(spec())
+    error = BadRequest("InvalidSubnetID.NotFound", "The subnet ID 'subnet-1' does not exist")
+    with patched(here, launch=refusing(error)):
+        (order,) = here.tick(spec())
+        outcome = plain(buy)(spec(), JobEngine("job"), order)
+    assert outcome.blocked or outcome.line == "answered meanwhile", "the alarm stays"
+    assert states(here)["job-buy-0"] == "refused"
+    assert JobEngine("job").current().open_order is None
+    assert JobEngine("job").current()._cooling.keys() == {order.market}
 
 
 def test_reliable_machines_that_die_of_capacity_never_fail_the_job(here: TaskRuntime) -> None:
