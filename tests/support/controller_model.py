@@ -126,11 +126,15 @@ class World:
                     assert not back or set(order.shards) <= set(self.frozen) | self.doubtful, "taken back for nothing"
                     node.takes.append(order)
                 case BackUp():
-                    assert order.clock == self.common()
+                    self.check_back_up(order)
                     node.backups.append(order)
                 case RecallTasks():
                     node.recalls.append(order)
         check_invariants(self.controller)
+
+    def check_back_up(self, order: BackUp) -> None:
+        """Check that a round is of the common clock."""
+        assert order.clock == self.common()
 
     def common(self) -> int:
         """The clock that every partition has completed."""

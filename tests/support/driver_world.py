@@ -18,7 +18,7 @@ from psengine.controller.controller import Controller
 from psengine.drivers.interface import Dispatcher, Done, Driver, Read, Task
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import BatchDone, ShardsNotOpened, ShardsOpened, TaskStats
-from psengine.protocol.instructions import Dispatch, OpenShards, SaveCheckpoint
+from psengine.protocol.instructions import BackUp, Dispatch, OpenShards, SaveCheckpoint
 from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_store import ShardStore
 from psengine.tables.tree_sum import Delta, Subtree, largest_subtrees, tree_sum
@@ -139,6 +139,13 @@ class DriverWorld(World):
         """The last committed group, as the controller has it."""
         assert self.controller.book is not None
         return self.controller.book.common
+
+    def check_back_up(self, order: BackUp) -> None:
+        """A group whose tasks are all withdrawn is committed by the same event, behind the round."""
+        assert order.clock <= self.common(), "of a committed group"
+        assert all(store.committed_clock <= order.clock for store in self.stores.values()), (
+            "which the servers still have"
+        )
 
     def begin_generation(self, order: OpenShards) -> None:
         self.generation = max(order.epoch, self.generation)

@@ -123,7 +123,15 @@ def test_a_driver_that_wants_all_back_ends_with_the_bits_of_the_loop(seeds: rang
     assert min(restarts, losses, rollbacks) >= len(seeds) / 5, "the storm is none"
 
 
-@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 1500), marks=pytest.mark.storm)], ids=str)
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(25),
+        range(5260, 5261),
+        *(pytest.param(seeds, marks=pytest.mark.storm) for seeds in (range(25, 1500), range(5200, 5400))),
+    ],
+    ids=str,
+)
 def test_a_driver_that_does_without_executors_counts_each_effect_of_the_others_once(seeds: range) -> None:
     withdrawn = 0
     for seed in seeds:
@@ -136,4 +144,4 @@ def test_a_driver_that_does_without_executors_counts_each_effect_of_the_others_o
         assert len(values) == 1
         assert {store.folded for store in storm.world.stores.values()} == {gathered.effects}
         withdrawn += storm.withdrawn
-    assert withdrawn >= 3, "what was sent is replaced, sometimes"
+    assert withdrawn >= 3 or len(seeds) == 1, "what was sent is replaced, sometimes"
