@@ -40,8 +40,13 @@ _PICTURES: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "parallel": (
             "Parallel coordinates",
-            "A line is a setting with a value; the brighter and thicker it is, the better is its metric.",
+            "A line is a setting with a value; the darker or thicker it is, the better is its metric.",
         ),
+        "importance": (
+            "Importance of the parameters",
+            "The share of the metric's variation that each parameter explains, by fANOVA on the trials with a value.",
+        ),
+        "contour": ("Contours", "The metric between the trials, for each pair of parameters; at most four of them."),
         "dollars": (
             "Dollars by trial",
             "What was paid for the machines of each trial, and what the market refunded because it took them.",
@@ -55,7 +60,8 @@ def sweep_page(view: SweepView, drawn: Mapping[str, bytes]) -> BacktestPage:
 
     Parameters
     ----------
-    drawn : the pictures as SVG: ``time``, ``curves``, ``parallel`` and ``dollars``.
+    drawn : the pictures as SVG: ``time``, ``curves``, ``parallel``, ``dollars``, and of a study ``importance``
+        and ``contour``.
     """
     notes = [
         "Times are h:mm:ss of market time after the sweep was recorded.",

@@ -96,7 +96,7 @@ def publish_progress(view: SweepView, progress: UUID | None) -> UUID | None:
 def publish_sweep(view: SweepView) -> None:
     """Write the sweep's report to the blob store, its page and the table of its trials to the Prefect UI."""
     blobs, name = current_runtime().blobs, JobPaths(view.sweep_id).report
-    blobs.write_bytes(name, report_html(view))
+    blobs.write_bytes(name, report_html(view, has_study=view.ended_s is not None))
     curves = curves_png(view) if any(len(trial.curve_steps) for trial in view.trials) else b""
     markdown = sweep_markdown(view, curves, [*next_commands(view)]) + f"\n\nReport: `{blobs.url_of(name)}`"
     run_id = UUID(str(flow_run.id)) if flow_run.id else None

@@ -10,6 +10,7 @@ from infra.local.announcement import is_up_directory
 from infra.local.job_stores import RUNS, find_job, is_under_way, open_job_stores
 from reports.pages.figures_page import render
 from reports.pages.sweep_page import sweep_page
+from reports.pictures.study import study_svgs
 from reports.pictures.sweep import curves_svg, dollars_svg, parallel_svg, timeline_svg
 from reports.sweep_view import SweepView
 from tasks.sweeps.local.folder import has_local_sweep, local_view
@@ -19,12 +20,18 @@ from tasks.sweeps.view import read_on, sweep_view
 _LOOK_S = 1.0
 
 
-def report_html(view: SweepView) -> bytes:
-    """Return the report of a sweep as one HTML file, which needs no network."""
+def report_html(view: SweepView, *, has_study: bool = True) -> bytes:
+    """Return the report of a sweep as one HTML file, which needs no network.
+
+    Parameters
+    ----------
+    has_study : whether Optuna's plots are in it, which take some seconds.
+    """
     drawn = {
         "time": timeline_svg(view),
         "curves": curves_svg(view),
         "parallel": parallel_svg(view),
+        **(study_svgs(view) if has_study else {}),
         "dollars": dollars_svg(view),
     }
     return render(sweep_page(view, drawn)).encode()
