@@ -21,6 +21,8 @@ from tasks.runtime import current_runtime
 _TIMES_AS_LONG = 10
 #: Key of the seconds for which ticks have found the controller unchanged.
 _STOOD = "stood_s"
+#: Key of when the first of them did.
+_FIRST = "first_s"
 #: What a tick finds of a controller that does not answer.
 _SILENT: Mapping[str, Any] = MappingProxyType({"clock": None, "state": "silent"})
 
@@ -109,13 +111,15 @@ def unchanged_s(job_id: str, seen: Mapping[str, Any], since_s: float = 0.0) -> f
     """
     runtime = current_runtime()
     now_s, stood_s = runtime.clock.now_s(), 0.0
+    first_s = now_s
     before = runtime.store.last_observation(job_id, ObservationKind.CLOCK)
-    if before is not None and before.at_s >= since_s:
+    if before is not None:
         found = dict(before.payload)
-        stood_before_s = float(found.pop(_STOOD, 0.0))
-        if found == seen:
+        stood_before_s, first_before_s = float(found.pop(_STOOD, 0.0)), float(found.pop(_FIRST, before.at_s))
+        if found == seen and first_before_s >= since_s:
+            first_s = first_before_s
             stood_s = stood_before_s + min(max(now_s - before.at_s, 0.0), 2 * runtime.settings.tick_s)
-    runtime.store.observe(job_id, now_s, ObservationKind.CLOCK, {**seen, _STOOD: stood_s})
+    runtime.store.observe(job_id, now_s, ObservationKind.CLOCK, {**seen, _STOOD: stood_s, _FIRST: first_s})
     return stood_s
 
 
