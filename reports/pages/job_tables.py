@@ -19,9 +19,7 @@ from reports.pages.job_page import DecisionRow, Link, PageFigure, Table
 from reports.pages.job_series import DecisionRecord, JobFacts, decisions, marks, on_demand_reference
 
 #: Keys of a result with a value per clock, or per change of nodes or shards.
-_SERIES = frozenset(
-    {"losses", "seconds_by_clock", "stage_by_clock", "metrics_by_clock", "timeline", "held", "changes", "stalls"}
-)
+_SERIES = frozenset({"losses", "timeline", "held", "changes", "stalls"})
 #: Maximum number of values of a list that are written out.
 _MOST_VALUES = 64
 #: URL schemes that a browser opens.
@@ -200,10 +198,16 @@ def _sums(lines: Iterable[LedgerLine]) -> tuple[str, str, str, str, str]:
     return str(len(charges)), usd(sum(charges), 6), str(len(refunds)), usd(sum(refunds), 6), net
 
 
+def _is_series(key: str) -> bool:
+    return key in _SERIES or key.endswith("_by_clock")
+
+
 def about_tables(facts: JobFacts) -> tuple[Table, ...]:
     """Return the parameters and the result of the job, without series over clocks, which the chart shows."""
     job = facts.job
-    result = {key: value for key, value in (job.result or {}).items() if key not in _SERIES}
+    result = {
+        key: value for key, value in (job.result or {}).items() if not (key in _SERIES or key.endswith("_by_clock"))
+    }
     outcome = [("state", str(job.state)), ("recorded", utc(job.created_at_s))]
     outcome += [] if job.ended_at_s is None else [("ended", utc(job.ended_at_s))]
     outcome += [] if job.failure is None else [("failure", job.failure)]
