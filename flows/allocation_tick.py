@@ -51,9 +51,11 @@ async def allocation_tick(job_id: str | None = None) -> dict[str, str]:
             get_run_logger().info(_OVERTAKEN)
             label_run(_OVERTAKEN)
             return {"skipped": _OVERTAKEN}
-        done = tick_each({name: {} for name in ticking_jobs(job_id)})
-        emit_tick(list(done))
-        return done
+        names = list(ticking_jobs(job_id))
+        try:
+            return tick_each({name: {} for name in names})
+        finally:
+            emit_tick(names)  # also where the tick of a job failed: server, worker and database are there
 
 
 def tick_each(notices: Mapping[str, Mapping[str, int]], patience_s: float = 0.0) -> dict[str, str]:

@@ -1,13 +1,15 @@
 """The reaper: every orphan ends, also where the records of a job fail."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import flows.allocation_tick
 import flows.reap
 from bidding.market.model import InstanceFact
 from tasks.market.reaping import orphans
@@ -67,3 +69,21 @@ def test_one_bad_job_stops_the_end_of_no_machine(
         reap()
     assert [str(error) for error in caught.value.exceptions] == ["its journal cannot be read"] * 2
     assert not any(here.market.fact(fact.instance_id).alive for fact in strays.values())
+
+
+def test_a_tick_that_fails_for_its_only_job_is_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> str:
+        raise ValueError("no such image")
+
+    told: list[list[str]] = []
+    calls: dict[str, Callable[..., Any]] = {
+        "is_overtaken": lambda: False,
+        "ticking_jobs": lambda job_id: ["job"],
+        "tick_job": fail,
+    }
+    calls |= {"one_client": nullcontext, "label_run": lambda *about: None, "emit_tick": told.append}
+    for name, call in calls.items():
+        monkeypatch.setattr(flows.allocation_tick, name, call)
+    with pytest.raises(ValueError, match="no such image"):
+        asyncio.run(flows.allocation_tick.allocation_tick.fn())
+    assert told == [["job"]]
