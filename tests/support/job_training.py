@@ -106,7 +106,7 @@ class Training:
             raise ControllerUnreachable(f"job {job_id}: no controller was met")
         return f"tcp://{machine}"
 
-    def start(self, job: dict[str, Any]) -> dict[str, Any]:
+    def start(self, job: dict[str, Any], say: object = None, wait_s: float | None = None) -> dict[str, Any]:
         self.state = self.state or "running"
         return self.status()
 
