@@ -262,8 +262,9 @@ def test_a_sweep_whose_machines_panic_has_ended_goes_on_or_is_closed_as_the_book
     monkeypatch.setattr(tasks.panic, "_LOOK_S", 0.01)
     world = SweepWorld(tmp_path, monkeypatch)
     world.begin_sweep(sweep_spec(max_trial_steps=60))
-    world.tick_job("sweep")
-    world.advance(600)
+    for _ in range(2):  # one trial trains before the others begin
+        world.tick_job("sweep")
+        world.advance(600)
     with served(world.market, world.clock, tmp_path / "machines") as endpoint:
         monkeypatch.setenv("PROTEUS_EC2_ENDPOINT_URL", endpoint.url)
         forget_runtime()
