@@ -11,7 +11,7 @@ from typing import Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from psengine.config import JobConfig, Tier
-from psengine.protocol.checkpoint import Checkpoint
+from psengine.protocol.checkpoint import Checkpoint, Checkpoints
 from psengine.protocol.events import (
     BackedUp,
     BatchDone,
@@ -99,7 +99,7 @@ class VirtualCluster:
             lambda: 0.0,
             lambda about: None,
             lambda config, clock, shards, summary: Checkpoint(clock, "", dict(summary)),
-            lambda config: None,
+            lambda config: Checkpoints(),
             now_s=lambda: _LOOK_S * next(looks),
         )
         self.shell = ControllerShell(self.scheduler, callbacks, self, tick_s=_NO_TICKS_S)  # type: ignore[arg-type]

@@ -393,7 +393,7 @@ class Consequences(ControllerState):
         placement = self.members.placement
         self._instructions += dispatcher.states_to_take(placement, ready, self.members.in_state("draining"))
         self._instructions += dispatcher.orders(
-            self.members.placement, ready, limits.limit, self._map_sent, self.shards.generation
+            placement, ready, limits.limit, self._map_sent, self.shards.generation, self.leaving.ending(now_s)
         )
 
     def _note_unowned(self, ready: Mapping[str, NodeRecord]) -> None:

@@ -68,6 +68,11 @@ class Leaving:
         is_time = partial(self._is_time, now_s, self._hand_over_s(), last=True)
         return ChainMap({name: node for name, node in leaving.items() if not is_time(node)}, ready)
 
+    def ending(self, now_s: float) -> list[str]:
+        """Return the leaving nodes that are given nothing beyond what they run; others work as before their notice."""
+        hand_over_s = self._hand_over_s()
+        return [node.name for node in self._members.in_state("leaving") if self._is_time(now_s, hand_over_s, node)]
+
     def drain(self, event: DrainRequested, book: MicroTaskTable | None) -> None:
         """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""
         self._members.drain(event.nodes, event.now_s + event.deadline_s)

@@ -6,7 +6,7 @@ until the next tick, so that a node that cannot work does not spin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from psengine.drivers.interface import Read
@@ -52,6 +52,7 @@ class BatchDispatcher:
         limit: int | None,
         map_version: int,
         generation: int,
+        ending: Collection[str] = (),
     ) -> list[Dispatch]:
         """Dispatch whatever may run: one message a node and clock.
 
@@ -59,7 +60,7 @@ class BatchDispatcher:
         tasks than two for each core: while some read and push, others run.
 
         With stale reads in groups of all executors, a node that runs all of its partitions in one clock is sent the
-        next clock at once: it follows. A node that is about to leave is not. Tasks that read rows follow likewise, once
+        next clock at once: it follows. A node that is about to end is not. Tasks that read rows follow likewise, once
         the writers of the rows were sent theirs.
 
         Otherwise, in groups of all executors, a node that runs something is sent nothing, and others only what is of
@@ -76,6 +77,8 @@ class BatchDispatcher:
             No clock after this one is begun.
         map_version, generation : int
             Version and generation of the shard map that the nodes must have.
+        ending : collection of str
+            Names of leaving nodes that have time for what they run, and no more.
         """
         book, driver = self._book, self._driver
         completed_by = book.completed_by
@@ -108,7 +111,7 @@ class BatchDispatcher:
             out.append(replace(order, completed_by=completed_by, goes_on=certain))
         out += [
             self._order(ready[name], clock, partitions, read, whole=True)
-            for (name, clock, read), partitions in self._following(placement, ready, limit).items()
+            for (name, clock, read), partitions in self._following(placement, ready, limit, ending).items()
         ]
         return [replace(order, map_version=map_version, generation=generation) for order in out]
 
@@ -133,7 +136,7 @@ class BatchDispatcher:
         )
 
     def _following(
-        self, placement: Placement, ready: Mapping[str, NodeRecord], limit: int | None
+        self, placement: Placement, ready: Mapping[str, NodeRecord], limit: int | None, ending: Collection[str]
     ) -> dict[tuple[str, int, Read], list[int]]:
         """Return the batches that are sent before the ones that they follow are completed, by node, clock and read.
 
@@ -148,7 +151,7 @@ class BatchDispatcher:
             (name, clock, read): partitions
             for (name, clock, read), partitions in batches.items()
             if name in ready
-            and ready[name].state == "ready"
+            and name not in ending
             and len(partitions) == self._book.running_on(name)
             and tuple(partitions) == placement.owned_by(name)
         }
@@ -231,6 +234,9 @@ class BatchDispatcher:
 
     def failed(self, event: BatchFailed) -> list[int]:
         """Return the partitions whose latest attempt was in the batch; they are held back, unless it was recalled."""
+        if event.recalled:
+            for partition, attempt in event.tasks:
+                self._book.note_recalled(partition, event.clock, attempt)
         current = [p for p, attempt in event.tasks if self._book.forget(p, event.clock, attempt)]
         if not event.recalled:
             self._held_back |= set(current)

@@ -40,7 +40,7 @@ class MicroTaskTable:
         self.running: dict[int, Running] = {}
         #: {executor: the task that follows the one under way, on the same node}.
         self.following: dict[int, Running] = {}
-        #: Number of dispatches beyond the first of a task.
+        #: Number of dispatches beyond the first of a task; one that a node gave back before it began does not count.
         self.repeated = 0
         #: Number of completions that came from a superseded attempt, or twice.
         self.ignored = 0
@@ -57,6 +57,8 @@ class MicroTaskTable:
         self._attempts: dict[int, dict[int, int]] = {}
         #: {executor: the highest group that it was ever sent a task of}.
         self._reached: dict[int, int] = {}
+        #: {executor: the group of its task that was recalled before it began}.
+        self._recalled: dict[int, int] = {}
         #: Attempts are counted from here: after a rollback, those of before are the lower ones.
         self._base = 0
         self._highest = 0
@@ -234,7 +236,8 @@ class MicroTaskTable:
         self._running_on[node] += 1
         self._groups[task.group].running += 1
         self._note(executor)
-        self.repeated += task.group <= self._reached.get(executor, 0)
+        was_recalled = self._recalled.pop(executor, None) == task.group
+        self.repeated += task.group <= self._reached.get(executor, 0) and not was_recalled
         self._reached[executor] = max(task.group, self._reached.get(executor, 0))
         self.last_dispatched = max(task.group, self.last_dispatched)
         after = () if withdrawn else self._writers_running(task)
@@ -315,6 +318,11 @@ class MicroTaskTable:
         if sent is not following:
             self._put_back(executor)
         return True
+
+    def note_recalled(self, executor: int, group: int, attempt: int) -> None:
+        """Note that the node has not begun a task that was recalled; a superseded attempt changes nothing."""
+        if any((sent.clock, sent.attempt) == (group, attempt) for sent in self._sent(executor)):
+            self._recalled[executor] = group
 
     def is_current(self, executor: int, group: int, attempt: int) -> bool:
         """Return whether this attempt at a task is under way, and the latest one; not of one that follows another."""
