@@ -157,6 +157,15 @@ def test_a_market_without_capacity_on_demand_is_left_for_another():
     assert other.market != order.market
 
 
+def test_a_quota_means_fewer_machines_on_demand_and_cools_no_market():
+    engine = engine_of(reliable())
+    (order,) = after_slack(engine)
+    engine.handle(AllocationRefused(START_S, order.order_id, "VcpuLimitExceeded", "no more"))
+    (fewer,) = after_slack(engine, START_S + 120)
+    assert isinstance(fewer, Acquire)
+    assert (fewer.market, fewer.count, fewer.bid_micros) == (order.market, order.count // 2, None)
+
+
 def test_the_budget_wins_over_the_deadline():
     (full,) = after_slack(engine_of(reliable()))
     each = TYPES[full.market.instance_type].on_demand_micros
