@@ -13,7 +13,7 @@ from prefect.logging import get_run_logger
 
 from infra.errors import InputError, JobFailed
 from tasks.ending.cancelled_runs import record_follower, stop_cancelled_job
-from tasks.job_records import as_begun, ended_result, has_failed, is_known, record_job
+from tasks.job_records import as_begun, ended_result, has_failed, has_larger_limits, how_to_go_on, is_known, record_job
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
 from tasks.market.eviction_notices import events_url, notices_in, report_notice
@@ -48,11 +48,12 @@ async def train(spec: JobSpec) -> dict[str, Any]:
     record_job(spec)
     record_follower(spec.job_id)
     job_engine = JobEngine(spec.job_id)
-    result = ended_result(spec.job_id)
+    larger = spec if has_larger_limits(spec) else None
+    result = ended_result(spec.job_id) if larger is None else None
     if result is None:
-        if has_failed(spec.job_id):
+        if larger is not None or has_failed(spec.job_id):
             release_reliable_tier(job_engine)
-            reopen_job(job_engine)
+            reopen_job(job_engine, larger)
         prepare_code(spec)  # not in the `try`: a file edited since must not end a running job
         try:
             data = prepare_data(spec)
@@ -74,6 +75,8 @@ async def train(spec: JobSpec) -> dict[str, Any]:
             close_job(job_engine, None, str(error))
             release_reliable_tier(job_engine)
             raise
+    elif hint := how_to_go_on(spec.job_id):
+        get_run_logger().warning(hint)
     close_job(job_engine, result)
     release_reliable_tier(job_engine)
     book_ledger(spec.job_id)

@@ -1,9 +1,41 @@
 """Requests to end a job: a state in the database, which ticks carry out, whichever process asked; how jobs ended."""
 
+import re
+
 from bidding.market.model import HOUR_S
-from infra.state.records import Job, JobState
+from infra.state.records import Job, JobKind, JobState
 from tasks.runtime import current_runtime
 from tasks.times import minute, parse_deadline
+
+#: Why a job was stopped that had reached its budget; the field that a larger one is written to.
+BUDGET, BUDGET_FIELD = "budget", "budget_usd"
+_STANDSTILL = re.compile(r"no progress: clock .* was the last for (\d+) minutes")
+
+
+def standstill(clock: int, minutes: float) -> str:
+    """Return why a job was stopped whose clock stood still for so long."""
+    return f"no progress: clock {clock} was the last for {minutes:.0f} minutes"
+
+
+def standstill_minutes(why: str) -> float | None:
+    """Return the minutes of a reason that `standstill` has written; None for any other reason."""
+    found = _STANDSTILL.fullmatch(why)
+    return None if found is None else float(found[1])
+
+
+def stopping_limit(job: Job) -> str:
+    """Return the name of the limit that has stopped a job: a larger one lets it go on. Empty if none has."""
+    if job.state is not JobState.STOPPED or job.kind is not JobKind.JOB or job.stop_why is None:
+        return ""
+    if job.stop_why == BUDGET:
+        return BUDGET_FIELD
+    return "PROTEUS_PROGRESS_MINUTES" if standstill_minutes(job.stop_why) is not None else ""
+
+
+def how_it_goes_on(job: Job) -> str:
+    """Return the line on a job that a limit has stopped; empty for any other."""
+    limit = stopping_limit(job)
+    return f"job {job.job_id} was stopped: {job.stop_why}; submit it with a larger {limit}" if limit else ""
 
 
 def request_stop(job_id: str, why: str, *, now: bool = False, by: str = "") -> Job:

@@ -1,7 +1,9 @@
 """Jobs and sweeps in the state database: record, look up, settle; what both have in common."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Protocol
 
 from pydantic import BaseModel
@@ -13,6 +15,7 @@ from infra.masking import masked
 from infra.state.records import IntentState, Job, JobKind, JobState, ObservationKind, StoreError
 from infra.storage.job_paths import JobPaths
 from tasks.form_fields import RECORDED, spot_billing
+from tasks.job_ends import BUDGET_FIELD, how_it_goes_on, standstill_minutes, stopping_limit
 from tasks.job_spec import JobSpec, ReliableTier
 from tasks.runtime import current_runtime, runtime_task
 
@@ -72,7 +75,7 @@ def as_begun(spec: JobSpec) -> JobSpec:
     """Return the description that the job of this id was begun with; `spec` itself for one that was not.
 
     What the user wrote must agree with it. A field that was left out is as it was then: its default may be another one
-    today.
+    today. A job that a limit has stopped has the larger limits that are written.
 
     Raises
     ------
@@ -82,13 +85,38 @@ def as_begun(spec: JobSpec) -> JobSpec:
     job = current_runtime().store.find_job(spec.job_id)
     if job is None or job.kind is not JobKind.JOB:  # recording it refuses an id that a sweep has
         return spec
-    recorded = recorded_spec(job)
+    recorded = _with_larger_limits(job, spec) or recorded_spec(job)
     changes = list(_changes(spec, recorded))
     if changes:
         raise StoreError(
             f"job {spec.job_id}: was submitted before with another spec ({'; '.join(changes)}); choose another job_id"
         )
     return recorded
+
+
+def _with_larger_limits(job: Job, spec: JobSpec) -> JobSpec | None:
+    """Return the description with which a job that a limit has stopped goes on; None if it does not."""
+    recorded, limit = recorded_spec(job), stopping_limit(job)
+    written: dict[str, Any] = {
+        name: getattr(spec, name) for name in ("budget_usd", "deadline") if name in spec.model_fields_set
+    }
+    wanted = recorded.model_copy(update=written)
+    before_s, ends_s = recorded.deadline_s(job.created_at_s), wanted.deadline_s(job.created_at_s)
+    if ends_s is not None and (before_s is None or ends_s < before_s):
+        return None
+    if limit == BUDGET_FIELD:
+        old, new = recorded.budget_micros, wanted.budget_micros
+        return wanted if old is not None and (new is None or new > old) else None
+    stood_minutes = standstill_minutes(job.stop_why or "")
+    if limit and stood_minutes is not None and current_runtime().settings.progress_minutes > stood_minutes:
+        return wanted if wanted.budget_micros == recorded.budget_micros else None
+    return None
+
+
+def has_larger_limits(spec: JobSpec) -> bool:
+    """Return whether a limit has stopped the job of this id, and `spec` (see `as_begun`) has a larger one."""
+    job = current_runtime().store.find_job(spec.job_id)
+    return job is not None and job.kind is JobKind.JOB and _with_larger_limits(job, spec) is not None
 
 
 def _changes(written: BaseModel, recorded: BaseModel, prefix: str = "") -> Iterator[str]:
@@ -136,9 +164,25 @@ def saved_result(job_id: str) -> dict[str, Any] | None:
     if manifest is None:
         return None
     result = dict(manifest.about)
+    left = runtime.store.last_observation(job_id, ObservationKind.WENT_ON)
+    if left is not None and left.payload["model"] == _digest(result):
+        return None  # it is of the stop from which the job went on
     if result.get("lost_micro_tasks"):
         raise JobFailed(f"job {job_id}: the effects of {result['lost_micro_tasks']} micro-tasks are not in its model")
     return result
+
+
+def note_going_on(job_id: str) -> None:
+    """Record that a job goes on after a stop: the model that it saved then is not its result."""
+    runtime = current_runtime()
+    manifest = runtime.blobs.manifest(JobPaths(job_id).model)
+    if manifest is not None:
+        model = {"model": _digest(dict(manifest.about))}
+        runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.WENT_ON, model)
+
+
+def _digest(result: dict[str, Any]) -> str:
+    return sha256(json.dumps(result, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def is_known(job_id: str) -> bool:
@@ -157,9 +201,15 @@ def has_failed(job_id: str) -> bool:
 
 
 def can_go_on(job_id: str) -> bool:
-    """Return whether a job, or a sweep, that has ended goes on when it is run again."""
+    """Return whether a job, or a sweep, that has ended goes on when it is run again, with a larger limit if need be."""
     job = current_runtime().store.job(job_id)
-    return job.state is JobState.FAILED or (job.state is JobState.STOPPED and job.kind is JobKind.SWEEP)
+    is_stopped = job.state is JobState.STOPPED
+    return job.state is JobState.FAILED or (is_stopped and (job.kind is JobKind.SWEEP or bool(stopping_limit(job))))
+
+
+def how_to_go_on(job_id: str) -> str:
+    """Return the line on a job that a limit has stopped; empty for any other."""
+    return how_it_goes_on(current_runtime().store.job(job_id))
 
 
 def ended_result(job_id: str) -> dict[str, Any] | None:

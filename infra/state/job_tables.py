@@ -131,15 +131,16 @@ class JobTables(Tables):
             connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(new))
             return _job(require_row(connection, query, "job", job_id))
 
-    def reopen_job(self, job_id: str, *, has_more: bool = False) -> Job:
+    def reopen_job(self, job_id: str, *, has_more: bool = False, spec: Json | None = None) -> Job:
         """Have a job that failed, or a sweep that was stopped, start again; one that has not ended is left as it is.
 
-        With `has_more` a sweep that finished starts again, too: it was given more trials.
+        With `has_more` a sweep that finished starts again, too: it was given more trials. With a `spec` a job that was
+        stopped starts again: that is its description from now on, with larger limits.
 
         Raises
         ------
         IllegalTransition
-            If it finished, or is a job that was stopped.
+            If it finished, or is a job that was stopped, and no `spec` is given.
         """
         with self.write() as connection:
             query = select(jobs).where(jobs.c.job_id == job_id).with_for_update()
@@ -147,9 +148,10 @@ class JobTables(Tables):
             if not job.state.terminal:
                 return job
             ended = (JobState.STOPPED, JobState.FINISHED) if has_more else (JobState.STOPPED,)
-            if job.state is not JobState.FAILED and not (job.state in ended and job.kind is JobKind.SWEEP):
+            may_go_on = job.kind is JobKind.SWEEP or (spec is not None and job.state is JobState.STOPPED)
+            if job.state is not JobState.FAILED and not (job.state in ended and may_go_on):
                 raise IllegalTransition(f"job {job_id}: is {job.state}, and only a job that failed starts again")
-            new = {
+            new: dict[str, Any] = {
                 "state": JobState.STARTING.value,
                 "ended_at_s": None,
                 "controller_address": None,
@@ -160,6 +162,8 @@ class JobTables(Tables):
                 "stop_at_s": None,
                 "stop_now": False,
             }
+            if spec is not None:
+                new["spec"] = as_stored(spec)
             connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(new))
             return _job(require_row(connection, query, "job", job_id))
 

@@ -55,13 +55,15 @@ class ObservationKind(StrEnum):
     TRAFFIC = "traffic"  # bytes by pair of zones, in all, and of the model, when they change
     ALARM = "alarm"  # a machine reported that it ends itself, and why
     BOOKED = "booked"  # the ledger was brought up to then; at most once an hour
+    WENT_ON = "went on"  # a job that a limit had stopped goes on; which model it had saved then
     SETTLED = "settled"  # an ended job has no machine and no unbooked hour left
 
 
 class JobState(StrEnum):
     """The state of a job, as its controller reports it; the last three are terminal.
 
-    Only `infra.state.job_tables.JobTables.reopen_job` leads out of one of those: a job that failed may start again.
+    Only `infra.state.job_tables.JobTables.reopen_job` leads out of one of those: a job that failed, or that a
+    limit stopped, may start again.
     """
 
     STARTING = "starting"

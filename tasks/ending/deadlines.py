@@ -9,7 +9,7 @@ from bidding.market.model import InstanceFact
 from infra.errors import JobFailed
 from infra.state.records import AllocationRecord, ObservationKind
 from tasks.ending.machines import end_machines
-from tasks.job_ends import request_stop
+from tasks.job_ends import request_stop, standstill
 from tasks.job_records import is_sweep
 from tasks.market.engine_journal import EngineJournal, JobEngine
 from tasks.market.instances import observe_machines
@@ -140,5 +140,4 @@ def stop_without_progress(job_id: str, status: dict[str, Any]) -> None:
     minutes = max(runtime.settings.progress_minutes, _TIMES_AS_LONG * (status.get("seconds_per_clock") or 0.0) / 60)
     if status["state"] == "running" and standing_s >= minutes * 60 * runtime.clock.scale:
         observe_machines(job_id)  # a head that the market refuses, for its clock may be wrong, stops no job
-        why = f"no progress: clock {status['clock']} was the last for {minutes:.0f} minutes"
-        request_stop(job_id, why, by="a tick")
+        request_stop(job_id, standstill(status["clock"], minutes), by="a tick")

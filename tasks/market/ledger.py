@@ -20,7 +20,7 @@ from infra.state.commitments import most_owed, requested
 from infra.state.ledger import book
 from infra.state.records import AllocationRecord, IntentState, ObservationKind
 from infra.storage.leases import FIRST_S
-from tasks.job_ends import request_stop, wants_machines
+from tasks.job_ends import BUDGET, request_stop, wants_machines
 from tasks.job_events import emit_budget
 from tasks.job_records import JobTerms, terms_of
 from tasks.market.decisions import decide_on
@@ -35,8 +35,6 @@ _STOP_S, _STOP_REAL_S = 240.0, 5.0
 #: Seconds from the end of an allocation after which a booking has found its last line. A market lists ended machines
 #: for about an hour, so the end was known when ticks looked and booked; a tick that cannot look does not book either.
 _FINAL_S = DAY_S
-#: Why a job was stopped that had reached its budget.
-BUDGET = "budget"
 
 
 def book_or_postpone(job_id: str) -> int | None:

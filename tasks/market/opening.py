@@ -16,6 +16,7 @@ from infra.errors import InputError
 from infra.state.records import IllegalTransition, JobState, ObservationKind
 from infra.storage.price_store import PriceStore
 from tasks.job_events import emit_end
+from tasks.job_records import note_going_on
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import EngineJournal, JobEngine, unless_seen
 from tasks.market.prices import days
@@ -139,10 +140,14 @@ def close_bidding(job_engine: JobEngine) -> None:
 
 
 @runtime_task("reopen job")
-def reopen_job(job_engine: JobEngine) -> None:
+def reopen_job(job_engine: JobEngine, larger: JobSpec | None = None) -> None:
     """Have a job that failed go on from its last checkpoint; any other one is left as it is.
 
     Its reliable tier must have been released: a controller that failed would only report its failure again.
+
+    Parameters
+    ----------
+    larger : the description with larger limits of a job that a limit has stopped; it goes on, too.
     """
     runtime, job_id = current_runtime(), job_engine.job_id
     # What the clock was at the failure is no measure of progress: the job was not running since.
@@ -150,6 +155,10 @@ def reopen_job(job_engine: JobEngine) -> None:
     if is_opened(job_engine):
         event = JobReopened(runtime.now_s())
         job_engine.commit(lambda engine: [event] if engine.closed else [])
+    if larger is not None:
+        note_going_on(job_id)
+        runtime.store.reopen_job(job_id, spec=larger.model_dump(mode="json"))
+        return
     runtime.store.reopen_job(job_id)  # also where it failed before its bidding was opened
 
 

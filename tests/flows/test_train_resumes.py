@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from infra.market_data.catalogs import read_catalog
 from infra.runtime import Runtime
 from infra.settings import Settings
 from infra.simulated_ec2.market import SimSpotMarket
-from infra.state.records import IntentState, JobState
+from infra.state.records import IntentState, JobState, StoreError
 from infra.state.schema import claims
 from infra.state.store import Store
 from infra.storage.blobs import Blobs
@@ -86,7 +87,7 @@ class Controller:
         self.clock = 0
         self.saves = 0
 
-    def start(self, job: dict[str, Any]) -> dict[str, Any]:
+    def start(self, job: dict[str, Any], *how: object) -> dict[str, Any]:
         assert self.config in (None, job), "another job"
         self.config = job
         return self._tell()
@@ -132,10 +133,14 @@ class Here:
         self.blobs = Blobs((directory / "blobs").as_uri())
         self.controller = Controller(self.blobs)
         settings = Settings(blob_url=(directory / "blobs").as_uri(), ec2_endpoint_url="http://simulated.test")
-        runtime = Runtime(settings, self.clock, self.store, self.blobs, self.market, catalog)
-        patch.setattr(tasks.runtime, "open_runtime", lambda: runtime)
+        self.runtime = Runtime(settings, self.clock, self.store, self.blobs, self.market, catalog)
+        patch.setattr(tasks.runtime, "open_runtime", lambda: self.runtime)
         patch.setattr(tasks.training.controller, "ControllerClient", lambda address, timeout_s: self.controller)
         patch.setattr(tasks.training.controller, "meet_controller", lambda job_id, within_s: "tcp://controller:1")
+
+    def raise_progress_limit(self, minutes: float) -> None:
+        settings = self.runtime.settings.model_copy(update={"progress_minutes": minutes})
+        self.runtime = replace(self.runtime, settings=settings)
 
     def train(self) -> dict[str, Any]:
         return asyncio.run(flows.train.train(SPEC))
@@ -317,6 +322,51 @@ def test_a_job_that_failed_is_run_again_under_its_id_and_goes_on_from_where_it_w
     assert not here.store.allocations(JOB, alive=True)
     assert here.train()["clocks"] == CLOCKS, "an ended job is not trained again"
     assert len(here.market.log()) == 2 * RELIABLE
+
+
+@pytest.mark.parametrize(
+    ("why", "limit", "larger"),
+    [
+        ("budget", "budget_usd", {"budget_usd": 9}),
+        ("no progress: clock 2 was the last for 60 minutes", "PROTEUS_PROGRESS_MINUTES", {}),
+    ],
+)
+def test_a_job_that_a_limit_has_stopped_goes_on_under_its_id_with_a_larger_one(
+    here: Here, caplog: pytest.LogCaptureFixture, why: str, limit: str, larger: dict[str, Any]
+) -> None:
+    written = SPEC.model_dump(exclude_unset=True) | {"budget_usd": 5}
+    status, model = here.controller.status, {"job_id": JOB, "clocks": 2, "stopped": why}
+
+    def stopped(since_clock: int = 0) -> dict[str, Any]:
+        told = status(since_clock)
+        if told["clock"] < 2:
+            return told
+        here.store.request_stop(JOB, why, "a tick", here.clock.at_s)
+        here.blobs.write_set(JobPaths(JOB).model, {"model.npz": b"of clock 2"}, model)
+        return {**told, "state": "stopped", "result": model}
+
+    def train(**limits: Any) -> dict[str, Any]:
+        return asyncio.run(flows.train.train(JobSpec.model_validate(written | limits)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(here.controller, "status", stopped)
+        assert train()["clocks"] == 2
+    assert here.store.job(JOB).state is JobState.STOPPED
+    for spec in ({}, {"budget_usd": 5}):
+        assert train(**spec)["clocks"] == 2, "nothing is bought with the same limits"
+        assert f"job {JOB} was stopped: {why}; submit it with a larger {limit}" in caplog.text
+        caplog.clear()
+    with pytest.raises(StoreError, match=r"budget_usd: 4\.0, was 5\.0"):
+        train(budget_usd=4)
+    assert len(here.market.log()) == RELIABLE
+    if not larger:
+        here.raise_progress_limit(90)
+    assert train(**larger)["clocks"] == CLOCKS
+    job = here.store.job(JOB)
+    assert (job.state, job.stop_why, job.spec["budget_usd"]) == (JobState.FINISHED, None, larger.get("budget_usd", 5))
+    assert (here.controller.saves, len(here.market.log())) == (1, 2 * RELIABLE)
+    assert not here.store.allocations(JOB, alive=True)
+    assert train(**larger)["clocks"] == CLOCKS, "it is done"
 
 
 def _selected(cases: Sequence[Any]) -> list[Any]:

@@ -22,14 +22,13 @@ from infra.trials.documents import TrialReport
 from tasks.ending.cancelled_runs import stop_if_cancelled
 from tasks.ending.deadlines import check_start
 from tasks.ending.machines import end_machines
-from tasks.job_ends import wants_machines
+from tasks.job_ends import BUDGET, wants_machines
 from tasks.job_leases import extend_leases
 from tasks.job_records import is_open, settle_job, terms_of
 from tasks.market.decisions import decide_on
 from tasks.market.engine_journal import SweepJournal
 from tasks.market.instances import let_go, observe_machines
 from tasks.market.ledger import (
-    BUDGET,
     book_or_postpone,
     lives_within_budget,
     report_budget,
