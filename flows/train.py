@@ -19,7 +19,7 @@ from tasks.market.engine_journal import JobEngine
 from tasks.market.eviction_notices import events_url, notices_in, report_notice
 from tasks.market.ingest import fetch_prices, history_days, markets_of
 from tasks.market.ledger import book_ledger
-from tasks.market.opening import close_job, is_opened, open_job, reopen_job
+from tasks.market.opening import close_job, is_half_reopened, is_opened, open_job, reopen_job
 from tasks.market.purchases.reliable_tier import await_reliable_tier, release_reliable_tier
 from tasks.reports.job_log import JobLog, state_and_spending
 from tasks.reports.publish import FOLLOWED_S, link_page, show_job, show_job_now_and_then
@@ -51,7 +51,7 @@ async def train(spec: JobSpec) -> dict[str, Any]:
     larger = spec if has_larger_limits(spec) else None
     result = ended_result(spec.job_id) if larger is None else None
     if result is None:
-        if larger is not None or has_failed(spec.job_id):
+        if larger is not None or has_failed(spec.job_id) or is_half_reopened(job_engine):
             release_reliable_tier(job_engine)
             reopen_job(job_engine, larger)
         prepare_code(spec)  # not in the `try`: a file edited since must not end a running job

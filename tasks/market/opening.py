@@ -152,14 +152,19 @@ def reopen_job(job_engine: JobEngine, larger: JobSpec | None = None) -> None:
     runtime, job_id = current_runtime(), job_engine.job_id
     # What the clock was at the failure is no measure of progress: the job was not running since.
     runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.CLOCK, {})
-    if is_opened(job_engine):
-        event = JobReopened(runtime.now_s())
-        job_engine.commit(lambda engine: [event] if engine.closed else [])
     if larger is not None:
         note_going_on(job_id)
         runtime.store.reopen_job(job_id, spec=larger.model_dump(mode="json"))
-        return
+    if is_opened(job_engine):
+        event = JobReopened(runtime.now_s())
+        job_engine.commit(lambda engine: [event] if engine.closed else [])
     runtime.store.reopen_job(job_id)  # also where it failed before its bidding was opened
+
+
+def is_half_reopened(job_engine: JobEngine) -> bool:
+    """Return whether a run died while it had the job go on: the job starts, and its bidding is still closed."""
+    starts = current_runtime().store.job(job_engine.job_id).state is JobState.STARTING
+    return starts and is_opened(job_engine) and job_engine.current().closed
 
 
 @runtime_task("close job")
