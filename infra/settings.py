@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from infra.errors import InputError
-from infra.urls import file_url, sqlite_url
+from infra.urls import at_home, file_url, sqlite_url
 from infra.validation import first_fault
 
 #: A century: no duration of use is longer.
@@ -117,6 +117,11 @@ class Settings(BaseSettings):
     events_url: str | None = Field(
         None, description="Prefect API to which the reliable tier reports notices; unset: the next tick finds them."
     )
+
+    @field_validator("database_url", "blob_url", "predictors_url", "clock", "catalog", mode="before")
+    @classmethod
+    def _is_at_home(cls, place: object) -> object:
+        return at_home(place) if isinstance(place, str) else place
 
     @field_validator("alarm_webhook")
     @classmethod

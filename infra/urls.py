@@ -3,11 +3,23 @@
 `Path.as_uri` writes a space as ``%20``. fsspec and SQLAlchemy take a path as it is: to them that is another directory.
 """
 
+import os
+import re
 from pathlib import Path
 
 from infra.errors import InputError
 
 FILE = "file://"
+_HOME = re.compile(r"(file://(?=/?~)|sqlite(?:\+\w+)?:///)?(?:(?<=file://)/)?(~.*)", re.DOTALL)
+
+
+def at_home(text: str) -> str:
+    """Return a path or URL of this machine with a leading ``~`` expanded, where no shell has done so; else `text`."""
+    found = _HOME.fullmatch(text)
+    if found is None:
+        return text
+    scheme, path = found[1] or "", os.path.expanduser(found[2])
+    return text if path == found[2] else f"{scheme}{path}"
 
 
 def file_url(path: Path) -> str:

@@ -11,6 +11,7 @@ from bidding.market.model import Market
 from bidding.market.money import to_micros
 from infra.errors import InputError
 from infra.market_data.request_files import Place
+from infra.urls import at_home
 from tasks.billing_options import billing_model
 from tasks.times import parse_deadline
 
@@ -90,7 +91,10 @@ def spot_billing(billing: str, flat_price: str | None, reprice: str | None) -> B
 
 #: A path or URL of a file of the user's; the same check as a pattern, for the Prefect form.
 Location = Annotated[
-    str, AfterValidator(_has_no_credential), Field(json_schema_extra={"pattern": f"^(?!.*({_CREDENTIAL.pattern}))"})
+    str,
+    AfterValidator(at_home),
+    AfterValidator(_has_no_credential),
+    Field(json_schema_extra={"pattern": f"^(?!.*({_CREDENTIAL.pattern}))"}),
 ]
 MarketName = Annotated[str, AfterValidator(check_market), Field(json_schema_extra={"pattern": _MARKET_PATTERN})]
 JobId = Annotated[str, AfterValidator(_is_an_id), Field(json_schema_extra={"pattern": JOB_ID_PATTERN})]

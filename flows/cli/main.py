@@ -42,6 +42,7 @@ from flows.terminal.standard_streams import guard_standard_streams
 from infra.errors import ProteusError
 from infra.masking import masked
 from infra.processes.surroundings import settle
+from infra.urls import at_home
 
 #: The verbs by group, in the order of the help.
 GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
@@ -65,6 +66,10 @@ _LONG_WORD = re.compile(r"(\S{300})\S{100,}")
 class _GroupedVerbs(click.Group):
     """A command whose help lists its verbs by group."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words, each path with its ``~`` expanded: shells expand it neither behind a ``=`` nor in quotes."""
+        return super().parse_args(ctx, [_expanded(word) for word in args])
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one section per group."""
         width = max(len(verb.name or "") for verbs in GROUPS.values() for verb in verbs)
@@ -73,6 +78,11 @@ class _GroupedVerbs(click.Group):
                 formatter.write_dl(
                     [((verb.name or "").ljust(width), verb.get_short_help_str(formatter.width)) for verb in verbs]
                 )
+
+
+def _expanded(word: str) -> str:
+    option, equals, value = word.partition("=")
+    return f"{option}{equals}{at_home(value)}" if option.startswith("--") else at_home(word)
 
 
 @click.group(cls=_GroupedVerbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -28,6 +28,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from infra.clock import Clock, open_clock
 from infra.errors import ProteusError
 from infra.masking import mask_logs
+from infra.processes.surroundings import settle
 from infra.storage.alarms import Alarm, write_alarm
 from infra.storage.blobs import BlobError, BlobMissing, Blobs, blobs_at
 from infra.storage.leases import ENDING_S, FIRST_S, Lease, read_lease, utc
@@ -291,6 +292,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Guard this machine to its end."""
     options = parse(arguments)
+    settle()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     mask_logs()
     try:

@@ -40,6 +40,7 @@ from bidding.market.traces import TraceSet
 from infra.clock import Clock, open_clock
 from infra.errors import InputError, ProteusError
 from infra.market_data.capacity_files import read_availabilities
+from infra.processes.surroundings import settle
 from infra.simulated_ec2.account_services import SERVICES, AccountServices, service_error
 from infra.simulated_ec2.actions import Ec2Actions
 from infra.simulated_ec2.faults import Fault, FaultKind
@@ -352,6 +353,7 @@ async def _serve(options: argparse.Namespace) -> None:
 
 def main() -> int:
     """Run until a signal or the parent's end; return the exit code."""
+    settle()
     # The machines inherit the signal handling: set it as a fresh login has it.
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)

@@ -3,14 +3,18 @@
 from contextlib import closing
 from pathlib import Path
 
+import click
 import pytest
+from pydantic import TypeAdapter
 from sqlalchemy import make_url
 
+from flows.cli.main import cli
 from infra.errors import InputError
 from infra.settings import Settings
 from infra.state.store import Store
 from infra.storage.blobs import Blobs
-from infra.urls import file_url, local_path, sqlite_url
+from infra.urls import at_home, file_url, local_path, sqlite_url
+from tasks.form_fields import Location
 from tests.support.cli_process import ODD_NAME
 
 NAMES = (ODD_NAME, "a b", "ü", "a#b", "100%", "a%20b", "a&b", "a+b", "it's", "a::b", "a:b@c", '"', "*", "[1]", "~", "é")
@@ -59,3 +63,35 @@ def test_the_default_places_are_in_a_home_of_any_name(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("url", ["s3://bucket/a", "memory://a", "/a", "file://host/a"])
 def test_another_url_names_no_path_here(url: str) -> None:
     assert local_path(url) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("~", "/home/ann"),
+        ("~/a b", "/home/ann/a b"),
+        ("file://~/a", "file:///home/ann/a"),
+        ("file:///~/a", "file:///home/ann/a"),
+        ("sqlite:///~/a.db", "sqlite:////home/ann/a.db"),
+        ("~no-such-user/a", "~no-such-user/a"),
+        ("a/~/b", "a/~/b"),
+        ("s3://bucket/~/a", "s3://bucket/~/a"),
+        ("-", "-"),
+    ],
+)
+def test_a_leading_tilde_is_the_home(text: str, expanded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert at_home(text) == expanded
+
+
+def test_a_tilde_is_expanded_in_settings_fields_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setenv("PROTEUS_BLOB_URL", "file://~/blobs")
+    monkeypatch.setenv("PROTEUS_DATABASE_URL", "sqlite:///~/state.db")
+    assert (Settings().blob_url, Settings().database_url) == (
+        "file:///home/ann/blobs",
+        "sqlite:////home/ann/state.db",
+    )
+    assert TypeAdapter(Location).validate_python("~/my.py") == "/home/ann/my.py"
+    words = cli.parse_args(click.Context(cli), ["train", "mlr", "--data", "~/a.csv", "--dir=~/runs"])
+    assert words == ["mlr", "--data", "/home/ann/a.csv", "--dir=/home/ann/runs"]
