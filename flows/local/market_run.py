@@ -24,6 +24,7 @@ from tasks.local.checks import (
     check_database,
     check_directory,
     check_endpoint,
+    check_place,
     check_settings,
     kept_scale,
 )
@@ -111,6 +112,7 @@ def run_on_market(
         If a signal asked to end, after the machines are released and the servers ended.
     """
     with _begun(run.again, begun), run_directory(run.directory), _recorded(run.url, run.job_id, run.again):
+        check_place(run.directory, run.url, run.job_id)
         start_s: float = run.market.start_s
         verb = "starting"
         if begun is JobStatus.PAUSED:

@@ -27,7 +27,7 @@ from flows.local.job_threads import (
 )
 from flows.terminal.interrupts import Interrupted, Interrupts
 from infra.clock import ScaledClock
-from tasks.local.checks import check_database, check_directory, check_finite, check_settings, kept_scale
+from tasks.local.checks import check_database, check_directory, check_finite, check_place, check_settings, kept_scale
 from tasks.local.environment import (
     forget_claims,
     last_market_s,
@@ -93,6 +93,7 @@ def local_up(
     market = standing_market(directory, options.seed, HISTORY_DAYS)
     check_database(url)
     with run_directory(directory):
+        check_place(directory, url)
         make_database(url)
         forget_claims(url)
         market.write()

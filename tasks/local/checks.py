@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError
 from bidding.market.spot_market import MarketError
 from infra.ec2.spot_market import Ec2SpotMarket
 from infra.errors import InputError
+from infra.files import write_whole
 from infra.local.environment import LOCAL_AWS
 from infra.market_data.catalogs import read_catalog
 from infra.settings import Settings, load_settings
@@ -97,6 +98,25 @@ def check_database(url: str) -> bool:
     except InputError as error:
         raise InputError(str(error).replace("PROTEUS_DATABASE_URL", "--database")) from None
     return True
+
+
+def check_place(directory: Path, url: str, job_id: str | None = None) -> None:
+    """Record where a run was begun, of which machines and records have absolute paths.
+
+    Raises
+    ------
+    InputError
+        If its directory was moved or copied since, and the job (None: one of its jobs) has not ended.
+    """
+    record = directory / "begun-in"
+    begun_in = Path(record.read_text()) if record.exists() else directory
+    if not (begun_in.exists() and begun_in.samefile(directory)) and check_database(url):
+        with closing(Store.open(url)) as store:
+            jobs = [job for job in store.jobs() if job_id in (None, job.job_id)]
+            is_open = [not job.state.terminal or store.allocations(job.job_id, alive=True) for job in jobs]
+        if any(is_open):
+            raise InputError(f"--dir {directory}: this run was begun in {begun_in}; move it back, and give that")
+    write_whole(record, str(directory).encode())
 
 
 def _sqlite_file(url: str) -> Path | None:

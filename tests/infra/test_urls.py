@@ -68,11 +68,11 @@ def test_another_url_names_no_path_here(url: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expanded"),
     [
-        ("~", "/home/ann"),
-        ("~/a b", "/home/ann/a b"),
-        ("file://~/a", "file:///home/ann/a"),
-        ("file:///~/a", "file:///home/ann/a"),
-        ("sqlite:///~/a.db", "sqlite:////home/ann/a.db"),
+        ("~", "/of/ann"),
+        ("~/a b", "/of/ann/a b"),
+        ("file://~/a", "file:///of/ann/a"),
+        ("file:///~/a", "file:///of/ann/a"),
+        ("sqlite:///~/a.db", "sqlite:////of/ann/a.db"),
         ("~no-such-user/a", "~no-such-user/a"),
         ("a/~/b", "a/~/b"),
         ("s3://bucket/~/a", "s3://bucket/~/a"),
@@ -80,18 +80,18 @@ def test_another_url_names_no_path_here(url: str) -> None:
     ],
 )
 def test_a_leading_tilde_is_the_home(text: str, expanded: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setenv("HOME", "/of/ann")
     assert at_home(text) == expanded
 
 
 def test_a_tilde_is_expanded_in_settings_fields_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setenv("HOME", "/of/ann")
     monkeypatch.setenv("PROTEUS_BLOB_URL", "file://~/blobs")
     monkeypatch.setenv("PROTEUS_DATABASE_URL", "sqlite:///~/state.db")
     assert (Settings().blob_url, Settings().database_url) == (
-        "file:///home/ann/blobs",
-        "sqlite:////home/ann/state.db",
+        "file:///of/ann/blobs",
+        "sqlite:////of/ann/state.db",
     )
-    assert TypeAdapter(Location).validate_python("~/my.py") == "/home/ann/my.py"
+    assert TypeAdapter(Location).validate_python("~/my.py") == "/of/ann/my.py"
     words = cli.parse_args(click.Context(cli), ["train", "mlr", "--data", "~/a.csv", "--dir=~/runs"])
-    assert words == ["mlr", "--data", "/home/ann/a.csv", "--dir=/home/ann/runs"]
+    assert words == ["mlr", "--data", "/of/ann/a.csv", "--dir=/of/ann/runs"]

@@ -8,7 +8,9 @@ import pytest
 from infra.clock import ScaledClock
 from infra.errors import InputError
 from infra.local.environment import STILL, clock_file
+from infra.state.records import JobState
 from infra.state.store import Store
+from tasks.local.checks import check_place
 from tasks.local.environment import goes_on_at
 
 BEGUN_S = 1_464_739_200.0
@@ -36,3 +38,24 @@ def test_one_that_never_ran_goes_on_at_what_is_asked_for(tmp_path: Path, url: st
     assert goes_on_at(tmp_path, url, "job", scale, market_stays=True) == (BEGUN_S, scale)
     ScaledClock.create(clock_file(tmp_path), BEGUN_S, STILL)
     assert goes_on_at(tmp_path, url, "job", scale, market_stays=True) == (BEGUN_S, scale)
+
+
+def test_a_directory_that_was_moved_before_its_job_ended_is_refused(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    check_place(old, f"sqlite:///{old / 'state.db'}")
+    with closing(Store.open(f"sqlite:///{old / 'state.db'}")) as store:
+        store.create_job("job", {}, BEGUN_S)
+    check_place(old, f"sqlite:///{old / 'state.db'}")
+    old.rename(new)
+    moved = f"sqlite:///{new / 'state.db'}"
+    for _ in range(2):
+        with pytest.raises(InputError, match=f"--dir {new}: this run was begun in {old}; move it back"):
+            check_place(new, moved)
+    old.symlink_to(new)
+    check_place(old, moved)
+    old.unlink()
+    with closing(Store.open(moved)) as store:
+        store.move_job("job", JobState.FAILED, BEGUN_S)
+    check_place(new, moved)
+    assert (new / "begun-in").read_text() == str(new)
