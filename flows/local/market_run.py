@@ -27,6 +27,7 @@ from tasks.local.checks import (
     check_place,
     check_settings,
     kept_scale,
+    note_place,
 )
 from tasks.local.environment import (
     forget_claims,
@@ -124,6 +125,7 @@ def run_on_market(
                 forget_claims(run.url)
             verb = f"goes on after {clock_time(start_s - run.market.start_s)} of market time; starting"
         make_database(run.url)
+        note_place(run.directory)
         if run.prices is None and not run.market.path.exists():
             bids_decide = not run.availability
             write_generated(run.market, run.catalog, run.seed, run.market_hours, bids_decide=bids_decide)

@@ -27,7 +27,15 @@ from flows.local.job_threads import (
 )
 from flows.terminal.interrupts import Interrupted, Interrupts
 from infra.clock import ScaledClock
-from tasks.local.checks import check_database, check_directory, check_finite, check_place, check_settings, kept_scale
+from tasks.local.checks import (
+    check_database,
+    check_directory,
+    check_finite,
+    check_place,
+    check_settings,
+    kept_scale,
+    note_place,
+)
 from tasks.local.environment import (
     forget_claims,
     last_market_s,
@@ -95,6 +103,7 @@ def local_up(
     with run_directory(directory):
         check_place(directory, url)
         make_database(url)
+        note_place(directory)
         forget_claims(url)
         market.write()
         say(f"starting a Prefect server, a worker and a market on this machine; state in {directory}")

@@ -19,11 +19,13 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConfigParseError,
     CredentialRetrievalError,
     NoCredentialsError,
     NoRegionError,
     ParamValidationError,
     PartialCredentialsError,
+    ProfileNotFound,
     SSOError,
     TokenRetrievalError,
 )
@@ -114,8 +116,10 @@ class Ec2SpotMarket:
                 endpoint_url=self._settings.ec2_endpoint_url,
                 config=self._config,
             )
-        except (BotoCoreError, ValueError) as error:
+        except (ProfileNotFound, ConfigParseError) as error:
             raise InputError(f"{aws_configuration()}: {error}; correct it") from None
+        except (BotoCoreError, ValueError) as error:
+            raise BadRequest("InvalidConfiguration", str(error)) from None
 
     def account_id(self) -> str:
         """Return the account that the credentials belong to; see `SpotMarket.account_id`."""

@@ -27,6 +27,8 @@ from tasks.job_spec import JobSpec
 from tasks.local.environment import environment_variables
 from tasks.market_data.on_demand import check_budget
 
+#: File in the directory of a run that holds where it was begun.
+_BEGUN_IN = "begun-in"
 #: Real seconds that an endpoint has to take a connection, and to answer.
 _CONNECT_S = 2.0
 _ANSWER_S = 3.0
@@ -101,14 +103,14 @@ def check_database(url: str) -> bool:
 
 
 def check_place(directory: Path, url: str, job_id: str | None = None) -> None:
-    """Record where a run was begun, of which machines and records have absolute paths.
+    """Refuse a directory of which machines and records have absolute paths that have changed.
 
     Raises
     ------
     InputError
         If its directory was moved or copied since, and the job (None: one of its jobs) has not ended.
     """
-    record = directory / "begun-in"
+    record = directory / _BEGUN_IN
     begun_in = Path(record.read_text()) if record.exists() else directory
     if not (begun_in.exists() and begun_in.samefile(directory)) and check_database(url):
         with closing(Store.open(url)) as store:
@@ -116,7 +118,11 @@ def check_place(directory: Path, url: str, job_id: str | None = None) -> None:
             is_open = [not job.state.terminal or store.allocations(job.job_id, alive=True) for job in jobs]
         if any(is_open):
             raise InputError(f"--dir {directory}: this run was begun in {begun_in}; move it back, and give that")
-    write_whole(record, str(directory).encode())
+
+
+def note_place(directory: Path) -> None:
+    """Record where a run is begun, for `check_place`."""
+    write_whole(directory / _BEGUN_IN, str(directory).encode())
 
 
 def _sqlite_file(url: str) -> Path | None:
