@@ -50,7 +50,7 @@ def test_why_a_model_is_not_saved_is_said_at_once_and_once() -> None:
     saving = Saving(order)
     saving.failed("model.npz: cannot write it: No space left on device", False, 0.0)
     reasons = ("", "saving the model", saving.reason, saving.reason, "")
-    statuses: list[dict[str, Any]] = [{"reason": reason, "remarks": []} for reason in reasons]
+    statuses: list[dict[str, Any]] = [{"reason": reason, "remarks": [], "damage": ""} for reason in reasons]
     show = _Display()
     _follow(_Training(statuses), "job", show, Interrupts())  # type: ignore[arg-type]
     assert show.lines == [
