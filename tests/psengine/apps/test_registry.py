@@ -1,5 +1,7 @@
 """An application is made from its name and what is known of the data."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,3 +73,19 @@ def _broken(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_made_is_told(name: str, params: dict[str, Any], says: str) -> None:
     with pytest.raises(JobError, match=says):
         resolve(name, SIZES | params)
+
+
+class Cancels:
+    def __init__(self) -> None:
+        raise asyncio.CancelledError("enough")
+
+
+def test_a_module_or_a_constructor_that_raises_a_cancellation_is_an_error_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cancelling_app.py").write_text('import asyncio\nraise asyncio.CancelledError("enough")\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(JobError, match=r"cannot be imported on this node: CancelledError: enough"):
+        resolve("cancelling_app:App", {})
+    with pytest.raises(JobError, match=r"does not take these app_params: CancelledError: enough"):
+        resolve(f"{HERE}:Cancels", {})

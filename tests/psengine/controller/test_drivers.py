@@ -1,5 +1,6 @@
 """A job with a driver of its own: its errors, its end, and what it asks for."""
 
+import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -112,9 +113,14 @@ def fails(to: Dispatcher, group: int) -> None:
     raise KeyError("weights")
 
 
+def cancels(to: Dispatcher, group: int) -> None:
+    raise asyncio.CancelledError("enough")
+
+
 @pytest.mark.parametrize(
     ("then", "line"),
     [
+        (cancels, "RuntimeError: CancelledError: enough"),
         (fails, "KeyError: 'weights'"),
         (lambda to, group: to.dispatch(Task(7, 2)), "ValueError: there is no executor 7: they are 0 to 2"),
         (lambda to, group: to.dispatch(Task(0, 5)), "ValueError: a task of group 5 was dispatched: group 2 is open"),

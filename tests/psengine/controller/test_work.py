@@ -4,6 +4,8 @@ import pytest
 
 from infra.nodes.controller_client import NO_LOSSES
 from psengine.config import JobConfig
+from psengine.controller.controller import Controller
+from psengine.controller.state import Due
 from psengine.controller.status import describe
 from psengine.membership.failure_detector import SILENCE_S
 from psengine.protocol.events import (
@@ -12,11 +14,13 @@ from psengine.protocol.events import (
     NodeJoined,
     NodeReady,
     NoticeReceived,
+    StatesTaken,
     TaskStats,
     TimerFired,
 )
+from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import Dispatch, LoadPartitions
-from tests.support.controller import done, started
+from tests.support.controller import done, some_at_work, started
 
 
 def test_a_status_can_be_asked_for_without_losses() -> None:
@@ -79,3 +83,34 @@ def test_who_serves_may_be_silent_for_a_clock_as_its_link_may_be_full(clock_s: f
     controller.handle(done(dispatch, 2 * clock_s))
     assert controller.silence_timeout_s("tcp://r") == patience_s
     assert controller.silence_timeout_s("tcp://t") >= SILENCE_S
+
+
+def test_what_is_due_stays_due_when_less_becomes_due() -> None:
+    controller = Controller()
+    for due, of_all in ((Due.SHARDS, Due.SHARDS), (Due.NODES, Due.NODES), (Due.TASKS, Due.NODES)):
+        controller._mark_due(due)
+        assert controller._due is of_all
+
+
+def test_states_count_as_taken_for_the_present_attempt_of_the_node_that_runs_it() -> None:
+    """A node may have dropped since what it took for an earlier one; the node that had the state would leave."""
+    controller, orders = some_at_work("r", "s", n_partitions=2)
+    book = controller.book
+    assert book is not None
+    for order in orders:
+        stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0, has_state=True) for t in order.tasks)
+        controller.handle(BatchDone(order.node, order.address, order.clock, stats, 1.0))
+    (executor,) = (executor for executor, running in book.running.items() if running.node == "s")
+    state = StateRef(executor, 1, 1, "tcp://r")
+    book.states.taken([state], "tcp://r")  # as if the executor had moved from r to s
+    assert book.states.held_at("tcp://r") == 2
+    controller.handle(BatchFailed("s", "tcp://s", 2, ((executor, 1),), "away", False, 1.5))
+    controller.handle(TimerFired(2.0))
+    assert book.running[executor].attempt == 2
+    controller.handle(StatesTaken("s", "tcp://s", (state,), (1,), 2.1))
+    assert book.states.current(executor) == state, "of an earlier attempt"
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 2.1))
+    controller.handle(StatesTaken("t", "tcp://t", (state,), (2,), 2.1))
+    assert book.states.current(executor) == state, "another node runs it"
+    controller.handle(StatesTaken("s", "tcp://s", (state,), (2,), 2.2))
+    assert book.states.held_at("tcp://s") == 1

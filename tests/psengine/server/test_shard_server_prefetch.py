@@ -11,7 +11,7 @@ import pytest
 import psengine.server.shard_server
 from psengine.apps.registry import initial_shards
 from psengine.protocol.answers import Moved, NotYet, Pushed, Rows, StaleEpoch, StaleRead
-from psengine.protocol.read_version import Committed, Complete
+from psengine.protocol.read_version import Before, Committed, Complete
 from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
@@ -118,3 +118,13 @@ def test_a_higher_attempt_takes_the_place_of_what_was_read_ahead() -> None:
     store.fold(1)
     assert (store.committed["w"], store.folded, store.attempt(1)) == (6, 2, 0)
     assert (store.attempt(2), store.attempt(3)) == (0, 0)
+
+
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_a_read_that_names_tasks_waits_for_their_effects_on_each_shard(lacks: int) -> None:
+    server, version = serving(), Before(2, ((1, 0),), 0, (1,))
+    rows = {shard: {"w": slice(0, 1)} for shard in (0, 1)}
+    for shard, expected in ((1 - lacks, NotYet), (lacks, Rows)):
+        update = [{"w": np.ones(server.stores[shard].committed["w"].shape, np.float32)}]
+        assert at_once(server.push(1, {shard: 1}, [(0, [1])], {shard: update})) == Pushed()
+        assert isinstance(at_once(server.read({0: 1, 1: 1}, version, rows)), expected)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,10 +15,12 @@ import pytest
 from psengine.apps.base import Work
 from psengine.membership.placement import Placement
 from psengine.protocol.events import BatchDone, BatchFailed
+from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import UpdateShardMap
 from psengine.protocol.shard_state import ShardState
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.routing import SupersededError
+from psengine.worker.speculative_batch import Ahead, Begun
 from tests.support.agents import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
 from tests.support.row_training import CLOCKS, NODES, PARTITIONS, Cluster, Wanderers, address, check
 from tests.support.row_training import story as training
@@ -207,3 +211,23 @@ def test_all_go_back_while_one_has_begun_ahead() -> None:
         assert (THERE, "Committed") in wires.calls
 
     story(body)
+
+
+@pytest.mark.parametrize(
+    ("group", "attempt", "wanted"), [(3, 2, [0, 1]), (3, 1, [1]), (2, 2, [1])], ids=["same", "attempt", "group"]
+)
+def test_a_task_that_was_begun_with_another_state_is_done_again(group: int, attempt: int, wanted: list[int]) -> None:
+    async def run() -> None:
+        kernels = Mock()
+
+        async def begin() -> Begun:
+            return 1, kernels
+
+        ahead = Ahead(dispatch(1, 3, [(0, 2), (1, 2)]), 1, begin)
+        order = dispatch(2, 4, [(0, 1), (1, 1)], completed_by=1)
+        state = StateRef(0, group, attempt, THERE)
+        order = replace(order, tasks=(replace(order.tasks[0], state=state), order.tasks[1]))
+        assert await ahead.kernels_for(order, 1) is kernels
+        kernels.want.assert_called_once_with(wanted)
+
+    asyncio.run(run())

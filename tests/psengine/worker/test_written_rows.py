@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from psengine.protocol.events import BatchDone, BatchFailed
 from psengine.server.shard_store import ShardStore
 from psengine.tables.row_sets import RowBlock, RowSet
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.tree_sum import Delta
 from psengine.worker.routing import SupersededError
 from psengine.worker.task_parameters import WrittenRows, pushed
+from tests.support.agents import Counting, Wires, dispatch, story
 
 RNG = np.random.default_rng(3)
 TABLE = RNG.random((8, 3)).astype(np.float32)
@@ -77,3 +81,40 @@ def test_an_update_that_was_given_up_ends_those_that_need_it() -> None:
 
     with pytest.raises(SupersededError, match="was given up"):
         asyncio.run(run())
+
+
+class Turning(Counting):
+    """Its tasks read and write all rows."""
+
+    def rows(self, data: float, clock: int) -> dict[str, slice]:
+        return {"w": slice(0, 4)}
+
+
+def test_a_reader_whose_writer_is_given_up_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads after the reader does not name the writer: its update must be there first."""
+
+    async def body(wires: Wires, here: Any, there: Any) -> None:
+        sent: list[int] = []
+
+        async def refused(clock: int, *args: Any, **message: Any) -> Any:
+            sent.append(clock)
+            if clock == 1:
+                raise SupersededError("it has moved on")
+            return await push(clock, *args, **message)
+
+        push = there.server.push
+        monkeypatch.setattr(there.server, "push", refused)
+        first = dispatch(1, 1, [(0, 1), (1, 1)], read="rows")
+        second = dispatch(2, 2, [(0, 1), (1, 1)], read="rows", committed=0)
+        tasks = (
+            replace(task, follows=(1, 1), written_by=(1, 1 - task.partition), after=((1, 0), (1, 1)))
+            for task in second.tasks
+        )
+        here.instruct(first)
+        here.instruct(replace(second, tasks=tuple(tasks)))
+        failed = [await wires.report(BatchDone | BatchFailed) for _ in range(2)]
+        assert [report.clock for report in failed] == [1, 2]
+        assert "that has written the rows before was given up" in failed[1].error
+        assert sent == [1]
+
+    story(body, app=f"{__name__}:Turning")
