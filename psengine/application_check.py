@@ -15,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.apps.base import App, Application, MakesDriver, Predicts, Work
-from psengine.apps.executors import check_updates, wants
+from psengine.apps.executors import checked_updates, wants
 from psengine.apps.registry import initial_arrays
-from psengine.config import TableSpec
+from psengine.apps.returned import figures_of, predictions_of, tables_of, work_of
+from psengine.config import JobError, TableSpec
 from psengine.digests import digest
 from psengine.read_order_check import ReadOrder
 from psengine.single_process import advance, drive_alone, train_alone
 from psengine.snapshot_check import NOT_PICKLED, SnapshotCheck
+from psengine.tables.allowed_values import WrongValue
 from psengine.tables.row_owners import SharedRowError, refuse_shared
 from psengine.tables.row_sets import RowBlock, RowSet, read_only
 from psengine.tables.row_updates import RowDelta
@@ -112,8 +114,8 @@ class _Check:
         """Return the result of `work`; note what it raises as a fault of `call`, and return None."""
         try:
             return work()
-        except _FaultError as fault:
-            self._fault(call, str(fault))
+        except (_FaultError, WrongValue, JobError) as fault:
+            self._fault(call, str(fault).removeprefix(f"{call.partition(',')[0]}: "))
         except Exception as error:  # noqa: BLE001 - a user's code may raise any error
             self._fault(call, f"raises {type(error).__name__}: {error}")
         return None
@@ -133,17 +135,10 @@ class _Check:
     # -- tables and data --------------------------------------------------------------------------------------------
 
     def _initial(self) -> Arrays | None:
-        tables = tuple(self._repeated("tables", self._app.tables))
+        tables = self._repeated("tables", lambda: tables_of(self._app))
         for table in tables:
-            if not isinstance(table, TableSpec):
-                raise _FaultError(f"holds a {type(table).__name__}; want a TableSpec for each table")
-            if table.n_rows < 1 or table.n_cols < 1:
+            if not table.n_rows or not table.n_cols:
                 raise _FaultError(f"table {table.name!r} is {table.n_rows} x {table.n_cols}; want at least 1 x 1")
-            if np.dtype(table.dtype).kind not in "fiu":
-                raise _FaultError(f"table {table.name!r} is of {table.dtype}; want a type of numbers, as in float32")
-        names = [table.name for table in tables]
-        if not names or len(set(names)) < len(names):
-            raise _FaultError(f"the names are {', '.join(names) or 'none'}; want one or more, and distinct ones")
         self._tables = tables
         sharding = Sharding(tables, _SHARDS)
         shards = []
@@ -154,14 +149,7 @@ class _Check:
         return None if any(values is None for values in shards) else begin_memory(tables, sharding.join(shards))
 
     def _shard(self, shard: int, rows: Mapping[str, tuple[int, int]]) -> Arrays:
-        arrays = initial_arrays(self._app, self._seed, shard, rows)
-        for table in self._tables:
-            low, high = rows[table.name]
-            wanted, found = (high - low, table.n_cols), arrays[table.name]
-            if found.shape != wanted:
-                raise _FaultError(f"rows {low} to {high} of table {table.name!r} are {found.shape}; want {wanted}")
-            _require_finite(f"table {table.name!r}", found)
-        return arrays
+        return initial_arrays(self._app, self._seed, shard, rows)
 
     def _prepare(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[Any]:
         data = self._app.prepare({name: array.copy() for name, array in arrays.items()})
@@ -184,7 +172,11 @@ class _Check:
             return train_alone(app, data, state, CLOCKS, after, seed=self._seed), losses
 
         snapshots = SnapshotCheck(self._app)
-        train(snapshots.application())
+        try:
+            train(snapshots.application())
+        except WrongValue:
+            if not any(NOT_PICKLED in text for text in snapshots.faults.values()):
+                raise
         for call, text in snapshots.faults.items():
             if NOT_PICKLED in text:  # without it nothing can be trained
                 self._fault(call, text)
@@ -256,6 +248,8 @@ class _Check:
         before, tables = digest(data), {name: digest(array) for name, array in params.items()}
         try:
             work = self._repeated(call, lambda: self._work(data, params, clock))
+        except WrongValue:
+            raise
         except ValueError as error:
             if _READ_ONLY not in str(error):
                 raise
@@ -265,27 +259,11 @@ class _Check:
                 self._fault(call, f"writes to params[{name!r}]; copy it first")
         if digest(data) != before:
             self._fault(call, "writes to `data`; copy what changes")
-        try:
-            check_updates(work.updates, params)
-        except (ValueError, TypeError) as error:
-            raise _FaultError(str(error)) from None
-        for name, update in work.updates.items():
-            _require_finite(f"the update of table {name!r}", update)
-        return {
-            name: RowDelta(wanted[name], update) if name in wanted else update for name, update in work.updates.items()
-        }
+        updates = checked_updates(work.updates, {table.name: table for table in self._tables}, wanted)
+        return {name: RowDelta(wanted[name], update) if name in wanted else update for name, update in updates.items()}
 
     def _work(self, data: Any, params: Mapping[str, NDArray[Any]], clock: int) -> Work:
-        work = self._app.run(data, params, clock)
-        if not isinstance(work, Work):
-            raise _FaultError(f"returns a {type(work).__name__}; want Work(updates, loss_sum, examples)")
-        if not isinstance(work.updates, Mapping):
-            raise _FaultError(f"updates is a {type(work.updates).__name__}; want a dict of arrays by table")
-        if not np.isscalar(work.loss_sum) or not np.isfinite(work.loss_sum):
-            raise _FaultError(f"loss_sum is {work.loss_sum!r}; want a finite number")
-        if not isinstance(work.examples, int | np.integer) or work.examples < 0:
-            raise _FaultError(f"examples is {work.examples!r}; want a whole number from 0")
-        return work
+        return work_of(self._app.run, self._app.run(data, params, clock))
 
     def _written(self, data: Any, params: Mapping[str, NDArray[Any]], clock: int) -> str:
         """Return which table a micro-task writes to, by running it with arrays that can be written to."""
@@ -297,19 +275,12 @@ class _Check:
     # -- the model --------------------------------------------------------------------------------------------------
 
     def _evaluate(self, state: Arrays, heldout: Mapping[str, NDArray[Any]]) -> None:
-        figures = self._on_model("evaluate", state, heldout, self._app.evaluate)
-        if not isinstance(figures, Mapping):
-            raise _FaultError(f"returns a {type(figures).__name__}; want a dict of numbers by name")
-        for name, value in figures.items():
-            if not isinstance(name, str) or not isinstance(value, int | float | np.number):
-                raise _FaultError(f"{name!r} is {value!r}; want a number by name")
+        figures_of(self._app.evaluate, self._on_model("evaluate", state, heldout, self._app.evaluate))
 
     def _predict(self, state: Arrays, heldout: Mapping[str, NDArray[Any]]) -> None:
-        assert isinstance(self._app, Predicts)
-        found = np.shape(self._on_model("predict", state, heldout, self._app.predict))
-        n_examples = len(next(iter(heldout.values())))
-        if "y" in heldout and (not found or found[0] != len(heldout["y"])):
-            raise _FaultError(f"returns values of shape {found} for {n_examples} examples; want one for each")
+        found = self._on_model("predict", state, heldout, self._app.predict)
+        if "y" in heldout:
+            predictions_of(self._app.predict, found, len(heldout["y"]))
 
     def _on_model(
         self,

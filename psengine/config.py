@@ -6,7 +6,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from operator import index
 from typing import Any, Literal
+
+import numpy as np
 
 Stage = Literal[1, 2, 3]
 Tier = Literal["reliable", "transient"]
@@ -159,7 +162,25 @@ class TableSpec:
     rule: UpdateRule = Add()
 
     def __post_init__(self) -> None:
-        """Raise `JobError` if the table cannot have its rule."""
+        """Raise `JobError` if the engine cannot hold the table, or it cannot have its rule."""
+        if not isinstance(self.name, str) or not self.name:
+            raise JobError(f"a table has the name {self.name!r}: want a text")
+        for field_name in ("n_rows", "n_cols"):
+            try:
+                size = index(getattr(self, field_name))
+            except TypeError:
+                kind = type(getattr(self, field_name)).__name__
+                raise JobError(f"table {self.name!r}: {field_name} is a {kind}: want a whole number") from None
+            object.__setattr__(self, field_name, size)
+        if self.n_rows < 0 or self.n_cols < 0:
+            raise JobError(f"table {self.name!r} is {self.n_rows} x {self.n_cols}; want at least 1 x 1")
+        try:
+            kind, name = np.dtype(self.dtype).kind, np.dtype(self.dtype).name
+        except TypeError:
+            kind, name = "", ""
+        if kind not in ("f", "i", "u"):
+            raise JobError(f"table {self.name!r} is of {self.dtype}; want a type of numbers, as in float32")
+        object.__setattr__(self, "dtype", name)
         if isinstance(self.rule, Add):
             return
         rule = type(self.rule).__name__
@@ -219,6 +240,9 @@ class JobConfig:
     scale_in : bool or None
         Whether counts are kept in a sparse form, servers merge and nodes are offered for release as the memory falls;
         None: where the application says that its memory falls.
+    nan : {"fail", "allow"}
+        What a number means that is not finite, in initial values, updates, losses and tables: the job fails, or goes
+        on.
     until : str
         When the job has converged, which ends it before its clocks or seconds: see `Until.parse`; empty: never.
     code_sha256 : str
@@ -249,6 +273,12 @@ class JobConfig:
     max_partitions_per_node: int | None = None
     passes: int | None = None
     scale_in: bool | None = None
+    nan: Literal["fail", "allow"] = "fail"
+
+    @property
+    def finite(self) -> bool:
+        """Whether all numbers have to be finite."""
+        return self.nan == "fail"
 
     @property
     def stop_rule(self) -> Until:
@@ -274,6 +304,8 @@ class JobConfig:
             raise JobError("clocks, passes and max_seconds are all unset: give the job one of them to end by")
         if self.stage not in (None, 1, 2, 3):
             raise JobError(f"stage is {self.stage}: it must be 1, 2, 3, or none to go by the nodes")
+        if self.nan not in ("fail", "allow"):
+            raise JobError(f"nan is {self.nan!r}: it must be fail or allow")
         if not 0 <= self.stage_2_above <= self.stage_3_above:
             raise JobError(
                 f"stage_2_above is {self.stage_2_above} and stage_3_above {self.stage_3_above}: "

@@ -11,10 +11,12 @@ import numpy as np
 from psengine.apps.base import App, Application, MakesDriver
 from psengine.apps.executors import ResidentExecutor, as_application, own_tables, shared_tables, whole_own_tables
 from psengine.apps.registry import initial_shards
+from psengine.apps.returned import tables_of
 from psengine.config import Add, TableSpec
 from psengine.drivers.interface import Done
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
+from psengine.tables.allowed_values import WrongSum, check_finite, check_sum
 from psengine.tables.row_sets import Array, RowBlock, RowSet, read_only
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta, Subtree, tree_sum
@@ -22,13 +24,13 @@ from psengine.tables.update_rules import advance_tables, begin_memory
 from psengine.worker.task_parameters import TaskParameters, checked_reads
 
 
-def initial(app: App | Application, seed: int, n_shards: int = 1) -> Arrays:
+def initial(app: App | Application, seed: int, n_shards: int = 1, finite: bool = True) -> Arrays:
     """Return the tables at clock 0, as the servers and executors of a job with this seed and shards have them.
 
-    The memory of update rules is among them (see `psengine.tables.update_rules`).
+    The memory of update rules is among them (see `psengine.tables.update_rules`). `finite`: see `train_alone`.
     """
-    sharding = Sharding(app.tables(), n_shards)
-    shards = initial_shards(app, sharding, seed, range(n_shards))
+    sharding = Sharding(tables_of(app), n_shards)
+    shards = initial_shards(app, sharding, seed, range(n_shards), finite)
     return begin_memory(sharding.tables, sharding.join(list(shards.values())))
 
 
@@ -40,6 +42,7 @@ def train_alone(
     after: Callable[[int, Arrays, float], None] | None = None,
     done: int = 0,
     seed: int = 0,
+    finite: bool = True,
 ) -> Arrays:
     """Return the tables after `clocks` bulk-synchronous clocks; a job under staleness 0 ends in the same bits.
 
@@ -56,14 +59,23 @@ def train_alone(
         state, but for the rows of own tables.
     seed : int
         Of the generators that tasks are given.
+    finite : bool
+        Whether numbers that are not finite are refused, as in a job without `nan: allow`.
+
+    Raises
+    ------
+    WrongValue
+        If the application returns what is not allowed, or a sum does not fit its table.
     """
 
     def first(table: TableSpec, rows: RowSet) -> Array:
         return tables[table.name][rows]
 
-    general = as_application(app, first)
+    general = as_application(app, first, finite)
     specs = {table.name: table for table in shared_tables(app)}
-    executors = [ResidentExecutor(partial(general.executor, data, p, len(parts))) for p, data in enumerate(parts)]
+    executors = [
+        ResidentExecutor(partial(general.executor, data, p, len(parts)), finite) for p, data in enumerate(parts)
+    ]
     states: dict[int, Arrays | None] = dict.fromkeys(range(len(parts)))
     own = {table.name for table in own_tables(app)}
     shared = {name: rows for name, rows in tables.items() if name not in own}
@@ -72,12 +84,13 @@ def train_alone(
         loss = 0.0
         read = {name: RowBlock(None, read_only(shared[name])) for name in specs}
         for part, executor in enumerate(executors):
-            params = TaskParameters(clock, specs, checked_reads(executor.reads(None, clock), specs), read, _no_fetch)
+            reads = checked_reads(executor.reads(None, clock), specs)
+            params = TaskParameters(clock, specs, reads, read, _no_fetch, finite=finite)
             rng = np.random.default_rng([seed, clock, part])
             _, loss_sum, _, states[part] = executor.run(states[part], None, params, rng)
             loss += loss_sum
             updates.append(params.updates())
-        shared = advance(tuple(specs.values()), shared, updates)
+        shared = advance(tuple(specs.values()), shared, updates, finite, clock)
         if after is not None or clock == clocks:
             whole = shared | _own(app, states, first)
             tables_now = {name: whole[name] for name in tables}
@@ -87,7 +100,7 @@ def train_alone(
 
 
 def drive_alone(
-    app: Application, parts: Sequence[Any], tables: Arrays, groups: int, seed: int = 0
+    app: Application, parts: Sequence[Any], tables: Arrays, groups: int, seed: int = 0, finite: bool = True
 ) -> tuple[Arrays, list[float]]:
     """Return the tables when the driver of `app` has ended the job, at the latest after `groups` groups.
 
@@ -95,7 +108,7 @@ def drive_alone(
 
     Parameters
     ----------
-    parts, tables, seed
+    parts, tables, seed, finite
         As in `train_alone`; `tables` are those at the beginning.
 
     Returns
@@ -106,6 +119,8 @@ def drive_alone(
 
     Raises
     ------
+    WrongValue
+        As in `train_alone`.
     DriverFailed
         If the driver raises, or does what a driver must not do; the cause is the error.
     RuntimeError
@@ -118,7 +133,7 @@ def drive_alone(
     if not isinstance(app, MakesDriver):
         raise TypeError(f"{type(app).__name__} has no driver")
     specs, own = {table.name: table for table in shared_tables(app)}, {table.name for table in own_tables(app)}
-    executors = [ResidentExecutor(partial(app.executor, data, p, len(parts))) for p, data in enumerate(parts)]
+    executors = [ResidentExecutor(partial(app.executor, data, p, len(parts)), finite) for p, data in enumerate(parts)]
     states: dict[int, Arrays | None] = dict.fromkeys(range(len(parts)))
     shared = {name: rows for name, rows in tables.items() if name not in own}
     book = MicroTaskTable(len(parts))
@@ -138,7 +153,7 @@ def drive_alone(
             seen = _with_pending(specs, shared, visible, len(parts))
             read = {name: RowBlock(None, read_only(seen[name])) for name in specs}
             wanted = checked_reads(executor.reads(task.args, task.group), specs)
-            params = TaskParameters(task.group, specs, wanted, read, _no_fetch)
+            params = TaskParameters(task.group, specs, wanted, read, _no_fetch, finite=finite)
             rng = np.random.default_rng([seed, task.group, task.executor])
             result, loss, examples, state = executor.run(states[task.executor], task.args, params, rng)
             states[task.executor] = state
@@ -147,16 +162,22 @@ def drive_alone(
             book.complete(task.executor, task.group, key.attempt)
             driver.completed([Done(task, result, examples, loss)])
             while book.commit_next():
-                shared = _after_group(specs, shared, pending.pop(book.common), len(parts))
+                shared = _after_group(specs, shared, pending.pop(book.common), len(parts), finite, book.common)
                 driver.committed(book.common)
     whole = shared | _own(app, states, first)
     return {name: whole[name] for name in tables}, losses[: book.common]
 
 
 def _after_group(
-    specs: Mapping[str, TableSpec], shared: Arrays, updates: Mapping[int, Delta], n_partitions: int
+    specs: Mapping[str, TableSpec],
+    shared: Arrays,
+    updates: Mapping[int, Delta],
+    n_partitions: int,
+    finite: bool,
+    group: int,
 ) -> Arrays:
-    return advance(tuple(specs.values()), shared, [updates.get(part, {}) for part in range(n_partitions)])
+    every = [updates.get(part, {}) for part in range(n_partitions)]
+    return advance(tuple(specs.values()), shared, every, finite, group)
 
 
 def _with_pending(
@@ -169,7 +190,7 @@ def _with_pending(
             part: {name: delta for name, delta in update.items() if name in added}
             for part, update in pending[group].items()
         }
-        shared = _after_group(added, shared, updates, n_partitions)
+        shared = _after_group(added, shared, updates, n_partitions, False, group)
     return shared
 
 
@@ -185,11 +206,28 @@ def _no_fetch(table: str, rows: RowSet | None) -> RowBlock:
     raise AssertionError(f"all of table {table!r} is here")
 
 
-def advance(specs: Sequence[TableSpec], tables: Arrays, updates: Sequence[Delta]) -> Arrays:
-    """Return the tables after a clock with these updates, one of each partition; `tables` are not modified."""
+def advance(
+    specs: Sequence[TableSpec], tables: Arrays, updates: Sequence[Delta], finite: bool = True, clock: int = 0
+) -> Arrays:
+    """Return the tables after a clock with these updates, one of each partition; `tables` are not modified.
+
+    Raises
+    ------
+    WrongSum
+        If a sum does not fit its table, or is not finite though it has to be.
+    """
     named = {name: delta for update in updates for name, delta in update.items()}
-    total = tree_sum((0, len(updates)), partial(_leaf, updates)) or {}
-    return advance_tables(specs, tables, {**named, **total})
+    try:
+        for name in named:
+            check_sum(name, [update[name] for update in updates if name in update], tables[name])
+        total = tree_sum((0, len(updates)), partial(_leaf, updates)) or {}
+        after = advance_tables(specs, tables, {**named, **total})
+        for name, table in after.items() if finite else ():
+            if table is not tables.get(name):
+                check_finite(name, table)
+    except WrongSum as error:
+        raise WrongSum(error.table, error.row, error.why, clock) from None
+    return after
 
 
 def _leaf(updates: Sequence[Delta], part: Subtree) -> Delta | None:

@@ -107,6 +107,11 @@ class Training(FormModel):
         title="Scale in as the memory falls",
         description="Fewer servers, and machines offered for release. Empty: where the application says so (lda).",
     )
+    nan: Literal["fail", "allow"] = Field(
+        "fail",
+        title="Numbers that are not finite",
+        description="In the model, an update or a loss: the job fails with the table and the clock, or goes on.",
+    )
 
     @field_validator("until")
     @classmethod

@@ -14,6 +14,13 @@ scale_in_option = click.option(
     help="Have fewer servers, and offer nodes for release, as the memory falls. auto: if the application says that it "
     "may, as lda.",
 )
+nan_option = click.option(
+    "--nan",
+    type=click.Choice(["fail", "allow"]),
+    default="fail",
+    show_default=True,
+    help="What a number means that is not finite, in the model, an update or a loss: the job fails, or goes on.",
+)
 _PARAM = click.option(
     "--param",
     "params",

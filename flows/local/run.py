@@ -92,6 +92,7 @@ class RunOptions:
     #: The options given, except the job's id and its directory, as words of a command line.
     given: tuple[str, ...] = ()
     scale_in: str = "auto"
+    nan: str = "fail"
 
     @property
     def training_hours(self) -> float | None:
@@ -286,6 +287,7 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
             "seed": options.seed,
             "until": options.until,
             "scale_in": SCALE_IN[options.scale_in],
+            "nan": options.nan,
         },
         "reliable": {
             "count": options.reliable,

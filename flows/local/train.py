@@ -77,6 +77,7 @@ class TrainOptions:
     #: The options given, except APP, the job's id and its directory, as words of a command line.
     given: tuple[str, ...] = ()
     scale_in: str = "auto"
+    nan: Literal["fail", "allow"] = "fail"
 
 
 def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
@@ -250,6 +251,7 @@ def _training(options: TrainOptions) -> Training:
             until=options.until,
             max_partitions_per_node=options.max_partitions_per_node,
             scale_in=SCALE_IN[options.scale_in],
+            nan=options.nan,
         )
     except ValidationError as error:
         raise InputError(f"{first_fault(error, _option)}; mend the option") from None

@@ -14,6 +14,7 @@ from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from infra.trials.errors import TrialError
 from infra.trials.trial import Trial
 from psengine.apps.registry import resolve
+from psengine.apps.returned import figures_of
 from psengine.config import JobConfig, JobError
 from psengine.single_process import initial, train_alone
 from psengine.tables.sharding import Arrays
@@ -37,10 +38,12 @@ def train_application(name: str) -> Callable[[Trial], None]:
             heldout = _arrays(folder / HELD_OUT)
         except (JobError, ValueError, OSError) as error:
             raise TrialError(f"trial {name}: {error}") from None
-        tables: Arrays = trial.restore() or initial(app, trial.seed)
+        tables: Arrays = trial.restore() or initial(app, trial.seed, finite=False)
         for step in trial.steps():
-            tables = train_alone(app, data, tables, step, done=step - 1)
-            trial.report(step, **app.evaluate(without_memory(app.tables(), tables), heldout))
+            # A setting with which a training diverges is a bad one, and no fault.
+            tables = train_alone(app, data, tables, step, done=step - 1, finite=False)
+            figures = app.evaluate(without_memory(app.tables(), tables), heldout)
+            trial.report(step, **figures_of(app.evaluate, figures))
             trial.save(dict(tables))
 
     return train

@@ -16,19 +16,24 @@ from numpy.typing import NDArray
 
 from psengine.apps.base import App, Application, Executor, HasState, Parameters, ReadsRows
 from psengine.apps.registry import initial_arrays
+from psengine.apps.returned import executor_of, rows_of, state_of, tables_of, task_of, work_of, wrong
 from psengine.config import TableSpec
+from psengine.tables.allowed_values import WrongValue, as_update, check_finite, check_sum
 from psengine.tables.row_owners import refuse_shared
 from psengine.tables.row_sets import Array, RowBlock, RowSet, checked, count, distinct_rows, indices, read_only, same
-from psengine.tables.row_updates import RowDelta, added, checked_update
+from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.sharding import Arrays, Sharding
 
 #: Returns the rows of an own table at clock 0.
 InitialRows = Callable[[TableSpec, RowSet], Array]
 
 
-def as_application(app: App | Application, initial_rows: InitialRows) -> Application:
-    """Return `app` as a general application; `initial_rows` gives the first state of an easy one."""
-    return app if isinstance(app, Application) else cast(Application, _EasyApplication(app, initial_rows))
+def as_application(app: App | Application, initial_rows: InitialRows, finite: bool = True) -> Application:
+    """Return `app` as a general application; `initial_rows` gives the first state of an easy one.
+
+    `finite`: updates of own tables that are not finite are refused.
+    """
+    return app if isinstance(app, Application) else cast(Application, _EasyApplication(app, initial_rows, finite))
 
 
 def prepare(
@@ -40,17 +45,17 @@ def prepare(
 
 def shared_tables(app: App | Application) -> tuple[TableSpec, ...]:
     """Return the tables on the servers: all but those whose rows are the state of executors."""
-    return tuple(table for table in app.tables() if not table.own)
+    return tuple(table for table in tables_of(app) if not table.own)
 
 
 def own_tables(app: App | Application) -> tuple[TableSpec, ...]:
     """Return the tables whose rows are the state of executors."""
-    return tuple(table for table in app.tables() if table.own)
+    return tuple(table for table in tables_of(app) if table.own)
 
 
-def initial_rows(app: App | Application, seed: int, n_shards: int) -> InitialRows:
+def initial_rows(app: App | Application, seed: int, n_shards: int, finite: bool = True) -> InitialRows:
     """Return a function for the rows of an own table at clock 0: those that `n_shards` servers would begin with."""
-    cut = Sharding(app.tables(), n_shards)
+    cut = Sharding(tables_of(app), n_shards)
 
     def rows_of(table: TableSpec, rows: RowSet) -> Array:
         found = np.zeros((count(rows), table.n_cols), table.dtype)
@@ -59,7 +64,7 @@ def initial_rows(app: App | Application, seed: int, n_shards: int) -> InitialRow
             low, high = cut.rows(shard, table)
             here = slice(*np.searchsorted(numbers, (low, high)))
             if here.stop > here.start:
-                values = initial_arrays(app, seed, shard, {table.name: (low, high)})[table.name]
+                values = initial_arrays(app, seed, shard, {table.name: (low, high)}, finite)[table.name]
                 found[here] = values[numbers[here] - low]
         return found
 
@@ -123,7 +128,7 @@ def wants(app: App, tables: Sequence[TableSpec], data: Any, clock: int) -> dict[
     ValueError
         If they are not rows of these tables.
     """
-    asked = app.rows(data, clock) if isinstance(app, ReadsRows) else {}
+    asked = rows_of(app.rows, app.rows(data, clock)) if isinstance(app, ReadsRows) else {}
     specs = {table.name: table for table in tables}
     for name in asked:
         if name not in specs:
@@ -131,25 +136,30 @@ def wants(app: App, tables: Sequence[TableSpec], data: Any, clock: int) -> dict[
     return {name: checked(rows, specs[name]) for name, rows in asked.items()}
 
 
-def check_updates(updates: Mapping[str, Array], given: Mapping[str, Array]) -> None:
-    """Check the updates of a micro-task of an easy application that was given these rows.
+def checked_updates(
+    updates: Mapping[str, Any], tables: Mapping[str, TableSpec], rows: Mapping[str, RowSet]
+) -> dict[str, Array]:
+    """Return the updates of a micro-task of an easy application that wanted these rows, in the types of the tables.
 
     Raises
     ------
-    ValueError, TypeError
-        If one is of no table, has another shape than the rows or a type that does not go into theirs, or is no array.
+    WrongValue
+        If one is of no table, or its table does not take it.
     """
-    for name, update in updates.items():
-        if name not in given:
-            raise ValueError(f"an update of table {name!r} came: the tables are {', '.join(given)}")
-        checked_update(name, update, given[name])
+    return {name: as_update(_table(tables, name), update, rows.get(name)) for name, update in updates.items()}
+
+
+def _table(tables: Mapping[str, TableSpec], name: str) -> TableSpec:
+    if name not in tables:
+        raise WrongValue(f"an update of table {name!r} came: the tables are {', '.join(tables)}")
+    return tables[name]
 
 
 class _EasyApplication:
     """An `App` as an `Application`."""
 
-    def __init__(self, app: App, first: InitialRows) -> None:
-        self._app, self._first = app, first
+    def __init__(self, app: App, first: InitialRows, finite: bool) -> None:
+        self._app, self._first, self._finite = app, first, finite
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._app, name)
@@ -157,15 +167,16 @@ class _EasyApplication:
     def executor(self, data: Any, partition: int, n_partitions: int) -> Executor:
         has_state = bool(own_tables(self._app))
         kind = _EasyExecutorWithState if has_state else _EasyExecutor
-        return kind(self._app, data, self._first, {"partition": partition, "n_partitions": n_partitions})
+        about = {"partition": partition, "n_partitions": n_partitions}
+        return kind(self._app, data, self._first, about, self._finite)
 
 
 class _EasyExecutor:
     """A partition of an `App`: it reads what `rows` names, or whole tables, and adds what `run` returns."""
 
-    def __init__(self, app: App, data: Any, first: InitialRows, about: Mapping[str, int]) -> None:
-        self._app, self._data, self._first = app, data, first
-        self._specs = {table.name: table for table in app.tables()}
+    def __init__(self, app: App, data: Any, first: InitialRows, about: Mapping[str, int], finite: bool) -> None:
+        self._app, self._data, self._first, self._finite = app, data, first, finite
+        self._specs = {table.name: table for table in tables_of(app)}
         self._about = _accepted(app.run, **about)
         self._takes_rng = bool(_accepted(app.run, rng=None))
         self._takes_staleness = bool(_accepted(app.run, staleness=None))
@@ -191,13 +202,15 @@ class _EasyExecutor:
         more: dict[str, Any] = {"rng": rng} if self._takes_rng else {}
         if self._takes_staleness:
             more["staleness"] = clock - 1 - params.read_group
-        work = self._app.run(self._data, given, clock, **self._about, **more)
-        check_updates(work.updates, given)
-        for name, update in work.updates.items():
-            if self._specs[name].own:
-                self._add_own(name, rows.get(name), update)
-            else:
-                params.add(name, update, rows.get(name))
+        work = work_of(self._app.run, self._app.run(self._data, given, clock, **self._about, **more), self._finite)
+        try:
+            for name, update in work.updates.items():
+                if _table(self._specs, name).own:
+                    self._add_own(name, rows.get(name), update)
+                else:
+                    params.add(name, update, rows.get(name))
+        except WrongValue as error:
+            raise wrong(self._app.run, f"run: {error}") from None
         return None, work.loss_sum, work.examples
 
     def _named(self, clock: int) -> dict[str, RowSet]:
@@ -221,14 +234,19 @@ class _EasyExecutor:
         self._own[table.name] = block
         return block.of(wanted)
 
-    def _add_own(self, name: str, rows: RowSet | None, update: Array) -> None:
+    def _add_own(self, name: str, rows: RowSet | None, update: Any) -> None:
         block = self._own[name]
         assert block.rows is not None
+        update = as_update(self._specs[name], update, rows, self._finite)
         if rows is None or same(rows, block.rows):
             after = added(block.values, update)
         else:
             at = np.searchsorted(indices(block.rows), indices(rows))
-            after = added(block.values, RowDelta(at, update))
+            update = RowDelta(at, update)
+            after = added(block.values, update)
+        check_sum(name, (update,), block.values)
+        if self._finite:
+            check_finite(name, after)
         self._own[name] = RowBlock(block.rows, read_only(after))
 
 
@@ -255,14 +273,16 @@ class ResidentExecutor:
     ----------
     make : callable
         Returns it in its first state.
+    finite : bool
+        Whether losses that are not finite are refused.
 
     Notes
     -----
     `reads` is called on one thread while a task runs on another one.
     """
 
-    def __init__(self, make: Callable[[], Executor]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], Executor], finite: bool = True) -> None:
+        self._make, self._finite = make, finite
         self._lock = threading.Lock()
         self._executor: Executor | None = None
         #: The state that it is in, by identity; None: its first one.
@@ -271,9 +291,9 @@ class ResidentExecutor:
     def reads(self, args: Any, group: int) -> Mapping[str, RowSet | None]:
         """Return what a task is known to read."""
         with self._lock:
-            executor = self._executor = self._executor or self._make()
+            executor = self._executor = self._executor or self._new()
         reads = getattr(executor, "reads", None)
-        return {} if reads is None else reads(args, group)
+        return {} if reads is None else rows_of(reads, reads(args, group))
 
     def run(
         self, before: Arrays | None, args: Any, params: Parameters, rng: np.random.Generator
@@ -281,16 +301,20 @@ class ResidentExecutor:
         """Run a task from the state `before` (None: the first one); return its result and the state after it."""
         executor = self._in_state(before)
         self._state = _UNKNOWN  # it may raise
-        result, loss, examples = executor.run(args, params, rng)
-        after = executor.snapshot() if isinstance(executor, HasState) else None
+        result, loss, examples = task_of(executor.run, executor.run(args, params, rng), self._finite)
+        after = state_of(executor.snapshot, executor.snapshot()) if isinstance(executor, HasState) else None
         self._state = after
         return result, loss, examples, after
+
+    def _new(self) -> Executor:
+        executor: Executor = executor_of(self._make, self._make())
+        return executor
 
     def _in_state(self, before: Arrays | None) -> Executor:
         with self._lock:
             executor = self._executor
             if executor is None or (before is None and self._state is not None and isinstance(executor, HasState)):
-                executor = self._executor = self._make()
+                executor = self._executor = self._new()
                 self._state = None
         if before is not None and self._state is not before and isinstance(executor, HasState):
             executor.restore(before)

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.apps.base import SIZES, App, Application, MakesDriver, Model, SaysMemoryFalls, SaysPass
+from psengine.apps.returned import checked_driver, tables_of, wrong
 from psengine.config import JobConfig, JobError
 from psengine.drivers.interface import Driver
 from psengine.drivers.ssp import Ssp
+from psengine.tables.allowed_values import WrongValue, as_initial
 from psengine.tables.sharding import Arrays, Sharding
 
 BUILT_IN = MappingProxyType(
@@ -105,7 +107,8 @@ def driver_of(config: JobConfig) -> Driver:
     if not isinstance(app, MakesDriver):
         return Ssp(config.staleness, app.clocks_per_pass if isinstance(app, SaysPass) else None)
     takes_clocks = "clocks" in inspect.signature(app.driver).parameters
-    return app.driver(**({"clocks": config.clocks} if takes_clocks else {}))
+    driver: Driver = checked_driver(app.driver, app.driver(**({"clocks": config.clocks} if takes_clocks else {})))
+    return driver
 
 
 def counts_passes(app: App | Application) -> bool:
@@ -134,26 +137,35 @@ def _text(error: BaseException) -> str:
     return str(error) if plain else f"{type(error).__name__}: {error}"
 
 
-def initial_arrays(app: Model, seed: int, shard: int, rows: Mapping[str, tuple[int, int]]) -> Arrays:
+def initial_arrays(
+    app: Model, seed: int, shard: int, rows: Mapping[str, tuple[int, int]], finite: bool = True
+) -> Arrays:
     """Return the values of a shard at clock 0, of the tables in `rows`; the same on every node.
 
     There is no -0 (see `row_sets`).
+
+    Raises
+    ------
+    WrongValue
+        If `initial` does not return exactly these rows, or returns values that its table does not take.
     """
-    return {
-        table.name: _without_minus_zero(
-            np.ascontiguousarray(
-                app.initial(table, rows[table.name], np.random.default_rng([seed, index, shard])), dtype=table.dtype
-            )
-        )
-        for index, table in enumerate(app.tables())
-        if table.name in rows
-    }
+    found: Arrays = {}
+    for index, table in enumerate(tables_of(app)):
+        if table.name in rows:
+            values = app.initial(table, rows[table.name], np.random.default_rng([seed, index, shard]))
+            try:
+                found[table.name] = _without_minus_zero(as_initial(table, values, rows[table.name], finite))
+            except WrongValue as error:
+                raise wrong(app.initial, str(error)) from None
+    return found
 
 
-def initial_shards(app: Model, sharding: Sharding, seed: int, shards: Sequence[int]) -> dict[int, Arrays]:
+def initial_shards(
+    app: Model, sharding: Sharding, seed: int, shards: Sequence[int], finite: bool = True
+) -> dict[int, Arrays]:
     """Return the initial values of shards, by shard and table. It runs the user's code: call it on a thread."""
     rows = {shard: {table.name: sharding.rows(shard, table) for table in sharding.tables} for shard in shards}
-    return {shard: initial_arrays(app, seed, shard, rows[shard]) for shard in shards}
+    return {shard: initial_arrays(app, seed, shard, rows[shard], finite) for shard in shards}
 
 
 def _without_minus_zero(array: NDArray[Any]) -> NDArray[np.generic]:

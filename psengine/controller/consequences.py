@@ -7,6 +7,7 @@ node works on what, where each shard and replica is, which task runs, and issues
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 
 from psengine.controller.model_saving import Saving
 from psengine.controller.state import ENDED, CannotContinue, ControllerState, Due
@@ -14,6 +15,7 @@ from psengine.controller.status import summary
 from psengine.membership.node_record import NodeRecord, memory_of
 from psengine.protocol.instructions import GatherModel, RecallTasks
 from psengine.scheduling.push_choice import Pushers
+from psengine.tables.allowed_values import WANT_FINITE
 from psengine.telemetry.formatting import format_ranges
 from psengine.tiers.measured_stage import ClockTime
 
@@ -290,6 +292,7 @@ class Consequences(ControllerState):
             driver.committed(book.common)
             counted = not driver.counts_clocks or driver.clock > complete
             self.progress.close(book.common, driver.clock if counted else None, now_s, self.stage)
+            self._check_loss()
             if not driver.counts_clocks:  # else groups are not alike
                 self._measure(book.common)
         if driver.end is not None:
@@ -306,6 +309,12 @@ class Consequences(ControllerState):
         if book.common > before:
             self._look_at_memory()
         return book.common > before
+
+    def _check_loss(self) -> None:
+        """Fail if the loss of the last clock is not finite: each part of it may be."""
+        clock, loss = self.progress.losses[-1] if self.progress.losses else (0, 0.0)
+        if self.config is not None and self.config.finite and not isfinite(loss):
+            raise CannotContinue(f"the loss of clock {clock} is {loss}: {WANT_FINITE}")
 
     def _count_clocks(self) -> None:
         if self.driver is not None and self.driver.counts_clocks:

@@ -73,9 +73,7 @@ class Controller(JobEvents, NodeEvents):
                 self._apply(event)
             self._reconcile(event.now_s)
         except DriverFailed as error:
-            app = "" if self.config is None else self.config.app
-            line = error_text(error) if error.__cause__ is None else format_error(error.__cause__, app)
-            self.fail(f"the driver failed: {line}")
+            self.fail_by_driver(error)
         except (CannotContinue, SharedRowError, JobError) as error:
             self.fail(error_text(error))
         noted = (
@@ -150,6 +148,12 @@ class Controller(JobEvents, NodeEvents):
                 pass  # recorded in the history
             case _:
                 raise TypeError(f"the controller knows no {type(event).__name__}")
+
+    def fail_by_driver(self, error: DriverFailed) -> None:
+        """End the job as failed by its driver."""
+        app = "" if self.config is None else self.config.app
+        line = error_text(error) if error.__cause__ is None else format_error(error.__cause__, app)
+        self.fail(f"the driver failed: {line}")
 
     def fail(self, reason: str) -> None:
         """End the job as failed, unless it has ended: it is to continue in another process, from its checkpoint."""

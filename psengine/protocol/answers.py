@@ -65,7 +65,14 @@ class LateUpdate(Answer):
     error: str
 
 
-Refusal = Moved | StaleEpoch | StaleRead | NotYet | LateUpdate
+@dataclass(frozen=True)
+class BadSum(Answer):
+    """The sum of a clock's updates does not fit its table, or is not finite: the model is of no use."""
+
+    error: str
+
+
+Refusal = Moved | StaleEpoch | StaleRead | NotYet | LateUpdate | BadSum
 
 
 @dataclass(frozen=True)

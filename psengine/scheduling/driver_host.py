@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
+from psengine.apps.returned import checked_driver, checked_task, figures_of, finite_number, remarks_of, whole
 from psengine.drivers.interface import Dispatcher, Done, Driver, Task
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.rpc.cancellation import plain_error
@@ -97,6 +98,11 @@ class DriverHost:
         self.evaluations: set[int] = set()
         self.end: tuple[int, str] | None = None
         self.counts_clocks = False
+        #: Whether the driver has raised, or returned what it must not: it is asked nothing more.
+        self.has_failed = False
+        self._clock = 0
+        self._figures: dict[str, float] = {}
+        self._remarks: tuple[str, ...] = ()
         self._driver: Any = None  # a `Driver`, which may have more methods
         self._resumes = False
         self._calls: list[_Call] = []
@@ -112,6 +118,7 @@ class DriverHost:
 
     def dispatch(self, task: Task) -> None:
         """Append a task to the queue of its executor."""
+        task = checked_task(task)
         if task.executor in self.absent:
             raise ValueError(f"executor {task.executor} has vanished, and the driver does without it")
         self._book.enqueue(task)
@@ -119,43 +126,62 @@ class DriverHost:
 
     def seal(self, group: int, members: Collection[int] | None = None) -> None:
         """Close the open group."""
+        group = whole("seal: the group", group)
+        members = None if members is None else tuple(whole("seal: a member", member) for member in members)
         if not self._book.seal(group, members):
             raise ValueError(f"group {group} was sealed without tasks")
-        self._done.append((group, None if members is None else tuple(members)))
+        self._done.append((group, members))
 
     def evaluate(self, group: int) -> None:
         """Evaluate the model of a group that is not committed."""
+        group = whole("evaluate: the group", group)
         if group <= self._book.common:
             raise ValueError(f"group {group} is committed already: it cannot be evaluated any more")
         self.evaluations.add(group)
 
     def finish(self, group: int, reason: str = "") -> None:
         """End the job with the model of `group`."""
-        self.end = group, reason
+        self.end = whole("finish: the group", group), str(reason)
 
     @property
     def clocks(self) -> int | None:
         """The number of clocks that a driver which counts them makes; None if it makes no certain number."""
-        return self._driver.clocks if self.counts_clocks else None
+        clocks = self._driver.clocks if self.counts_clocks and not self.has_failed else None
+        return None if clocks is None else self._run(lambda: whole("clocks", clocks))
 
     @property
     def clock(self) -> int:
         """The number of clocks that are complete: committed groups, or what the driver counts."""
-        return int(self._run(lambda: self._driver.clock)) if self.counts_clocks else self._book.common
+        if not self.counts_clocks:
+            return self._book.common
+        if not self.has_failed:
+            self._clock = self._run(lambda: whole("clock", self._driver.clock))
+        return self._clock
 
     def figures(self) -> dict[str, float]:
         """Return the driver's own figures of the job."""
-        return dict(self._run(getattr(self._driver, "figures", dict)))
+        if hasattr(self._driver, "figures") and not self.has_failed:
+            self._figures = self._run(lambda: figures_of(self._driver.figures, self._driver.figures()))
+        return self._figures
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Remarks of the driver so far."""
-        return tuple(self._run(getattr(self._driver, "remarks", tuple)))
+        if hasattr(self._driver, "remarks") and not self.has_failed:
+            self._remarks = self._run(lambda: remarks_of(self._driver.remarks, self._driver.remarks()))
+        return self._remarks
 
     def passes(self, group: int, examples: int) -> float | None:
         """Return how many passes the job has made with `group`, and `examples` examples; None if that is not known."""
-        passes = self._run(lambda: self._driver.passes(group, examples)) if hasattr(self._driver, "passes") else None
-        return None if passes is None else float(passes)
+        if not hasattr(self._driver, "passes") or self.has_failed:
+            return None
+
+        def made() -> float | None:
+            passes = self._driver.passes(group, examples)
+            return None if passes is None else finite_number("passes", passes, True)
+
+        found: float | None = self._run(made)
+        return found
 
     # -- of the controller ----------------------------------------------------------------------------------------
 
@@ -211,13 +237,14 @@ class DriverHost:
         """Return which of the absent executors get a node, `free` at most."""
         absent = frozenset(self.absent)
         if hasattr(self._driver, "restarts"):
-            return absent.intersection(self._run(lambda: self._driver.restarts(absent, free)))
+            wanted = self._run(lambda: frozenset(self._driver.restarts(absent, free)) & absent)
+            return frozenset(wanted)
         return frozenset(sorted(absent)[:free])
 
     def next_is_certain(self, executor: int, group: int) -> bool:
         """Return whether the executor's next task is one of `group`, without arguments, that reads the one before."""
         driver = self._driver
-        return bool(self._run(lambda: driver.next_task(executor)) == Task(executor, group))
+        return bool(self._run(lambda: bool(driver.next_task(executor) == Task(executor, group))))
 
     def forget_before(self, group: int) -> None:
         """Forget what only a rollback to a group before `group` needs."""
@@ -275,7 +302,7 @@ class DriverHost:
             self._cut()
 
     def _begin(self) -> None:
-        self._driver = self._run(self._make)
+        self._driver = self._run(lambda: checked_driver(self._make, self._make()))
         self._resumes = isinstance(self._driver, Resumes)
         self.counts_clocks = hasattr(self._driver, "clocks") and hasattr(self._driver, "clock")
         self.absent, self.end = set(), None
@@ -298,8 +325,12 @@ class DriverHost:
         driver, self._done = self._driver, []
         if call.method == "returned":
             self.absent -= set(call.argument)
-        answer = self._run(lambda: getattr(driver, call.method)(self, call.argument))
-        if call.method == "vanished" and answer:
+
+        def answered() -> bool:
+            answer = getattr(driver, call.method)(self, call.argument)
+            return call.method == "vanished" and bool(answer)
+
+        if self._run(answered):
             self.absent |= set(call.argument)
             for executor in call.argument:
                 self._book.withdraw(executor)
@@ -330,5 +361,6 @@ class DriverHost:
         except BaseException as error:
             plain = plain_error(error)
             if isinstance(plain, Exception):
+                self.has_failed = True
                 raise DriverFailed from plain
             raise

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from psengine.config import TableSpec
 from psengine.server.clock_updates import ClockUpdates
+from psengine.tables.allowed_values import check_finite, check_sum
 from psengine.tables.incremental_update import Growing
 from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.sharding import Arrays
-from psengine.tables.sparse_rows import SparseRows, Tables, compact, full, full_bytes
+from psengine.tables.sparse_rows import SparseRows, Tables, compact, full, full_bytes, full_update
 from psengine.tables.tree_sum import Delta
 from psengine.tables.update_rules import apply_rule, memory_tables
 
@@ -33,7 +34,10 @@ class NextClock:
         n_partitions: int,
         ruled: Mapping[str, TableSpec] = _NO_RULES,
         is_compact: bool = False,
+        finite: bool = True,
     ) -> None:
+        #: Whether all numbers have to be finite.
+        self._finite = finite
         #: Whether tables of whole numbers are in the sparse form where that is smaller.
         self._is_compact = is_compact
         self._committed, self._n_partitions = committed, n_partitions
@@ -80,7 +84,13 @@ class NextClock:
         self._early |= frozenset(tables) - self._summed - self._ruled.keys()
 
     def tables(self, names: Collection[str] | None = None) -> Tables:
-        """Return the tables of these names, or all, with the effects that have arrived."""
+        """Return the tables of these names, or all, with the effects that have arrived.
+
+        Raises
+        ------
+        WrongSum
+            If a sum does not fit the type of its table, or is not finite; the row is counted in the shard.
+        """
         # A table in `_next` is not written to again: an answer that holds it may still be on its way.
         missing = [name for name in self._committed if name not in self._next and (names is None or name in names)]
         ruled = [name for name in missing if name in self._ruled]
@@ -88,26 +98,45 @@ class NextClock:
         if missing or ruled:
             room, self._room = self._room, {}
             for name in ruled:
-                self._next |= self._by_rule(self._ruled[name], room.get(name))
+                after = self._by_rule(self._ruled[name], room.get(name))
+                for each, table in after.items():
+                    self._check_finite(each, table)
+                self._next |= after
             for name in missing:
                 before = full(self._committed[name])
+                self._check_sum(name, before)
                 begun = self._growing.pop(name, None) or self._effects.growing(before, name, room.get(name))
                 grown = None if begun is None else begun.whole()
                 if grown is not None:
+                    self._check_finite(name, grown)
                     self._next[name] = self._stored(name, grown)
                     self._summed -= {name}
             rest = {name: full(self._committed[name]) for name in missing if name not in self._next}
             if rest:
                 summed = with_update(rest, self._effects.sum(self._n_partitions, rest), room)
+                for name, table in summed.items():
+                    self._check_finite(name, table)
                 self._next |= {name: self._stored(name, table) for name, table in summed.items()}
                 self._early -= rest.keys()
                 self._summed |= rest.keys()
         return self._next
 
+    def _changes(self, name: str) -> bool:
+        return any(name in update for update in self._effects.by_block.values())
+
+    def _check_sum(self, name: str, before: NDArray[np.generic]) -> None:
+        if before.dtype.kind in "iu" and self._changes(name):
+            updates = [full_update(update[name]) for update in self._effects.by_block.values() if name in update]
+            check_sum(name, updates, before)
+
+    def _check_finite(self, name: str, after: NDArray[np.generic]) -> None:
+        if self._finite and after is not self._committed[name]:
+            check_finite(name, after)
+
     def _stored(self, name: str, table: NDArray[np.generic]) -> NDArray[np.generic] | SparseRows:
         """Return a table of the next clock as it is kept: the committed form if nothing has changed."""
         before = self._committed[name]
-        if before is table or not any(name in update for update in self._effects.by_block.values()):
+        if before is table or not self._changes(name):
             return before
         return compact(table) if self._is_compact else table
 
@@ -115,7 +144,7 @@ class NextClock:
         """Return a table, and the memory of its rule, after the clock; as they are if no update names the table."""
         names = (table.name, *(memory.name for memory in memory_tables(table)))
         before = {name: full(self._committed[name]) for name in names}
-        if not any(table.name in update for update in self._effects.by_block.values()):
+        if not self._changes(table.name):
             return before
         total = self._effects.sum(self._n_partitions, (table.name,)).get(table.name)
         nothing = RowDelta(slice(0, 0), before[table.name][:0])

@@ -17,10 +17,12 @@ answers reads of exactly its committed state: under BSP no micro-task that has y
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial, wraps
+from typing import ParamSpec, TypeVar
 
 from psengine.protocol.answers import (
+    BadSum,
     GatheredRows,
     HandedOver,
     LateUpdate,
@@ -40,12 +42,27 @@ from psengine.server.large_work import LargeWork
 from psengine.server.read_waits import ReadWaits
 from psengine.server.served_reads import LateUpdateError
 from psengine.server.shard_store import ShardStore, StaleReadError
+from psengine.tables.allowed_values import WrongSum
 from psengine.tables.row_sets import Wanted
 from psengine.tables.sharding import Sharding
 from psengine.tables.tree_sum import Delta
 
 #: Maximum seconds that a read waits for effects before its client has to repeat it.
 AHEAD_WAITS_S = 5.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _checking_sums(request: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T | BadSum]]:
+    @wraps(request)
+    async def answer(*args: P.args, **kwargs: P.kwargs) -> T | BadSum:
+        try:
+            return await request(*args, **kwargs)
+        except WrongSum as error:
+            return BadSum(str(error))
+
+    return answer
 
 
 class ShardServer:
@@ -59,6 +76,8 @@ class ShardServer:
         self.sharding: Sharding | None = None
         #: Whether tables of whole numbers are in the sparse form where that is smaller.
         self.is_compact = False
+        #: Whether all numbers of tables have to be finite.
+        self.finite = True
         #: Epoch at which all shards were last opened; stores of earlier epochs are obsolete.
         self.generation = 0
         #: {shard: its new owner} of shards that were handed over; their stores are frozen.
@@ -83,7 +102,7 @@ class ShardServer:
     ) -> None:
         for shard, state in states.items():
             if wanted(shard, epoch):
-                content = shard, epoch, n_partitions, state, self.sharding, self.is_compact
+                content = shard, epoch, n_partitions, state, self.sharding, self.is_compact, self.finite
                 store = await self.large.do(state.full_bytes, partial(ShardStore.of, *content))
                 if wanted(shard, epoch):  # nothing has replaced it meanwhile
                     self._serve(store)
@@ -187,6 +206,7 @@ class ShardServer:
 
     # -- requests of clients --------------------------------------------------------------------------------------
 
+    @_checking_sums
     async def push(
         self,
         clock: int,
@@ -237,6 +257,7 @@ class ShardServer:
                 waits = isinstance(self._not_readable(epochs, version), NotYet)
             waits = waits and await self._waits.woken(until_s, single_effects=isinstance(version, Before))
 
+    @_checking_sums
     async def read(
         self, epochs: Mapping[int, int], version: ReadVersion, rows: Mapping[int, Wanted] | None = None
     ) -> Rows | Refusal:
@@ -272,6 +293,7 @@ class ShardServer:
                 store.reads.note(ServedRead(version.clock, version.readers, wanted))
         return found
 
+    @_checking_sums
     async def gather(self, epochs: Mapping[int, int], committed: int) -> GatheredRows | Refusal:
         """Return the committed rows at `committed` and the number of distinct effects folded in each shard.
 
@@ -286,6 +308,7 @@ class ShardServer:
                 return answer
             return GatheredRows(answer.shards, {shard: store.folded for shard, store in stores.items()})
 
+    @_checking_sums
     async def marked(self, epochs: Mapping[int, int], clock: int) -> Rows | Refusal:
         """Return the rows of the shards named in `epochs` at the marked common clock `clock`.
 

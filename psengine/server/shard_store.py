@@ -19,6 +19,7 @@ from psengine.protocol.shard_state import ShardState
 from psengine.server.clock_updates import Answer, ClockUpdates
 from psengine.server.next_clock import NextClock, with_update
 from psengine.server.served_reads import ServedReads
+from psengine.tables.allowed_values import WrongSum
 from psengine.tables.row_sets import Array, RowSet, Wanted, count, span
 from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.sharding import Arrays, Sharding
@@ -58,6 +59,8 @@ class ShardStore:
         The cut of the tables; without it updates are added to all.
     is_compact : bool
         Whether tables of whole numbers, and updates of them, are in the sparse form where that is smaller.
+    finite : bool
+        Whether all numbers have to be finite.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class ShardStore:
         folded: int = 0,
         sharding: Sharding | None = None,
         is_compact: bool = False,
+        finite: bool = True,
     ) -> None:
         self.shard = shard
         self.epoch = epoch
@@ -107,7 +111,7 @@ class ShardStore:
         #: Attempt of all effects of `committed_clock`; 0 if unknown, or if they differ.
         self._committed_by = 0
         #: State of the clock after `committed_clock`.
-        self._next = NextClock(arrays, n_partitions, self._ruled, is_compact)
+        self._next = NextClock(arrays, n_partitions, self._ruled, is_compact, finite)
         #: Updates received since `_live` was read, not yet included in it.
         self._late: list[CompactDelta] = []
 
@@ -120,9 +124,11 @@ class ShardStore:
         state: ShardState,
         sharding: Sharding | None = None,
         is_compact: bool = False,
+        finite: bool = True,
     ) -> ShardStore:
         """Return a store with the content of `state`."""
-        store = cls(shard, epoch, dict(state.arrays), n_partitions, state.clock, state.folded, sharding, is_compact)
+        content = dict(state.arrays), n_partitions, state.clock, state.folded
+        store = cls(shard, epoch, *content, sharding, is_compact, finite)
         for clock, first, attempts, update in state.later:
             store.push(clock, first, attempts, update)
         store.reads = ServedReads(state.reads)
@@ -204,7 +210,7 @@ class ShardStore:
         to the named tables.
         """
         self._next.read_early(wanted or ())
-        state = self.committed if clock == self.committed_clock else self._next.tables(wanted)
+        state = self.committed if clock == self.committed_clock else self._after(wanted)
         return {name: state[name] for name in self.committed if name in (self.readable if wanted is None else wanted)}
 
     def has(self, clock: int, partition: int) -> bool:
@@ -243,14 +249,20 @@ class ShardStore:
         self._next.write_to(room)
 
     def fold(self, through: int) -> None:
-        """Add every pending effect of the clocks up to `through` to the committed state."""
+        """Add every pending effect of the clocks up to `through` to the committed state.
+
+        Raises
+        ------
+        WrongSum
+            If a sum does not fit the type of its table, or is not finite; the clocks before are committed.
+        """
         if through <= self.committed_clock:
             return
         for clock in range(self.committed_clock + 1, through + 1):
             self._committed_by = 0
             if clock in self.pending:
+                after = self._after()
                 effects = self.pending.pop(clock)
-                after = self._next.tables()
                 self.committed = {name: after[name] for name in self.committed}
                 self.folded += len(effects)
                 self._committed_by = effects.attempt(self._n_partitions)
@@ -263,6 +275,14 @@ class ShardStore:
             self.mark(clock)
         self.reads.drop(through)
         self._forget_live()
+
+    def _after(self, wanted: Collection[str] | None = None) -> Tables:
+        """Return tables after the next clock."""
+        try:
+            return self._next.tables(wanted)
+        except WrongSum as error:
+            row = error.row + self._first_rows.get(error.table.partition(":")[0], 0)
+            raise WrongSum(error.table, row, error.why, self.committed_clock + 1) from None
 
     def kept_sum(self, committed: int, table: str, partitions: Collection[int]) -> Array | None:
         """Return the sum of exactly these partitions' updates in the last clock, up to `committed`, that had the table.

@@ -15,6 +15,7 @@ from typing import Any
 from distributed import Scheduler
 
 from psengine.apps.registry import driver_of, resolve, scales_in
+from psengine.apps.returned import tables_of
 from psengine.config import JobConfig, JobError, Tier
 from psengine.controller.controller import Controller
 from psengine.controller.state import ENDED, IMPORTING
@@ -25,6 +26,7 @@ from psengine.protocol.version import version_misfit
 from psengine.rpc.cancellation import cancel_all, on_thread
 from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Transport
+from psengine.scheduling.driver_host import DriverFailed
 from psengine.shell.callbacks import ControllerCallbacks
 from psengine.shell.control_port import Handler
 from psengine.shell.dask_plugins import MembershipPlugin
@@ -34,6 +36,7 @@ from psengine.shell.event_log_writer import EventLogWriter
 from psengine.shell.instruction_queues import InstructionQueues
 from psengine.shell.node_watch import NodeWatch
 from psengine.shell.state_saving import StateSaver
+from psengine.tables.allowed_values import WrongValue
 from psengine.telemetry.descriptions import Describer
 from psengine.telemetry.event_log import LayoutChanged, NodeReleased
 from psengine.telemetry.formatting import error_text, format_error, format_ranges
@@ -107,9 +110,12 @@ class ControllerShell:
             await on_thread(self._callbacks.load_code, config)
             # a user's imports may be slow
             config = dataclasses.replace(config, scale_in=await on_thread(scales_in, config))
-            await on_thread(resolve, config.app, config.app_params)
+            app = await on_thread(resolve, config.app, config.app_params)
+            await on_thread(tables_of, app)
         except JobError as error:
             return {"error": error_text(error)}
+        except WrongValue as error:
+            return {"error": format_error(error, config.app)}
         async with self._starting:
             current = self.controller.config
             if current is not None and current.job_id != config.job_id:
@@ -140,7 +146,11 @@ class ControllerShell:
     async def status(self, since_clock: int = 0) -> dict[str, Any]:
         """Return the status (see `status.describe`), JSON-able, with the losses of the clocks after `since_clock`."""
         now_s = self._now()
-        status = describe(self.controller, since_clock, now_s)
+        try:
+            status = describe(self.controller, since_clock, now_s)
+        except DriverFailed as error:  # in its own figures; now it is asked no more
+            self.controller.fail_by_driver(error)
+            status = describe(self.controller, since_clock, now_s)
         elapsed = status["elapsed_s"]
         status["started"] = None if elapsed is None else self._callbacks.wall_s() - elapsed
         return status
@@ -281,6 +291,9 @@ class ControllerShell:
 
         Without a job, this process ends: nothing is lost, and its supervisor starts it again.
         """
+        if isinstance(error, DriverFailed):
+            self.controller.fail_by_driver(error)
+            return
         logger.error("a fault in the controller (%s)", during, exc_info=error)
         config = self.controller.config
         line = f"a fault in the controller ({during}): {format_error(error, '' if config is None else config.app)}"

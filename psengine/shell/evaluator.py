@@ -9,13 +9,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psengine.apps.executors import initial_rows, own_tables, shared_tables, whole_own_tables
 from psengine.apps.registry import resolve
+from psengine.apps.returned import figures_of, tables_of
 from psengine.config import JobConfig
 from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import Evaluate, ShardOwner
@@ -85,7 +85,7 @@ class Evaluator:
             app = resolve(config.app, config.app_params)
             try:
                 figures = app.evaluate(arrays, self._heldout[1])
-                return {str(name): _finite(value) for name, value in figures.items()}
+                return {name: _finite(value) for name, value in figures_of(app.evaluate, figures).items()}
             except BaseException as error:  # it is on a thread of its own
                 raise ApplicationRaised(format_error(error, config.app)) from error
 
@@ -117,10 +117,9 @@ def whole_tables(config: JobConfig, shards: Mapping[int, Arrays], states: Mappin
     app = resolve(config.app, config.app_params)
     arrays = sharding_of(config).join([shards[shard] for shard in range(config.n_shards)])
     arrays |= whole_own_tables(app, states, initial_rows(app, config.seed, config.n_shards))
-    return {table.name: arrays[table.name] for table in app.tables()}
+    return {table.name: arrays[table.name] for table in tables_of(app)}
 
 
-def _finite(value: Any) -> float | None:
-    """Return a figure, maybe a NumPy number, as JSON can hold it; None if it is not finite."""
-    number = float(value)
-    return number if math.isfinite(number) else None
+def _finite(value: float) -> float | None:
+    """Return a figure as JSON can hold it; None if it is not finite."""
+    return value if math.isfinite(value) else None

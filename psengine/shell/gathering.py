@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from psengine.protocol.answers import Moved, NotYet, StaleEpoch, StaleRead
+from psengine.protocol.answers import BadSum, Moved, NotYet, StaleEpoch, StaleRead
 from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import ShardOwner
 from psengine.rpc.transfers import Transfers
@@ -24,6 +24,10 @@ Collected = tuple[dict[int, Arrays], list[int]]
 
 class GoneOn(RuntimeError):
     """The requested clock is not available (any more): the training has gone on meanwhile."""
+
+
+class NoModel(RuntimeError):
+    """The servers have a sum that its table does not hold: no other attempt can succeed."""
 
 
 async def from_servers(
@@ -103,6 +107,8 @@ async def _ask_all(
         )
     )
     for answer in answers:
+        if isinstance(answer, BadSum):
+            raise NoModel(answer.error)
         if isinstance(answer, Moved | StaleEpoch | StaleRead | NotYet):
             raise GoneOn(answer.error)
     return answers

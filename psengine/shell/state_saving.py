@@ -22,7 +22,7 @@ from psengine.rpc.transfers import Transfers
 from psengine.scheduling.micro_tasks import lost_effects
 from psengine.shell.callbacks import ControllerCallbacks
 from psengine.shell.evaluator import ApplicationRaised, Evaluator, own_states, sharding_of, whole_tables
-from psengine.shell.gathering import GoneOn, from_replicas, from_servers, states_at
+from psengine.shell.gathering import GoneOn, NoModel, from_replicas, from_servers, states_at
 from psengine.tables.sharding import Arrays
 from psengine.telemetry.byte_counts import CONTROLLER, link, sent_bytes
 from psengine.telemetry.formatting import format_error
@@ -74,6 +74,8 @@ class StateSaver:
         """Save the model of the last clock, with its evaluation."""
         try:
             event: events.Event = await self._save_model(instruction)
+        except NoModel as error:
+            event = events.SaveFailed(str(error), True, self._now())
         except ApplicationRaised as error:
             logger.exception("the application failed")
             event = events.SaveFailed(str(error), True, self._now())

@@ -1,5 +1,6 @@
 """Tables of parameters: sets of rows, updates of rows, shards, sums in a fixed order.
 
+allowed_values      the values that a table takes, from an application and in a sum
 contiguous          shards of a table stored side by side in memory, so that all of them are one array without a copy
 incremental_update  a table with the updates of a clock, written piece by piece as they arrive
 node_tree           the tree of nodes on which what partitions contribute is added up

@@ -178,25 +178,6 @@ def smaller(update: Array | RowDelta, n_rows: int) -> Array | RowDelta:
     return RowDelta(rows, update[rows])
 
 
-def checked_update(name: str, update: Array, current: Array) -> Array:
-    """Return `update` of the table `name`, whose rows are `current`, after checking it.
-
-    Raises
-    ------
-    ValueError
-        If it has not the shape of the rows, or a type that does not go into theirs.
-    TypeError
-        If it is no array.
-    """
-    if np.shape(update) != current.shape:
-        raise ValueError(f"the update of table {name!r} is {np.shape(update)}: want {current.shape}")
-    if not isinstance(update, np.ndarray):
-        raise TypeError(f"the update of table {name!r} is a {type(update).__name__}: want a NumPy array")
-    if not np.can_cast(update.dtype, current.dtype, "same_kind"):
-        raise ValueError(f"the update of table {name!r} is of {update.dtype}: the table is of {current.dtype}")
-    return update
-
-
 def combined(first: Array | RowDelta, second: Array | RowDelta) -> Array | RowDelta:
     """Return two updates of one table as one; neither is modified."""
     if isinstance(first, RowDelta) and isinstance(second, RowDelta):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable
 
+from psengine.tables.allowed_values import WrongValue
+
 
 def format_ranges(numbers: Iterable[int]) -> str:
     """Return numbers as rising ranges: ``0-3, 7``; ``none`` if there are none."""
@@ -41,11 +43,18 @@ def error_text(error: BaseException) -> str:
 def format_error(error: BaseException, app: str = "") -> str:
     """Return an error on one line, after the last line of user code in its trace: ``mine.py:12: KeyError: 'x'``.
 
+    Of a value that is not allowed, the line follows the place of the method that has returned it.
+
     Parameters
     ----------
     app : the application, as ``module:Class``; the code of a built-in one is not the user's.
     """
-    line = f"{type(error).__name__}: {error_text(error)}".splitlines()[0]
+    if isinstance(error, WrongValue):
+        line = error_text(error).splitlines()[0]
+        if error.place:
+            return f"{error.place}: {line}"
+    else:
+        line = f"{type(error).__name__}: {error_text(error)}".splitlines()[0]
     module, colon, _ = app.partition(":")
     if not colon:
         return line

@@ -39,6 +39,7 @@ from psengine.worker.node_scheduler import Batch, NodeScheduler, RecalledError
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.push_tree import PushTree
 from psengine.worker.routing import SupersededError
+from psengine.worker.server_calls import BadSumError
 
 logger = logging.getLogger(__name__)
 
@@ -244,7 +245,7 @@ class NodeAgent:
     async def _make_shards(self, shards: Sequence[int]) -> Any:
         assert self._job is not None
         config, app, sharding = self._job
-        return await self._blocking.do("open", initial_shards, app, sharding, config.seed, shards)
+        return await self._blocking.do("open", initial_shards, app, sharding, config.seed, shards, config.finite)
 
     async def _read_shard(self, what: str, checkpoint: str, shard: int) -> Arrays:
         return await self._read("restore", what, self._shard_loader, checkpoint, shard)
@@ -296,6 +297,8 @@ class NodeAgent:
             what = self.node, self.address, error.checkpoint, self._line(error)
             await self._report(events.CheckpointDamaged(*what, 0.0) if damaged else self._unfit(error))
             fatal = False
+        if isinstance(error, BadSumError):  # of an earlier clock, and of all partitions
+            await self._report(events.NodeFailed(self.node, self.address, str(error), 0.0))
         await self._report(self._failed(instruction, error, fatal=fatal))
         self.tree.settle(instruction.batch, done=False)
 
@@ -308,6 +311,7 @@ class NodeAgent:
                 self.host.adopt(config, job[1])
                 self.server.mark_every = self.host.states.mark_every = mark_every
                 self.server.sharding, self.server.is_compact = job[2], bool(config.scale_in)
+                self.server.finite = config.finite
                 self._job = job
         return self._job
 
@@ -373,7 +377,8 @@ class NodeAgent:
 def _make_job(config: JobConfig) -> tuple[Job, int | None]:
     """Return the job, and the number of clocks between two marked states; it runs the user's code."""
     made = resolve(config.app, config.app_params)
-    app = as_application(made, initial_rows(made, config.seed, config.n_shards))
+    first = initial_rows(made, config.seed, config.n_shards, config.finite)
+    app = as_application(made, first, config.finite)
     # A driver may have any group evaluated.
     mark_every = 1 if isinstance(made, MakesDriver) else config.clocks_to_evaluate
     return (config, app, Sharding(shared_tables(app), config.n_shards)), mark_every

@@ -356,7 +356,8 @@ class BatchRunner:
             blocks = first(part)
             if blocks is None:
                 blocks = self._kernel_threads.wait_for(fetched(read, wanted[part], (part,)))
-            params = TaskParameters(clock, tables, wanted[part], blocks, partial(fetch, part), fetch_sum, read_group)
+            fetches = partial(fetch, part), fetch_sum, read_group
+            params = TaskParameters(clock, tables, wanted[part], blocks, *fetches, config.finite)
             rng = np.random.default_rng([config.seed, clock, part])
             began_s = perf_counter()
             result, loss_sum, examples, state = task.executor.run(task.before, task.args, params, rng)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from psengine.config import Add, TableSpec
+from psengine.tables.allowed_values import check_sum
 from psengine.tables.row_sets import Array
 from psengine.tables.row_updates import RowDelta, cut_delta, smaller
 from psengine.tables.sharding import Sharding
@@ -42,9 +43,11 @@ def add_up(sums: Sequence[BlockSum], n_partitions: int, tables: Sequence[TableSp
 
 
 def _sum(block: Subtree, by_block: Mapping[Subtree, Delta], tables: Sequence[TableSpec]) -> Delta:
+    parts = [update for (low, high), update in by_block.items() if block[0] <= low and high <= block[1]]
+    for name in {name for update in parts for name in update} if len(parts) > 1 else ():
+        check_sum(name, [update[name] for update in parts if name in update])
     total = tree_sum(block, by_block.get) or {}
     found = {table.name: smaller(total[table.name], table.n_rows) for table in tables if table.name in total}
-    parts = [update for (low, high), update in by_block.items() if block[0] <= low and high <= block[1]]
     named = {name: delta for update in parts for name, delta in update.items()}
     ruled = {table.name for table in tables if not isinstance(table.rule, Add)}
     return found | {name: named[name] for name in named.keys() & ruled - total.keys()}  # of no rows, and yet an update

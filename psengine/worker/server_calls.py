@@ -6,7 +6,7 @@
 | none (`Unreachable`) | it is sent to the owners by the next map |
 | `NotYet` | it is repeated, as often as the caller wants |
 | `StaleEpoch`, `StaleRead` | the batch is given up: the job, or the clock, has gone on |
-| `LateUpdate` | the job fails |
+| `LateUpdate`, `BadSum` | the job fails |
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
-from psengine.protocol.answers import LateUpdate, Moved, NotYet, StaleEpoch, StaleRead
+from psengine.protocol.answers import BadSum, LateUpdate, Moved, NotYet, StaleEpoch, StaleRead
 from psengine.rpc.cancellation import all_or_none
 from psengine.rpc.transfers import Transfers
 from psengine.rpc.transport import Unreachable
@@ -36,6 +36,10 @@ def never(tried: int) -> bool:
 
 class ElsewhereError(SupersededError):
     """Shards have moved, and the request is of no use at their new owners."""
+
+
+class BadSumError(Exception):
+    """The servers have a sum that its table does not hold; the message names table, row and clock."""
 
 
 class ServerCalls:
@@ -82,6 +86,7 @@ class ServerCalls:
         Unreachable
         ValueError
             If a task has read rows before they were written (`LateUpdate`).
+        BadSumError
         """
 
         async def at_owner(address: str, epochs: dict[int, int]) -> None:
@@ -105,6 +110,8 @@ class ServerCalls:
                         raise SupersededError(answer.error)
                     case LateUpdate():
                         raise ValueError(answer.error)
+                    case BadSum():
+                        raise BadSumError(answer.error)
                 return None
 
         await all_or_none(at_owner(*server) for server in self._routes.by_server(shards).items())

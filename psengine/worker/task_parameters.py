@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from psengine.config import TableSpec
+from psengine.tables.allowed_values import as_update, check_sum
 from psengine.tables.row_sets import (
     Array,
     RowBlock,
@@ -23,7 +25,7 @@ from psengine.tables.row_sets import (
     same,
     union,
 )
-from psengine.tables.row_updates import RowDelta, added, checked_update, combined
+from psengine.tables.row_updates import RowDelta, added, combined
 from psengine.tables.tree_sum import Delta
 from psengine.worker.routing import SupersededError
 
@@ -55,6 +57,8 @@ class TaskParameters:
         Fetches kept sums; without it there are none.
     read_group : int, optional
         The last group whose updates are all in what is read; default: the one before the task's.
+    finite : bool
+        Whether updates that are not finite are refused.
     """
 
     def __init__(
@@ -66,8 +70,10 @@ class TaskParameters:
         fetch: Fetch,
         fetch_sum: FetchSum = lambda table, executors: None,
         read_group: int | None = None,
+        finite: bool = True,
     ) -> None:
         self.group = group
+        self._finite = finite
         self.read_group = group - 1 if read_group is None else read_group
         self._fetch_sum = fetch_sum
         self._tables, self._reads, self._fetch = tables, reads, fetch
@@ -87,15 +93,14 @@ class TaskParameters:
         self._checked(table, None)
         return self._fetch_sum(table, tuple(sorted(executors)))
 
-    def add(self, table: str, delta: Array, rows: RowSet | None = None) -> None:
+    def add(self, table: str, delta: Any, rows: RowSet | None = None) -> None:
         """Add to rows of a table, or to all of it: see `psengine.apps.base.Parameters`."""
         wanted = self._checked(table, rows)
-        spec = self._tables[table]
-        like = np.broadcast_to(np.zeros(1, spec.dtype), (spec.n_rows if wanted is None else count(wanted), spec.n_cols))
-        update: Array | RowDelta = checked_update(table, delta, like)
-        if wanted is not None:
-            update = RowDelta(wanted, delta)
+        values = as_update(self._tables[table], delta, wanted, self._finite)
+        update: Array | RowDelta = values if wanted is None else RowDelta(wanted, values)
         before = self._updates.get(table)
+        if before is not None:
+            check_sum(table, (before, update))
         self._updates[table] = update if before is None else combined(before, update)
 
     def updates(self) -> Delta:

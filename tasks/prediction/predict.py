@@ -14,6 +14,8 @@ from infra.applications.trained_models import ModelAbout, load_model
 from infra.datasets.kinds import kind_for
 from infra.errors import InputError, ProteusError
 from psengine.apps.base import Predicts
+from psengine.apps.returned import predictions_of
+from psengine.tables.allowed_values import WrongValue
 from tasks.prediction.csv_tables import csv_bytes
 
 _CLASS = "class"
@@ -139,13 +141,12 @@ def _ask(
 ) -> NDArray[Any]:
     """Return the application's predictions, checked to be a value for each row."""
     try:
-        values = np.asarray(made.predict(tables, found.arrays))
+        values = made.predict(tables, found.arrays)
     except ValueError as error:
         raise InputError(f"{source}: does not fit the model {about.url}: {str(error).splitlines()[0]}") from None
     except Exception as error:  # a user's application may raise anything
         raise ProteusError(f"app {about.app}: its predict failed: {type(error).__name__}: {error}") from error
-    if values.ndim not in (1, 2) or len(values) != len(found):
-        raise ProteusError(
-            f"app {about.app}: predicts values of shape {values.shape} for {len(found)} rows; want one a row"
-        )
-    return values
+    try:
+        return predictions_of(made.predict, values, len(found))
+    except WrongValue as error:
+        raise ProteusError(f"app {about.app}: {error}") from None

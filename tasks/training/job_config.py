@@ -40,4 +40,5 @@ def job_config(
         max_partitions_per_node=training.max_partitions_per_node,
         passes=training.passes,
         scale_in=training.scale_in,
+        nan=training.nan,
     )

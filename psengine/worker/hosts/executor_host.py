@@ -87,7 +87,7 @@ class ExecutorHost:
         before = self._executors.get(partition)
         if before is None or before[0] is not data:
             make = partial(app.executor, data, partition, config.n_partitions)
-            self._executors[partition] = before = (data, ResidentExecutor(make))
+            self._executors[partition] = before = (data, ResidentExecutor(make, config.finite))
         return before[1]
 
     def drop(self, partitions: Iterable[int]) -> None:

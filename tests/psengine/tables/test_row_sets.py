@@ -186,7 +186,7 @@ def test_sums_have_the_bits_of_whole_arrays_however_partitions_are_grouped(
 
     def values(n_rows: int) -> np.ndarray:
         if integers:
-            return rng.integers(-(2**31), 2**31, (n_rows, 2)).astype(np.int32)
+            return rng.integers(-(2**24), 2**24, (n_rows, 2)).astype(np.int32)
         made = 10.0 ** rng.integers(-6, 6, (n_rows, 2)) * rng.choice([-1.0, 0.0, -0.0, 1.0], (n_rows, 2))
         return np.asarray(made * rng.random((n_rows, 2)), np.float32)
 

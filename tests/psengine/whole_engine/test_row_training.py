@@ -190,14 +190,15 @@ def shared(row: int, partition: int) -> str:
     [
         ("rows", "slice(0, 31, None) is no run of the 30 rows of table 'words'"),
         ("shape", "the update of table 'places' is (1, 2): want (7, 2)"),
-        ("type", "the update of table 'marks' is of float32: the table is of int16"),
+        ("type", "the update of table 'marks' is of float32: the table is of int16; round and cast it"),
     ],
 )
 def test_rows_that_are_wrong_fail_the_job_by_name(wrong: str, says: str) -> None:
     async def body(cluster: Cluster) -> None:
         cluster.dispatch(1)
         failed = await cluster.wires.report(BatchFailed)
-        assert (failed.fatal, failed.error) == (True, f"ValueError: {says}")
+        assert failed.fatal
+        assert failed.error.endswith(says)
 
     story(Cluster(wrong=wrong), body)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from flows.cli.options import app_options, charge_options, given_options, json_option, scale_in_option
+from flows.cli.options import app_options, charge_options, given_options, json_option, nan_option, scale_in_option
 from flows.terminal.interrupts import interruptible
 from flows.terminal.output import write_json
 
@@ -48,6 +48,7 @@ from flows.terminal.output import write_json
 @charge_options
 @click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
 @scale_in_option
+@nan_option
 @app_options
 @click.option(
     "--data",

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from flows.cli.options import code_options, given_options, json_option, scale_in_option
+from flows.cli.options import code_options, given_options, json_option, nan_option, scale_in_option
 from flows.terminal.interrupts import explain_interrupt, interruptible
 from flows.terminal.output import write_json
 
@@ -81,6 +81,7 @@ from flows.terminal.output import write_json
     "'accuracy>=0.95', 'rmse<=0.8'.",
 )
 @scale_in_option
+@nan_option
 @click.option("--partitions", type=click.IntRange(min=1), default=16, show_default=True, help="Slices of the data.")
 @click.option(
     "--max-partitions-per-node",
