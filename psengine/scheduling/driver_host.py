@@ -3,7 +3,8 @@
 A cut is the state of the driver after the call in which a group was sealed, with the tasks that it had dispatched for
 later groups. Up to then only tasks of this and earlier groups were reported: a task goes into the open group.
 To roll back to a group, a new driver is restored from the cut of that group, and the calls since are repeated without
-those that concern later groups: their effects are gone.
+those that concern later groups: their effects are gone. What the driver has said up to the cut of later groups, that
+they end the job or are to be evaluated, stays.
 
 A driver with `resume` (see `Resumes`) needs no cuts: its state follows from the last committed group.
 
@@ -64,12 +65,16 @@ class _Cut:
         Executors that it does without.
     later : tuple
         What it had dispatched and sealed for later groups, in order: tasks, and (group, members) of a seal.
+    end, evaluations : see `DriverHost`
+        What it had said by then of the end, and of groups to evaluate.
     """
 
     state: str
     calls: int
     absent: frozenset[int]
     later: tuple[_Step, ...]
+    end: tuple[int, str] | None = None  # a checkpoint may be of a version without these two
+    evaluations: frozenset[int] = frozenset()
 
 
 class DriverHost:
@@ -286,7 +291,7 @@ class DriverHost:
         for number in range(group + 1, copy._book.sealed + 2):
             later += [task for task in tasks if task.group == number]
             later += [(number, None)] if number <= copy._book.sealed else []
-        cut = _Cut(copy._snapshot(), 0, frozenset(copy.absent), tuple(later))
+        cut = copy._cut_with(copy._snapshot(), 0, tuple(later))
         return {"effects": self.effects_at(group), "driver": to_text(cut)}
 
     def _start(self) -> None:
@@ -311,7 +316,8 @@ class DriverHost:
     def _restore(self, cut: _Cut) -> None:
         self._begin()
         driver = self._driver
-        self.absent = set(cut.absent)
+        self.absent, self.end = set(cut.absent), cut.end
+        self.evaluations = {group for group in cut.evaluations if group > self._book.common}
         self._run(lambda: driver.restore(from_text(cut.state)))
         for index, step in enumerate(cut.later):
             if isinstance(step, Task):
@@ -346,10 +352,13 @@ class DriverHost:
         sealed = [(index, step[0]) for index, step in enumerate(self._done) if not isinstance(step, Task)]
         if sealed:
             state = self._snapshot()
-            calls, absent = self._dropped + len(self._calls), frozenset(self.absent)
+            calls = self._dropped + len(self._calls)
             for index, group in sealed:
-                self._cuts[group] = _Cut(state, calls, absent, tuple(self._done[index + 1 :]))
+                self._cuts[group] = self._cut_with(state, calls, tuple(self._done[index + 1 :]))
         self._done = []
+
+    def _cut_with(self, state: str, calls: int, later: tuple[_Step, ...]) -> _Cut:
+        return _Cut(state, calls, frozenset(self.absent), later, self.end, frozenset(self.evaluations))
 
     def _snapshot(self) -> str:
         driver = self._driver
