@@ -140,27 +140,38 @@ def drive_alone(
     driver = DriverHost(app.driver, book, seed)
     driver.resume(None)
     pending: dict[int, dict[int, Delta]] = {}
+    #: {executor: the state that its last task began with, and the loss of that}.
+    before: dict[int, tuple[Arrays | None, float]] = {}
     losses = [0.0] * groups
     while book.common < (groups if driver.end is None else min(groups, driver.end[0])):
         ready = book.ready(groups)
         if not ready:
             raise RuntimeError(f"the driver dispatched nothing more after group {book.common}")
-        for task, _ in ready:
+        for task, withdrawn in ready:
+            if not book.is_next(task):  # the driver has withdrawn it meanwhile
+                continue
             key, executor = book.start(task.executor, ""), executors[task.executor]
-            visible = {} if task.read == "group" else pending
-            if task.read == "rows":
-                visible = {group: updates for group, updates in pending.items() if group < task.group}
-            seen = _with_pending(specs, shared, visible, len(parts))
-            read = {name: RowBlock(None, read_only(seen[name])) for name in specs}
-            wanted = checked_reads(executor.reads(task.args, task.group), specs)
-            params = TaskParameters(task.group, specs, wanted, read, _no_fetch, finite=finite)
-            rng = np.random.default_rng([seed, task.group, task.executor])
-            result, loss, examples, state = executor.run(states[task.executor], task.args, params, rng)
-            states[task.executor] = state
-            pending.setdefault(task.group, {})[task.executor] = params.updates()
-            losses[task.group - 1] += loss
-            book.complete(task.executor, task.group, key.attempt)
-            driver.completed([Done(task, result, examples, loss)])
+            if withdrawn:  # it was completed
+                states[task.executor], loss = before[task.executor]
+                del pending[task.group][task.executor]
+                losses[task.group - 1] -= loss
+                book.complete(task.executor, task.group, key.attempt)
+            else:
+                visible = {} if task.read == "group" else pending
+                if task.read == "rows":
+                    visible = {group: updates for group, updates in pending.items() if group < task.group}
+                seen = _with_pending(specs, shared, visible, len(parts))
+                read = {name: RowBlock(None, read_only(seen[name])) for name in specs}
+                wanted = checked_reads(executor.reads(task.args, task.group), specs)
+                params = TaskParameters(task.group, specs, wanted, read, _no_fetch, finite=finite)
+                rng = np.random.default_rng([seed, task.group, task.executor])
+                state = states[task.executor]
+                result, loss, examples, states[task.executor] = executor.run(state, task.args, params, rng)
+                before[task.executor] = state, loss
+                pending.setdefault(task.group, {})[task.executor] = params.updates()
+                losses[task.group - 1] += loss
+                book.complete(task.executor, task.group, key.attempt)
+                driver.completed([Done(task, result, examples, loss)])
             while book.commit_next():
                 shared = _after_group(specs, shared, pending.pop(book.common), len(parts), finite, book.common)
                 driver.committed(book.common)

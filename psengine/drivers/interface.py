@@ -95,12 +95,14 @@ class Dispatcher(Protocol):
         ----------
         members : collection of int, optional
             Executors whose tasks belong to the group; default: all that were dispatched in it. The tasks of the others
-            are withdrawn: their updates do not count.
+            are withdrawn, also those that have been completed meanwhile and were not reported: their updates do not
+            count, they are not reported, and their executors go on from the state before.
 
         Raises
         ------
         ValueError
-            If the group is not the open one, a member has no task in it, or a task to be withdrawn is completed.
+            If the group is not the open one, a member has no task in it, or a task that was sent reads the rows of one
+            to be withdrawn.
         """
         ...
 

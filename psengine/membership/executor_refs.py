@@ -51,6 +51,16 @@ class ExecutorRefs:
         refs.append(StateRef(executor, group, attempt, address))
         self._held[address] += 1
 
+    def undo(self, executor: int, group: int) -> None:
+        """Forget the state that a task of `group` has left, the last one of its executor: it does not count."""
+        refs = self._refs.get(executor, [])
+        if refs and refs[-1].group == group:
+            self._held[refs.pop().address] -= 1
+            if refs:
+                self._held[refs[-1].address] += 1
+            else:
+                del self._refs[executor]
+
     def taken(self, states: Iterable[StateRef], address: str) -> None:
         """Note that the process at `address` has received copies of these states: it has them from now on."""
         for state in states:

@@ -207,6 +207,9 @@ class Dispatch:
 
     `completed_by` is the attempt under which each of the partitions completed `committed`, if they all did under the
     same one and none has gone further, else 0. `goes_on`: the node may begin its next clock before its instruction.
+
+    `apart`: the servers get the effect of each task by itself, since the group is not sealed: a task may be withdrawn
+    when it is completed already.
     """
 
     node: str
@@ -222,6 +225,7 @@ class Dispatch:
     goes_on: bool = False
     read: Read = "group"
     place: TreePlace | None = None
+    apart: bool = False
 
 
 @dataclass(frozen=True)

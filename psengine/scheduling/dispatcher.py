@@ -132,7 +132,8 @@ class BatchDispatcher:
             map_version=0,
             generation=0,
             read=read,
-            place=self._place(name, read, tasks) if whole else None,
+            place=self._place(name, read, tasks) if whole and clock <= book.sealed else None,
+            apart=clock > book.sealed,
         )
 
     def _following(

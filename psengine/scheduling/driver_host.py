@@ -211,7 +211,8 @@ class DriverHost:
             self._run(lambda: self._inform(dones))
             return
         for done in dones:
-            self._call(_Call("completed", done, done.task.group))
+            if not self._book.is_withdrawn(done.task):  # by the driver, when it was told of the one before
+                self._call(_Call("completed", done, done.task.group))
 
     def _inform(self, dones: Sequence[Done]) -> None:
         for done in dones:

@@ -107,10 +107,13 @@ class MicroTaskTable:
     def seal(self, group: int, members: Collection[int] | None = None) -> int:
         """Close the open group, and return its number of tasks; those of other executors than `members` are withdrawn.
 
+        One of them may be completed: its driver has not been told so. It is withdrawn all the same.
+
         Raises
         ------
         ValueError
-            If the group is not the open one, a member has no task in it, or a withdrawn task is completed.
+            If the group is not the open one, a member has no task in it, or a task that was sent reads what a withdrawn
+            one writes.
         """
         if group != self.sealed + 1:
             raise ValueError(f"group {group} was sealed: group {self.sealed + 1} is open")
@@ -118,14 +121,36 @@ class MicroTaskTable:
         left_out = set() if members is None else dispatched.members - dispatched.withdrawn - set(members)
         if members is not None and not dispatched.members >= set(members):
             raise ValueError(f"group {group} was sealed with executors that have no task in it")
-        if completed := left_out - dispatched.open:
-            raise ValueError(f"group {group} was sealed without executor {min(completed)}, whose task is completed")
         if again := dispatched.withdrawn & set(members or ()):
             raise ValueError(f"group {group} was sealed with executor {min(again)}, whose task is withdrawn")
         dispatched.sealed, self.sealed = True, group
         for executor in sorted(left_out):
+            self._reopen(executor, group)
             self.withdraw(executor, group)
         return len(dispatched.members)
+
+    def _reopen(self, executor: int, group: int) -> None:
+        """Put a completed task of the last group back in its queue, to be sent under a higher attempt.
+
+        The server has its effect apart from those of others (see `Dispatch.apart`), so no other task is repeated.
+        """
+        of_group = self._groups[group]
+        if (done := of_group.completed.pop(executor, None)) is not None:
+            of_group.open.add(executor)
+            self._attempts[executor][group] = done.attempt
+            self._ahead -= 1
+            self.states.undo(executor, group)
+            self._queues[executor].appendleft((done.task, False))
+
+    def is_next(self, task: Task) -> bool:
+        """Return whether a task is the next one of its executor."""
+        queue = self._queues.get(task.executor)
+        return bool(queue) and queue is not None and queue[0][0] is task
+
+    def is_withdrawn(self, task: Task) -> bool:
+        """Return whether a task of a group that is not committed is withdrawn."""
+        group = self._groups.get(task.group)
+        return group is not None and task.executor in group.withdrawn
 
     def withdraw(self, executor: int, group: int | None = None) -> None:
         """Withdraw the incomplete tasks of an executor, or that of one group.
@@ -263,6 +288,7 @@ class MicroTaskTable:
         self._note(executor)
         of_group = self._groups[group]
         of_group.open.discard(executor)
+        of_group.completed[executor] = running
         of_group.attempts.add(attempt)
         self.completions += 1
         self._ahead += 1

@@ -33,6 +33,8 @@ class Group:
     withdrawn: set[int] = field(default_factory=set)
     #: Number of its tasks that run.
     running: int = 0
+    #: {member: its completed task}.
+    completed: dict[int, Running] = field(default_factory=dict)
     #: Attempts under which its completed tasks were completed.
     attempts: set[int] = field(default_factory=set)
     sealed: bool = False

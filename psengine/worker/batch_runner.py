@@ -232,7 +232,9 @@ class BatchRunner:
             # While these kernels run, the states of executors that have moved here are sent.
             states = self._find_states([task for task in order.tasks if not task.withdrawn])
             done, _ = await asyncio.gather(begun.results(), states)
-        sums = None if begun is None or len(done) < len(order.tasks) else begun.made()
+        apart = order.read == "rows" or order.apart
+        # What was begun ahead was not begun for a group that is not sealed.
+        sums = None if begun is None or len(done) < len(order.tasks) or apart else begun.made()
         done |= {task.partition: NOTHING_DONE for task in order.tasks if task.withdrawn}
         rest = [task for task in order.tasks if task.partition not in done]
         if rest:
@@ -243,7 +245,7 @@ class BatchRunner:
         done = {task.partition: done[task.partition] for task in order.tasks}
         if sums is None:
             updates = {part: finished.update for part, finished in done.items()}
-            sums = await self._on_threads(sum_up, updates, config.n_partitions, sharding.tables, order.read == "rows")
+            sums = await self._on_threads(sum_up, updates, config.n_partitions, sharding.tables, apart)
         return done, sums
 
     async def _do(self, job: Job, order: Dispatch, tasks: Sequence[TaskKey], handed: HandedOver) -> Kernels:
@@ -371,9 +373,11 @@ class BatchRunner:
             read_rows = (wanted[part], params.blocks) if order.read == "rows" else None
             return MicroTaskResult(params.updates(), state, kept_bytes, result, loss_sum, examples, took_s, read_rows)
 
+        apart = order.read == "rows" or order.apart
+
         def sums(done: Mapping[int, MicroTaskResult]) -> Sums:
             updates = {part: finished.update for part, finished in done.items()}
-            return sum_up(updates, config.n_partitions, sharding.tables, order.read == "rows")
+            return sum_up(updates, config.n_partitions, sharding.tables, apart)
 
         kernels = self._kernel_threads.start({part: partial(kernel, part) for part in assigned}, sums)
         kernels.attempts = attempts

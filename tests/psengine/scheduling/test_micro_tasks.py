@@ -148,12 +148,32 @@ def test_what_a_driver_must_not_seal() -> None:
     for group, members, line in [
         (2, None, "group 1 is open"),
         (1, (0, 2), "no task in it"),
-        (1, (1,), "without executor 0, whose task is completed"),
     ]:
         with pytest.raises(ValueError, match=line):
             table.seal(group, members)
     assert table.seal(1, (0,)) == 1
     assert table.commit_next()
+
+
+def test_a_task_that_is_completed_when_its_group_is_sealed_without_it_is_withdrawn_under_a_higher_attempt() -> None:
+    table = MicroTaskTable(3)
+    for executor in range(3):
+        table.enqueue(Task(executor, 1))
+    first = {executor: table.start(executor, "n").attempt for executor in range(3)}
+    for executor in range(3):
+        assert table.complete(executor, 1, first[executor]) is not None
+        table.states.completed(executor, 1, first[executor], "n")
+    assert table.seal(1, (0, 2)) == 3
+    assert table.is_withdrawn(Task(1, 1))
+    assert not table.is_withdrawn(Task(0, 1))
+    assert not table.commit_next(), "the effect is on the servers"
+    assert [(task.executor, withdrawn) for task, withdrawn in table.ready(None)] == [(1, True)]
+    key = table.start(1, "n")
+    assert (key.withdrawn, key.attempt, key.state) == (True, first[1] + 1, None)
+    assert table.complete(1, 1, key.attempt) is not None
+    assert table.commit_next()
+    assert [table.states.current(executor) is None for executor in range(3)] == [False, True, False]
+    assert table.states.held_at("n") == 2
 
 
 def test_lost_effects_are_counted_on_the_worst_shard() -> None:
