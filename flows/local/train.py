@@ -198,7 +198,7 @@ def _pausing(
         raise
     except (ProteusError, Interrupted) as error:
         interrupts.hold()
-        outcome = f"{_outcome(training, books, job)}: {again}"
+        outcome = f"{_outcome(training, books, job, isinstance(error, JobFailed))}: {again}"
         if isinstance(error, Interrupted):
             error.outcome = outcome
             raise
@@ -206,8 +206,9 @@ def _pausing(
         raise kind(f"{error}; {outcome}") from error
 
 
-def _outcome(training: LocalTraining, books: RunFiles, job: LocalJob) -> str:
+def _outcome(training: LocalTraining, books: RunFiles, job: LocalJob, failed: bool) -> str:
     """Save the state; return the progress of the job, and the next step."""
+    reached = training.clock
     try:
         clock = training.keep()
         if books.trained() is not None:
@@ -215,6 +216,11 @@ def _outcome(training: LocalTraining, books: RunFiles, job: LocalJob) -> str:
     except ProteusError as error:
         return f"job {job.job_id}: how far it came could not be read ({error}); to go on"
     total = "" if job.training.clocks is None else f" of {job.training.clocks}"
+    if failed:
+        last = job.training.clocks is not None and reached >= job.training.clocks
+        where = f"after clock {reached}" if last else f"in clock {reached + 1}"
+        start = f"from clock {clock}" if clock else "from the beginning"
+        return f"job {job.job_id} failed {where}{total}; a second run starts {start}; to go on"
     return f"job {job.job_id} is at clock {clock}{total}; to go on"
 
 

@@ -57,11 +57,11 @@ def plain_error(error: BaseException) -> BaseException:
     """Return an exception of a user's code; of one that an event loop takes for its own, a `RuntimeError` instead.
 
     A cancellation would pass for one of the task that waits for that code, and a `StopIteration` is lost in a future,
-    so that the task waits for ever. Others are replaced in a future, without their place.
+    so that the task waits for ever. Others are replaced in a future, without their place. A `SystemExit` or a
+    `KeyboardInterrupt` would end the process, and the job would not learn why.
     """
-    ends_process = isinstance(error, SystemExit | KeyboardInterrupt)
     is_of_futures = isinstance(error, StopIteration) or type(error) in _OF_FUTURES
-    if ends_process or (isinstance(error, Exception) and not is_of_futures):
+    if isinstance(error, Exception) and not is_of_futures:
         return error
     return RuntimeError(": ".join(filter(None, (type(error).__name__, str(error))))).with_traceback(error.__traceback__)
 

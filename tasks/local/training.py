@@ -183,6 +183,11 @@ class LocalTraining(ClosedAtEnd):
             raise JobFailed(f"job {self._job.job_id}: {status['reason']}")
         return self._status
 
+    @property
+    def clock(self) -> int:
+        """The last clock that was complete when the controller was last looked at."""
+        return 0 if self._status is None else int(self._status["clock"])
+
     @staticmethod
     def ended(status: Mapping[str, Any]) -> bool:
         """Return whether the training is over."""

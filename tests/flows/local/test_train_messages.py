@@ -1,8 +1,11 @@
 """What a local training says while it goes on."""
 
+from types import SimpleNamespace
 from typing import Any
 
-from flows.local.train import _follow
+import pytest
+
+from flows.local.train import _follow, _outcome
 from flows.terminal.interrupts import Interrupts
 from psengine.controller.model_saving import Saving
 from psengine.protocol.instructions import GatherModel
@@ -56,3 +59,21 @@ def test_why_a_model_is_not_saved_is_said_at_once_and_once() -> None:
     assert show.lines == [
         "the model could not be saved: model.npz: cannot write it: No space left on device (try 1; again soon)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("reached", "kept", "says"),
+    [
+        (1, 0, "failed in clock 2 of 8; a second run starts from the beginning; to go on"),
+        (5, 4, "failed in clock 6 of 8; a second run starts from clock 4; to go on"),
+        (8, 8, "failed after clock 8 of 8; a second run starts from clock 8; to go on"),
+    ],
+)
+def test_a_job_that_failed_says_in_which_clock_and_where_a_second_run_starts(
+    reached: int, kept: int, says: str
+) -> None:
+    training: Any = SimpleNamespace(clock=reached, keep=lambda: kept)
+    books: Any = SimpleNamespace(trained=lambda: None)
+    job: Any = SimpleNamespace(job_id="j", training=SimpleNamespace(clocks=8))
+    assert _outcome(training, books, job, failed=True) == f"job j {says}"
+    assert _outcome(training, books, job, failed=False) == f"job j is at clock {kept} of 8; to go on"

@@ -1,4 +1,4 @@
-"""Users' code that raises what an event loop takes for its own, such as a cancellation: the job fails with its line."""
+"""Users' code that raises what an event loop takes for its own, or what ends a process: the job fails with its line."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ RAISED = {
     "generator": GeneratorExit,
     "iteration": StopIteration,
     "time": TimeoutError,
+    "exit": SystemExit,
+    "interrupt": KeyboardInterrupt,
 }
 
 
