@@ -21,6 +21,7 @@ from psengine.apps.returned import figures_of, predictions_of, tables_of, work_o
 from psengine.config import JobError, TableSpec
 from psengine.digests import digest
 from psengine.read_order_check import ReadOrder
+from psengine.scheduling.driver_host import DriverFailed
 from psengine.single_process import advance, drive_alone, train_alone
 from psengine.snapshot_check import NOT_PICKLED, SnapshotCheck
 from psengine.tables.allowed_values import WrongValue
@@ -116,6 +117,11 @@ class _Check:
             return work()
         except (_FaultError, WrongValue, JobError) as fault:
             self._fault(call, str(fault).removeprefix(f"{call.partition(',')[0]}: "))
+        except DriverFailed as error:
+            cause = error.__cause__ or error
+            wrong = isinstance(cause, WrongValue)
+            text = str(cause).removeprefix("driver: ") if wrong else f"raises {type(cause).__name__}: {cause}"
+            self._fault("driver", text)
         except Exception as error:  # noqa: BLE001 - a user's code may raise any error
             self._fault(call, f"raises {type(error).__name__}: {error}")
         return None

@@ -175,6 +175,7 @@ def drive_alone(
             while book.commit_next():
                 shared = _after_group(specs, shared, pending.pop(book.common), len(parts), finite, book.common)
                 driver.committed(book.common)
+    driver.check_figures()
     whole = shared | _own(app, states, first)
     return {name: whole[name] for name in tables}, losses[: book.common]
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.apps.base import HasState, Parameters
+from psengine.apps.returned import checked_driver
 from psengine.digests import digest
 from psengine.drivers.interface import Dispatcher, Done, Task
 from psengine.read_order_check import ReadOrder
@@ -69,7 +70,7 @@ class _Application:
         return kind(make, partition, self._fault, self._order)
 
     def _driver(self) -> Any:
-        driver = self._app.driver()
+        driver = checked_driver(self._app.driver, self._app.driver())
         return driver if isinstance(driver, Resumes) else _Driver(self._app.driver, driver, self._fault, self._order)
 
 
@@ -171,7 +172,7 @@ class _Driver:
 
     def __init__(self, make: Callable[[], Any], driver: Any, fault: _Fault, order: ReadOrder) -> None:
         self._make, self._driver, self._fault, self._order = make, driver, fault, order
-        self.next_task = driver.next_task
+        self.next_task, self.vanished, self.returned = driver.next_task, driver.vanished, driver.returned
         #: Snapshots that were returned, and what they were then.
         self._returned: list[tuple[Any, str]] = []
 

@@ -188,6 +188,10 @@ class DriverHost:
         found: float | None = self._run(made)
         return found
 
+    def check_figures(self) -> None:
+        """Raise `DriverFailed` if the driver says of the job what it must not."""
+        self.figures(), self.remarks, self.passes(max(1, self._book.common), 0), self.clocks, self.clock
+
     # -- of the controller ----------------------------------------------------------------------------------------
 
     def resume(self, checkpoint: Checkpoint | None) -> None:

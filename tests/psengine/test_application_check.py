@@ -12,6 +12,7 @@ from psengine.application_check import check_application
 from psengine.apps.base import Work
 from psengine.config import TableSpec
 from psengine.digests import digest
+from psengine.drivers.ssp import Ssp
 
 PARTS = [{"x": np.arange(6.0) + n, "first": np.array(2 * n)} for n in range(3)]
 HELD_OUT = {"x": np.arange(4.0), "y": np.zeros(4, np.int64)}
@@ -230,3 +231,39 @@ def test_executors_are_run_twice(fault: str, line: str) -> None:
     report = check_application(Averages(fault), copies, HELD_OUT, seed=3)
     assert line in report.faults if fault else report.faults == ()
     assert ("run" in report.digests) == (fault not in ("nan", "infinite"))
+
+
+class Drives(Averages):
+    """Its driver does one thing that is not allowed."""
+
+    def driver(self) -> Any:
+        fault = self.fault
+
+        class Wrong(Ssp):
+            def figures(self) -> Any:
+                return {"a": [1.0]} if fault == "figures" else {}
+
+            def remarks(self) -> Any:
+                return "all is well" if fault == "remarks" else []
+
+            def committed(self, to: Any, group: int) -> None:
+                if fault == "raises":
+                    raise KeyError("group")
+                super().committed(to, group)
+
+        return None if fault == "driver" else Wrong(0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "lines"),
+    [
+        ("", ()),
+        ("driver", ("driver: returns None without start: want a Driver",)),
+        ("figures", ("driver: figures: 'a' is a list: want one number",)),
+        ("remarks", ("driver: remarks: returns 'all is well': want a list of texts",)),
+        ("raises", ("driver: raises KeyError: 'group'",)),
+    ],
+)
+def test_what_a_driver_says_is_checked(fault: str, lines: tuple[str, ...]) -> None:
+    copies = [{name: array.copy() for name, array in part.items()} for part in PARTS]
+    assert check_application(Drives(fault), copies, HELD_OUT, seed=3).faults == lines
