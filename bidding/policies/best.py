@@ -17,13 +17,14 @@ from bidding.market.model import HOUR_S, Allocation, Market, Tier
 from bidding.market.money import MICROS_PER_DOLLAR, Micros
 from bidding.policies.base import Candidate, Choice, Decision, MarketView
 from bidding.policies.footprint import price_text, usd_per_vcpu_h
-from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
+from bidding.policies.offers import SHOWN, Excluded, counts_of, explained, markets_text, nothing_on_sale
 from bidding.policies.rules import HourEndRule, fresh_delta_micros, held_delta, hour_end, is_worth_keeping
 
 Floats = NDArray[np.float64]
 
 #: Factor from micro-dollars per vCPU-second to dollars per vCPU-hour.
 _TO_USD_PER_VCPU_H = HOUR_S / MICROS_PER_DOLLAR
+_UNFORESEEN = Excluded("nothing is known of the recent past of a market", "without a known past")
 
 
 class BestPolicy:
@@ -56,14 +57,14 @@ class BestPolicy:
         if not fresh.markets:
             return _wait(nothing_on_sale(refusals))
         candidates = fresh.candidates(view)
-        best = candidates[0]
+        best, weighed = candidates[0], markets_text(len(fresh.markets), refusals)
         if not np.isfinite(best.cost_per_work):
-            reason = f"no work is to be expected of any of {len(fresh.markets)} markets, {best.market} among them"
+            reason = f"no work is to be expected of any of {weighed}, {best.market} among them"
             return Decision(Choice.WAIT, reason, float("inf"), explained(candidates, float("inf"), bought=False))
         reason = (
             f"{best.count} x {best.market} at {price_text(best.price_micros)}, bid {price_text(best.bid_micros)} "
             f"(eviction within the hour {best.eviction_prob:.0%}): {best.work:.2f} vCPU-h of work are expected for "
-            f"{usd_per_vcpu_h(best.cost_per_work)}, the least of {len(fresh.markets)} markets"
+            f"{usd_per_vcpu_h(best.cost_per_work)}, the least of {weighed}"
         )
         return Decision(Choice.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), bought=True))
 
@@ -159,7 +160,7 @@ class _Fresh:
         )
 
 
-def _fresh(view: MarketView, others: int) -> tuple[_Fresh, dict[Market, str]]:
+def _fresh(view: MarketView, others: int) -> tuple[_Fresh, dict[Market, Excluded]]:
     """Return the fresh purchases beside `others` live vCPUs, and the reasons that exclude markets."""
     counts, refusals = counts_of(view, view.job.max_spot_vcpus - others - view.noticed_vcpus)
     markets = []
@@ -167,7 +168,7 @@ def _fresh(view: MarketView, others: int) -> tuple[_Fresh, dict[Market, str]]:
         if count and _is_foreseen(view, market):
             markets.append(market)
         elif count:
-            refusals[market] = "nothing is known of the recent past of a market"
+            refusals[market] = _UNFORESEEN
     bought = [counts[market] for market in markets]
     beta, useful_s = _chances(view, markets)
     micros = [view.job.hour_micros(view.prices[market]) * count for market, count in zip(markets, bought, strict=True)]

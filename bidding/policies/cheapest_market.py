@@ -8,7 +8,7 @@ from bidding.market.model import Allocation, Market
 from bidding.market.money import MICROS_PER_DOLLAR, Micros
 from bidding.policies.base import Candidate, Choice, Decision, MarketView
 from bidding.policies.footprint import price_text, usd_per_vcpu_h
-from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
+from bidding.policies.offers import SHOWN, counts_of, explained, markets_text, nothing_on_sale
 from bidding.policies.rules import is_cheaper
 
 #: A policy's bid in a market.
@@ -38,7 +38,7 @@ def cheapest(view: MarketView, left_vcpus: int, bid_of: BidOf) -> Decision:
     best = candidates[0]
     cheap = (
         f"{best.count} x {best.market} at {price_text(best.price_micros)}, {usd_per_vcpu_h(best.cost_per_work)}, the "
-        f"least of {len(markets)} markets"
+        f"least of {markets_text(len(markets), refusals)}"
     )
     if best.delta_micros < 0:
         refused, *others = explained(candidates, float("inf"), bought=True)

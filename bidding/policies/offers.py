@@ -1,9 +1,11 @@
 """Instances that each market can sell now, and the reasons that exclude a market; shared by all policies."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
 from types import MappingProxyType
+from typing import NamedTuple
 
 from bidding.economics.job_model import JobModel
 from bidding.market.model import Market
@@ -14,17 +16,27 @@ from bidding.policies.rules import Refusal, refusal
 #: Maximum number of candidates that a decision records.
 SHOWN = 8
 
-_WORDS: Mapping[int, str] = MappingProxyType(
+
+class Excluded(NamedTuple):
+    """Why nothing is bought in a market: in a sentence, and behind the number of such markets."""
+
+    why: str
+    short: str
+
+
+_WORDS: Mapping[int, Excluded] = MappingProxyType(
     {
-        Refusal.UNKNOWN: "a market is not known to the catalogue or has no history",
-        Refusal.COOLING: "markets that refused, or take what they sold, are left alone for a while",
-        Refusal.CEILING: "markets stand above their on-demand price",
-        Refusal.LARGE: "machines are larger than what may still be held",
+        Refusal.UNKNOWN: Excluded("a market is not known to the catalogue or has no history", "not known"),
+        Refusal.COOLING: Excluded(
+            "markets that refused, or take what they sold, are left alone for a while", "left alone for a while"
+        ),
+        Refusal.CEILING: Excluded("markets stand above their on-demand price", "above on demand"),
+        Refusal.LARGE: Excluded("machines are larger than what may still be held", "too large"),
     }
 )
 
 
-def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dict[Market, str]]:
+def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dict[Market, Excluded]]:
     """Return the number of instances that each market could add, and the reason where it is 0.
 
     Parameters
@@ -33,7 +45,7 @@ def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dic
     """
     left = min(view.job.allocation_vcpus, left_vcpus)
     counts: dict[Market, int] = {}
-    refusals: dict[Market, str] = {}
+    refusals: dict[Market, Excluded] = {}
     rows, cooling, ceiling, types = view.evictions.rows, view.cooling, view.job.ceiling_on_demand, view.types
     ordered, none = sorted(view.prices), int(Refusal.NONE)
     prices = view.prices if ordered == list(view.prices) else {market: view.prices[market] for market in ordered}
@@ -50,18 +62,25 @@ def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dic
     return counts, refusals
 
 
-def _why(code: int, job: JobModel, vcpu: int) -> str:
+def _why(code: int, job: JobModel, vcpu: int) -> Excluded:
     if code == Refusal.FULL:
-        return f"all of {job.max_spot_vcpus} spot vCPUs are held"
+        return Excluded(f"all of {job.max_spot_vcpus} spot vCPUs are held", "beyond the cap")
     if code == Refusal.LARGE and job.allocation_vcpus < vcpu:
-        return f"machines are larger than an allocation of {job.allocation_vcpus} vCPUs"
+        return _WORDS[code]._replace(why=f"machines are larger than an allocation of {job.allocation_vcpus} vCPUs")
     return _WORDS[code]
 
 
-def nothing_on_sale(refusals: dict[Market, str]) -> str:
+def nothing_on_sale(refusals: Mapping[Market, Excluded]) -> str:
     """Return why nothing can be bought, each reason once."""
-    why = "; ".join(dict.fromkeys(refusals.values())) or "no market has a price"
+    why = "; ".join(dict.fromkeys(each.why for each in refusals.values())) or "no market has a price"
     return f"nothing can be bought: {why}"
+
+
+def markets_text(weighed: int, refusals: Mapping[Market, Excluded]) -> str:
+    """Return the number of markets that were weighed, and of those that were not, as in `1 market (2 too large)`."""
+    others = Counter(each.short for each in refusals.values())
+    text = ", ".join(f"{count} {short}" for short, count in sorted(others.items()))
+    return f"{weighed} market{'s' * (weighed != 1)}" + (f" ({text})" if text else "")
 
 
 def explained(candidates: list[Candidate], now: float, *, bought: bool) -> tuple[Candidate, ...]:

@@ -13,7 +13,7 @@ from bidding.policies.footprint import (
     usd_per_vcpu_h,
     with_crossing,
 )
-from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
+from bidding.policies.offers import SHOWN, counts_of, explained, markets_text, nothing_on_sale
 from bidding.policies.rules import is_worth_keeping
 
 
@@ -60,17 +60,17 @@ class ProteusPolicy:
                     cost_per_work=float(each[row, column]),
                 )
             )
-        best = candidates[0]
+        best, weighed = candidates[0], markets_text(len(markets), refusals)
         if not best.cost_per_work < now:
             reason = (
-                f"the best of {len(markets)} markets, {best.market}, would make work cost "
+                f"the best of {weighed}, {best.market}, would make work cost "
                 f"{usd_per_vcpu_h(best.cost_per_work)}; what is held costs {usd_per_vcpu_h(now)}"
             )
             return Decision(Choice.WAIT, reason, now, explained(candidates, now, bought=False))
         reason = (
             f"{best.count} x {best.market} at {price_text(best.price_micros)}, bid {price_text(best.bid_micros)} "
             f"(eviction within the hour {best.eviction_prob:.0%}), brings work from {usd_per_vcpu_h(now)} to "
-            f"{usd_per_vcpu_h(best.cost_per_work)}"
+            f"{usd_per_vcpu_h(best.cost_per_work)}{f', the best of {weighed}' if refusals else ''}"
         )
         return Decision(Choice.ACQUIRE, reason, now, explained(candidates, now, bought=True))
 

@@ -1,12 +1,17 @@
 """Which machines may be bought at all, and which of them are shown: limits, cooldowns, the ceiling, ties."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
 from bidding.economics.job_model import JobModel
+from bidding.forecast import MarketFeatures
 from bidding.market.model import Market
+from bidding.policies import POLICIES, policy
 from bidding.policies.base import Choice
 from bidding.policies.proteus import ProteusPolicy
+from tests.support.forecasts import foresight_of
 from tests.support.markets import (
     BIG,
     DELTAS,
@@ -24,6 +29,9 @@ from tests.support.markets import (
 )
 
 PROTEUS = ProteusPolicy()
+#: Evictions are rare, whatever the signals say.
+CALM = foresight_of(((0.02, 0.05), (0.01, 0.03), (0.01, 0.02)))
+FLAT = MarketFeatures(50_000, 50_000, 600, 0, 0, 50_000.0, 50_000.0, 50_000.0)
 RED = reliable(count=2)
 
 
@@ -57,6 +65,15 @@ def test_the_ceiling_keeps_out_of_markets_above_their_on_demand_price(ceiling, v
     assert ("on-demand price" in decision.reason) is ceiling
     at_par = view(prices={XLARGE: "0.20"}, job=JobModel(ceiling_on_demand=ceiling))
     assert PROTEUS.acquisition(at_par).verdict is Choice.ACQUIRE
+
+
+@pytest.mark.parametrize("name", sorted({*POLICIES, "fixed-delta:0.01"} - {"on-demand"}))
+def test_a_decision_names_the_markets_that_it_did_not_weigh(name):
+    prices = {XLARGE: "0.05", XLARGE_B: "0.2001", BIG: "0.10", LARGE: "0.101"}
+    job = JobModel(allocation_vcpus=16, max_spot_vcpus=16)
+    here = replace(view(reliable(), prices=prices, job=job), signals=dict.fromkeys(MARKETS, FLAT), foresight=CALM)
+    reason = policy(name).acquisition(here).reason
+    assert "1 market (2 above on demand, 1 too large)" in reason
 
 
 def test_a_market_that_refused_is_left_alone_and_the_next_best_is_bought():
