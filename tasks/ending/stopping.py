@@ -48,6 +48,7 @@ def ask_controller(job: Job) -> dict[str, Any] | None:
     if found is None:
         return None
     address, status = found
+    losses = status["losses"]
     if status["job_id"] is None:
         if not training_begun(job.job_id):
             return None
@@ -58,7 +59,7 @@ def ask_controller(job: Job) -> dict[str, Any] | None:
         status = ControllerClient(address, _CALL_S).stop(job.stop_why or "")
     except ControllerUnreachable:
         return None
-    note(job.job_id, status)
+    note(job.job_id, status | {"losses": status["losses"] or losses})  # the answer to a stop has no losses
     return status
 
 

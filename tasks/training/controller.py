@@ -154,6 +154,10 @@ def note(job_id: str, status: dict[str, Any]) -> None:
         except IllegalTransition:
             return  # a tick has found the saved model meanwhile and closed the job
     losses = status["losses"]
+    loss = losses[-1][1] if losses else None
+    before = None if losses else store.last_observation(job_id, ObservationKind.PROGRESS)
+    if before is not None and before.payload["clock"] == status["clock"]:
+        loss = before.payload.get("loss")  # the answers to a start and a stop leave out what was told before
     store.observe(
         job_id,
         now_s,
@@ -161,7 +165,7 @@ def note(job_id: str, status: dict[str, Any]) -> None:
         {
             "state": status["state"],
             "clock": status["clock"],
-            "loss": losses[-1][1] if losses else None,
+            "loss": loss,
             "stage": status["stage"],
             "ready": sum(node["state"] in ("ready", "leaving") for node in status["nodes"]),
             "repeated": status["repeated_micro_tasks"],

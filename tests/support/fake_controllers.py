@@ -109,7 +109,8 @@ class FakeClient:
         self._answer()
         ended = self._all.describe(self._address)["state"] in ("finished", "stopped")
         self._all.clock += self._address in self._all.started and not self._all.stuck and not ended
-        return self._all.describe(self._address)
+        status = self._all.describe(self._address)
+        return status | {"losses": [[self._all.clock, 1 / self._all.clock]] if status["clock"] else []}
 
     def stop(self, reason: str) -> dict[str, Any]:
         """End at the clock under way."""

@@ -106,6 +106,17 @@ def test_a_stopping_job_saves_its_model_and_keeps_spot_machines_to_the_end_of_th
     assert not here.store.allocations("job", alive=True)
 
 
+def test_the_last_loss_is_still_shown_when_the_job_has_stopped(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    here.begin(spec())
+    ticks(3)
+    request_stop("job", "cancelled in the Prefect UI")
+    ticks()
+    (line,) = job_lines(JobStore(here.store, None), [])
+    assert (line.state, line.clock, line.loss) == ("stopped", controllers.clock, 1 / controllers.clock)
+
+
 def test_machines_that_are_paid_by_the_second_go_with_the_job(here: TaskRuntime, ticks: Ticks) -> None:
     by_second = spec(billing="per-second-first-hour-free")
     here.begin(by_second)
