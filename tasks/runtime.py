@@ -1,11 +1,15 @@
 """The runtime (set of adapters) of this process, and the decorator that makes a function a Prefect task."""
 
+import signal
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-from prefect import task
+from prefect import State, Task
 from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
+from prefect.states import Cancelled
 from prefect.utilities.annotations import quote
 
 from bidding.market.spot_market import MarketUnreachable
@@ -17,6 +21,8 @@ R = TypeVar("R")
 
 #: Number of retries of a task that calls the market (EC2's client has retried each call already).
 MARKET_RETRIES = 2
+#: Name of the state of a task that ended because its flow run was told to end.
+_TOLD_TO_END = "ToldToEnd"
 
 
 def current_runtime() -> Runtime:
@@ -35,18 +41,39 @@ def runtime_task(name: str, *, market: bool = False) -> Callable[[Callable[P, R]
     Nothing is cached: a remembered "bought" would be wrong after an eviction. Tasks that call the market (`market`) are
     retried if it does not answer; that is harmless, because every purchase has a token.
     """
+    again: dict[str, Any] = {}
     if market:
-        made = task(
-            name=name,
-            cache_policy=NO_CACHE,
-            persist_result=False,
-            retries=MARKET_RETRIES,
-            retry_delay_seconds=1,
-            retry_condition_fn=_unreachable,
-        )
-    else:
-        made = task(name=name, cache_policy=NO_CACHE, persist_result=False)
+        again = {"retries": MARKET_RETRIES, "retry_delay_seconds": 1, "retry_condition_fn": _unreachable}
+
+    def made(function: Callable[P, R]) -> Callable[P, R]:
+        return RuntimeTask(_outlived(function), name=name, cache_policy=NO_CACHE, persist_result=False, **again)
+
     return made
+
+
+class RuntimeTask(Task[P, R]):
+    """A task that ends in order when its flow run is told to end, as by Cancel in the UI.
+
+    Prefect would log a crash of the task; here it ends as cancelled, and the signal goes on in the flow.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the task; return its result, or raise the signal that ended it."""
+        result = super().__call__(*args, **kwargs)
+        if isinstance(result, State) and result.name == _TOLD_TO_END:
+            raise TerminationSignal(signal.SIGTERM)
+        return result
+
+
+def _outlived(function: Callable[P, R]) -> Callable[P, R]:
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TerminationSignal:
+            return cast(R, Cancelled(name=_TOLD_TO_END, message="its flow run was told to end"))
+
+    return run
 
 
 def untraversed(value: R) -> R:
