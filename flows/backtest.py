@@ -4,16 +4,18 @@ The verb `proteus backtest` does the same on a terminal. A second run does not r
 died.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 from prefect import flow
 
 from tasks.backtest.artifacts import compare, publish_pictures, publish_table
 from tasks.backtest.spec import BacktestSpec
+from tasks.form_fields import GIVEN, NOT_GIVEN, required_in_form
 
 
+@required_in_form
 @flow(name="backtest", validate_parameters=True)
-def backtest(spec: BacktestSpec) -> dict[str, Any]:
+def backtest(spec: Annotated[BacktestSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]:
     """Compare schemes; return the result as ``proteus backtest --json`` writes it."""
     compared = compare(spec)
     publish_table(compared)

@@ -4,7 +4,7 @@ Every step finds the work of an earlier run: the sweep is recorded once, its mac
 and what trials have saved is not trained again. A copy of a run without `sweep_id` is a new sweep.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 from prefect import flow
 from prefect.logging import get_run_logger
@@ -12,9 +12,11 @@ from prefect.runtime import flow_run
 
 from infra.errors import InputError, JobFailed
 from tasks.ending.cancelled_runs import record_follower
+from tasks.form_fields import GIVEN, NOT_GIVEN, required_in_form
 from tasks.market.engine_journal import SweepJournal
 from tasks.market.ingest import fetch_prices, history_days
 from tasks.reports.publish import link_page
+from tasks.run_labels import due_day
 from tasks.runtime import current_runtime
 from tasks.sweeps.artifacts import SweepPages
 from tasks.sweeps.running.following import follow_sweep, name_sweep_run, stop_cancelled_sweep
@@ -31,10 +33,11 @@ from tasks.sweeps.spec import SweepSpec
 from tasks.sweeps.view import sweep_figures, sweep_view
 
 
+@required_in_form
 @flow(name="sweep", validate_parameters=True, on_cancellation=[stop_cancelled_sweep])
-async def sweep(spec: SweepSpec) -> dict[str, Any]:
+async def sweep(spec: Annotated[SweepSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]:
     """Find the best hyper-parameters on a spot market; return the figures of the sweep (trials, best, cost)."""
-    spec = recorded_markets(spec.for_run(str(flow_run.id)))
+    spec = recorded_markets(spec.on(due_day()).for_run(str(flow_run.id)))
     name_sweep_run(spec.job_id)
     check_sweep(spec)
     record_sweep(spec)

@@ -6,13 +6,14 @@ controller outlives the flow, and a saved result is not trained again.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from prefect import flow
 from prefect.logging import get_run_logger
 
 from infra.errors import InputError, JobFailed
 from tasks.ending.cancelled_runs import record_follower, stop_cancelled_job
+from tasks.form_fields import GIVEN, NOT_GIVEN, required_in_form
 from tasks.job_records import as_begun, ended_result, has_failed, has_larger_limits, how_to_go_on, is_known, record_job
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
@@ -23,6 +24,7 @@ from tasks.market.opening import close_job, is_half_reopened, is_opened, open_jo
 from tasks.market.purchases.reliable_tier import await_reliable_tier, release_reliable_tier
 from tasks.reports.job_log import JobLog, state_and_spending
 from tasks.reports.publish import FOLLOWED_S, link_page, show_job, show_job_now_and_then
+from tasks.run_labels import due_day
 from tasks.training.code_shipping import prepare_code
 from tasks.training.controller import await_controller, prepare_data, start_training
 from tasks.training.follow import follow
@@ -30,6 +32,7 @@ from tasks.training.preflight import check
 from tasks.training.run_names import name_ended, name_running
 
 
+@required_in_form
 @flow(
     name="train",
     validate_parameters=True,
@@ -39,9 +42,9 @@ from tasks.training.run_names import name_ended, name_running
     on_crashed=[name_ended],
     on_cancellation=[stop_cancelled_job, name_ended],
 )
-async def train(spec: JobSpec) -> dict[str, Any]:
+async def train(spec: Annotated[JobSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]:
     """Train a model on a spot market; return the result (clocks, losses, held-out metrics)."""
-    spec = as_begun(spec)
+    spec = as_begun(spec.on(due_day()))
     check(spec)
     if not is_known(spec.job_id):
         prepare_data(spec)  # bad data is reported before the id is taken

@@ -1,10 +1,12 @@
 """Fields that jobs and sweeps have in common: checked the same way in a file, a Prefect form and a recorded run."""
 
+import inspect
 import re
+from collections.abc import Callable
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from bidding.billing import BillingModel
 from bidding.market.model import Market
@@ -15,9 +17,14 @@ from infra.urls import at_home
 from tasks.billing_options import billing_model
 from tasks.times import parse_deadline
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 #: Order ids are EC2 client tokens (at most 64 characters), and they begin with the job's id.
 JOB_ID_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}$"
-
+#: What stands for the day (UTC) on which a run was due, in ids and data of runs that a schedule begins.
+DATE = "{date}"
+#: Ids in forms: an id is checked in full when `DATE` has become a day.
+DATED_ID_PATTERN = r"^(?!-)([a-z0-9-]|\{date\}){1,40}$"
 
 #: Maximum of clocks and seeds: more than any training needs, and within the integers of databases and arrays.
 MOST_COUNT = 2**62
@@ -55,12 +62,18 @@ def _has_no_credential(url: str, info: ValidationInfo) -> str:
     return url
 
 
-def _is_an_id(job_id: str) -> str:
-    if not re.fullmatch(JOB_ID_PATTERN, job_id):
+def check_id(job_id: str) -> str:
+    """Return `job_id` if it is one, `{date}` in it or not; `ValueError` that says what to write if it is not."""
+    if not re.fullmatch(JOB_ID_PATTERN, dated(job_id, "2026-01-01")):
         raise ValueError(
             f"must be 1 to 40 lower-case letters, digits and dashes, and not begin with a dash (is {job_id!r})"
         )
     return job_id
+
+
+def dated(text: str, day: str) -> str:
+    """Return a text with `day`, as in 2026-01-31, where it says ``{date}``."""
+    return text.replace(DATE, day)
 
 
 def _can_be_paid(budget_usd: float | None) -> float | None:
@@ -97,7 +110,7 @@ Location = Annotated[
     Field(json_schema_extra={"pattern": f"^(?!.*({_CREDENTIAL.pattern}))"}),
 ]
 MarketName = Annotated[str, AfterValidator(check_market), Field(json_schema_extra={"pattern": _MARKET_PATTERN})]
-JobId = Annotated[str, AfterValidator(_is_an_id), Field(json_schema_extra={"pattern": JOB_ID_PATTERN})]
+JobId = Annotated[str, AfterValidator(check_id), Field(json_schema_extra={"pattern": DATED_ID_PATTERN})]
 BudgetUsd = Annotated[float | None, Field(gt=0, le=_MOST_USD), AfterValidator(_can_be_paid)]
 DeadlineText = Annotated[str | None, AfterValidator(_is_a_time)]
 BillingName = Annotated[
@@ -124,10 +137,38 @@ FlatPrice = Annotated[
 ]
 
 
+def in_this_order(schema: dict[str, Any]) -> None:
+    """Have the form show the fields in the order of their definition, not of the alphabet."""
+    for position, field in enumerate(schema["properties"].values()):
+        field["position"] = position
+
+
+def _is_given(value: Any) -> Any:
+    if value is None:
+        raise ValueError(
+            "this run was given no parameters; a schedule has them under `parameters:`, as the examples in prefect.yaml"
+        )
+    return value
+
+
+#: Type of the parameter of a flow, `spec: Annotated[Model, GIVEN] = NOT_GIVEN`: a schedule may begin a run without it,
+#: which then fails with a line of ours. Without the default Prefect would end it with a traceback.
+GIVEN = BeforeValidator(_is_given)
+NOT_GIVEN: Any = None
+
+
+def required_in_form(flow: F) -> F:
+    """Have the form of a flow require its parameters: Prefect makes a form by the signature of the flow object."""
+    signature = inspect.signature(flow)
+    parameters = [each.replace(default=each.empty) for each in signature.parameters.values()]
+    vars(flow)["__signature__"] = signature.replace(parameters=parameters)
+    return flow
+
+
 class FormModel(BaseModel):
     """Fields that a user writes: no truth value counts as a number, no number is infinite, no field is unknown."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, json_schema_extra=in_this_order)
 
     @field_validator("*", mode="before")
     @classmethod

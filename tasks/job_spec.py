@@ -10,9 +10,11 @@ from bidding.billing import BillingModel
 from bidding.market.model import Market
 from bidding.market.money import Micros, to_micros
 from bidding.policies import AT_ONCE, POLICIES, policy
-from bidding.policies.fixed_delta import FIXED_DELTA
+from bidding.policies.fixed_delta import FIXED_DELTA, PATTERN
+from psengine.apps.registry import BUILT_IN
 from psengine.config import Until
 from tasks.form_fields import (
+    DATE,
     MOST_COUNT,
     BillingName,
     BudgetUsd,
@@ -24,23 +26,35 @@ from tasks.form_fields import (
     MarketName,
     RepriceName,
     check_market,
+    dated,
     spot_billing,
 )
 from tasks.times import parse_deadline
 
+#: Most machines of a reliable tier.
+MOST_RELIABLE = 64
 #: vCPUs of more machines than any region has.
 _MOST_VCPUS = 10_000_000
 _DAY_S = 86_400
 #: {value of `--scale-in`: the setting of a job}.
 SCALE_IN: Mapping[str, bool | None] = MappingProxyType({"auto": None, "on": True, "off": False})
-#: The check of a policy as a pattern, for the Prefect form.
-_POLICY_PATTERN = f"^({'|'.join(sorted(POLICIES))}|{FIXED_DELTA}:.+)$"
+
+
+def _choice_of_policies(schema: dict[str, Any]) -> None:
+    """Have the form offer the policies by name, or a bid delta of one's own; the server refuses any other text."""
+    del schema["type"]
+    schema["anyOf"] = [
+        {"type": "string", "title": "By name", "enum": sorted(POLICIES)},
+        {"type": "string", "title": "Fixed bid delta, in dollars", "pattern": f"^{FIXED_DELTA}:.+$"},
+    ]
 
 
 class Training(FormModel):
     """The application, its data, and when it is done."""
 
-    app: str = Field("mlr", title="Application", description="A built-in one, or module:Class.")
+    app: str = Field(
+        "mlr", title="Application", description=f"One of {', '.join(sorted(BUILT_IN))}, or module:Class of your code."
+    )
     code: Location = Field(
         "",
         title="Code of the application",
@@ -50,7 +64,39 @@ class Training(FormModel):
     data: Location = Field(
         "digits",
         title="Data",
-        description="A built-in set, or path or URL of a .csv, .tsv, .svm (svmlight) or .npz file, packed or not.",
+        description="A built-in set, or path or URL of a .csv, .tsv, .svm (svmlight) or .npz file, packed or not. "
+        "{date} as in the job.",
+    )
+    clocks: int | None = Field(None, ge=1, le=MOST_COUNT, title="Stop after this many clocks")
+    passes: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_COUNT,
+        title="Stop after this many passes over the data",
+        description="As the application counts them.",
+    )
+    hours: float | None = Field(None, gt=0, title="Stop after this many market hours")
+    until: str = Field(
+        "",
+        title="Stop when it has converged",
+        description="loss=0.1, no-improvement=5 (clocks), accuracy>=0.95 or rmse<=0.8 (of what is held out), before "
+        "clocks and hours. Empty: never.",
+    )
+    checkpoint_minutes: float = Field(10.0, gt=0, title="Minutes between checkpoints", description="Market minutes.")
+    evaluate_every: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_COUNT,
+        title="Clocks between evaluations",
+        description="On what is held out. Empty: only at the end.",
+    )
+    seed: int = Field(0, ge=0, le=MOST_COUNT, title="Seed")
+    max_partitions_per_node: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        title="Most partitions of a node",
+        description="The others wait for more nodes; bgd does without them until then. Empty: any number.",
     )
     partitions: int = Field(16, ge=1, le=4096, title="Input partitions")
     shards: int = Field(4, ge=1, le=1024, title="Shards", description="Half of the most machines ever held.")
@@ -70,38 +116,6 @@ class Training(FormModel):
         title="Servers",
         description="Transient nodes that serve the model in stages 2 and 3. Empty: half of them, or as measured.",
     )
-    clocks: int | None = Field(None, ge=1, le=MOST_COUNT, title="Stop after this many clocks")
-    passes: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_COUNT,
-        title="Stop after this many passes over the data",
-        description="As the application counts them.",
-    )
-    hours: float | None = Field(None, gt=0, title="Stop after this many market hours")
-    checkpoint_minutes: float = Field(10.0, gt=0, title="Minutes between checkpoints", description="Market minutes.")
-    evaluate_every: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_COUNT,
-        title="Clocks between evaluations",
-        description="On what is held out. Empty: only at the end.",
-    )
-    seed: int = Field(0, ge=0, le=MOST_COUNT, title="Seed")
-    max_partitions_per_node: int | None = Field(
-        None,
-        ge=1,
-        le=4096,
-        title="Most partitions of a node",
-        description="The others wait for more nodes; bgd does without them until then. Empty: any number.",
-    )
-    until: str = Field(
-        "",
-        title="Stop when it has converged",
-        description="loss=0.1, no-improvement=5 (clocks), accuracy>=0.95 or rmse<=0.8 (of what is held out), before "
-        "clocks and hours. Empty: never.",
-    )
-
     scale_in: bool | None = Field(
         None,
         title="Scale in as the memory falls",
@@ -136,7 +150,7 @@ class Training(FormModel):
 class ReliableTier(FormModel):
     """The reliable tier: machines bought on demand and held while the job runs."""
 
-    count: int = Field(1, ge=1, le=64, title="Machines")
+    count: int = Field(1, ge=1, le=MOST_RELIABLE, title="Machines")
     instance_type: str = Field("", title="Instance type", description="Empty: that of the first market.")
     zone: str = Field("", title="Zone", description="Empty: that of the first market, as bytes between zones cost.")
 
@@ -151,6 +165,22 @@ class TransientTier(FormModel):
     """The transient tier: machines that the market may evict; where to bid, and how much to hold."""
 
     markets: list[MarketName] = Field(min_length=1, title="Markets", description="Where to bid: TYPE/ZONE each.")
+    max_vcpus: int = Field(8, ge=0, le=_MOST_VCPUS, title="Most vCPUs held at once")
+    policy: str = Field(
+        "best",
+        title="Bidding policy",
+        description=f"One by name, or {PATTERN}: so many dollars above the price.",
+        json_schema_extra=_choice_of_policies,
+    )
+    billing: BillingName = "per-second-first-hour-free"
+    reprice: RepriceName = None
+    flat_price: FlatPrice = None
+    evictions: Location = Field(
+        "",
+        title="Eviction model",
+        description="Path or URL of a model made by `proteus evictions fit`. "
+        "Empty: the paper's table, of the price history.",
+    )
     allocation_vcpus: int | None = Field(
         None,
         ge=1,
@@ -158,22 +188,6 @@ class TransientTier(FormModel):
         title="vCPUs an allocation",
         description="Empty: as the policy likes it; all for best and standard, else 4.",
     )
-    max_vcpus: int = Field(8, ge=0, le=_MOST_VCPUS, title="Most vCPUs held at once")
-    policy: str = Field(
-        "best",
-        title="Bidding policy",
-        description="best, fixed-delta:USD, just-above, on-demand, proteus or standard.",
-        json_schema_extra={"pattern": _POLICY_PATTERN},
-    )
-    evictions: Location = Field(
-        "",
-        title="Eviction model",
-        description="Path or URL of a model made by `proteus evictions fit`. "
-        "Empty: the paper's table, of the price history.",
-    )
-    billing: BillingName = "per-second-first-hour-free"
-    reprice: RepriceName = None
-    flat_price: FlatPrice = None
     ceiling_on_demand: bool = Field(True, title="Never bid in a market that stands above its on-demand price")
     scaling_efficiency: float = Field(1.0, gt=0, le=1, title="φ: scaling efficiency")
     resize_overhead_s: float = Field(20.0, ge=0, le=_DAY_S, title="σ: seconds lost to a change of the footprint")
@@ -201,10 +215,13 @@ class TransientTier(FormModel):
 class JobSpec(FormModel):
     """A training job. The same `job_id` never runs twice: a second run attaches to it."""
 
-    job_id: JobId = Field(title="Job", description="Lower-case letters, digits and dashes.")
+    job_id: JobId = Field(
+        title="Job",
+        description="Lower-case letters, digits and dashes. {date} is the day (UTC) for which a schedule has the run.",
+    )
+    transient: TransientTier = Field(title="Transient tier")
     training: Training = Field(title="Training")
     reliable: ReliableTier = Field(default_factory=ReliableTier, title="Reliable tier")
-    transient: TransientTier = Field(title="Transient tier")
     budget_usd: BudgetUsd = Field(
         None,
         title="Budget",
@@ -248,6 +265,13 @@ class JobSpec(FormModel):
         if self.deadline is not None and self.training.clocks is None:
             raise ValueError("deadline: a job that ends by it counts its work in clocks; give training.clocks")
         return self
+
+    def on(self, day: str) -> "JobSpec":
+        """Return the job with `day`, as in 2026-01-31, where its id and its data say ``{date}``."""
+        changes: dict[str, Any] = {"job_id": dated(self.job_id, day)}
+        if DATE in self.training.data:
+            changes["training"] = self.training.model_copy(update={"data": dated(self.training.data, day)})
+        return self.model_copy(update=changes)
 
     @property
     def billing_model(self) -> BillingModel:

@@ -1,15 +1,19 @@
-"""Names and tags of flow runs: which run is of which job, and what it did; one client for all of a run."""
+"""Names, tags and days of flow runs: which run is of which job, and what it did; one client for all of a run."""
 
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
 from prefect.context import SyncClientContext
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run
+
+from infra.clock import SystemClock
 
 _log = logging.getLogger(__name__)
 #: Characters of a name in the UI's lists.
@@ -19,6 +23,16 @@ _LONGEST = 120
 def job_run_tag(job_id: str) -> str:
     """Return the tag of the flow runs of a job."""
     return f"job:{job_id}"
+
+
+def due_day(run: FlowRun | None = None) -> str:
+    """Return the UTC day on which a flow run was due, as in ``2026-01-31``; of the run of this context by default.
+
+    A retry of the run, on whatever day, has the same. Outside a run it is today.
+    """
+    due = flow_run.scheduled_start_time if run is None else run.expected_start_time
+    moment = datetime.fromtimestamp(SystemClock().now_s() if due is None else due.timestamp(), UTC)
+    return f"{moment:%Y-%m-%d}"
 
 
 def label_run(name: str, job_ids: Iterable[str] = (), tags: Iterable[str] = ()) -> None:

@@ -71,6 +71,11 @@ def minute(at_s: int) -> str:
     return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M}"
 
 
+def day(at_s: float) -> str:
+    """Return the UTC day of a time, as in ``2016-05-01``."""
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d}"
+
+
 def iso(at_s: int) -> str:
     """Return a time for programs, UTC."""
     return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"

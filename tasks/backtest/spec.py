@@ -18,6 +18,7 @@ from infra.errors import InputError
 from infra.structured_text import read_json
 from infra.validation import first_fault
 from tasks.billing_options import billing_model
+from tasks.form_fields import in_this_order
 
 #: Schemes compared by default: every scheme, and the lower bound of all costs.
 NAMES = (*SCHEMES, CLAIRVOYANT)
@@ -39,16 +40,10 @@ _TIER_EXAMPLE = '{"model_bytes": 2e9, "clocks_per_s": 0.1, "link_bytes_per_s": 9
 _TIME = "A UTC day (2016-05-01) or time (2016-05-01T12:00)."
 
 
-def _in_this_order(schema: dict[str, Any]) -> None:
-    """Have the form show the fields in the order of their definition, not of the alphabet."""
-    for position, field in enumerate(schema["properties"].values()):
-        field["position"] = position
-
-
 class BacktestSpec(BaseModel):
     """Schemes on recorded prices: everything that decides the figures. The defaults are the paper's."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_in_this_order)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=in_this_order)
 
     prices: str | None = Field(None, title="Price file", description="Path or URL. Empty: a generated market.")
     product: str | None = Field(None, title="Product", description="Of a file with several products, this one.")

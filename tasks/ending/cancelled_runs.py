@@ -24,8 +24,10 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from infra.errors import ProteusError
 from infra.state.records import ObservationKind, UnknownRecord
+from tasks.form_fields import dated
 from tasks.job_ends import request_stop, wants_machines
 from tasks.job_records import can_go_on
+from tasks.run_labels import due_day
 from tasks.runtime import current_runtime
 
 _log = logging.getLogger(__name__)
@@ -34,11 +36,17 @@ _CALL_S = 5.0
 _WHY = "cancelled in the Prefect UI"
 
 
+def _tells_an_end(record: logging.LogRecord) -> bool:
+    """Return whether a line of a run's log is no false end: a process that is cancelled logs an error, `Running()`."""
+    return not record.getMessage().startswith("Finished in state Running(")
+
+
 def record_follower(job_id: str) -> None:
     """Record that this run of `train` or `sweep` follows the job: cancelling it means to stop the job.
 
     The run that has an ended job go on is the first follower of another life: what was cancelled before is over.
     """
+    logging.getLogger("prefect.flow_runs").addFilter(_tells_an_end)
     runtime, run_id, resumes = current_runtime(), this_run.id, can_go_on(job_id)
     if run_id is None:
         return
@@ -53,7 +61,7 @@ def stop_cancelled_job(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any
     spec = (flow_run.parameters or {}).get("spec")
     job_id = spec.get("job_id") if isinstance(spec, dict) else getattr(spec, "job_id", None)
     if job_id is not None:
-        request_stop_of_run(str(job_id), flow_run)
+        request_stop_of_run(dated(str(job_id), due_day(flow_run)), flow_run)
 
 
 def request_stop_of_run(job_id: str, flow_run: FlowRun) -> None:

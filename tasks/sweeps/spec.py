@@ -23,13 +23,14 @@ from bidding.tuning.space import (
     setting_key,
     setting_of,
 )
+from infra.clock import SystemClock
 from infra.errors import InputError
 from infra.files import read_text
 from infra.structured_text import read_yaml
 from infra.validation import first_fault
 from psengine.apps.registry import BUILT_IN
 from tasks.form_fields import (
-    JOB_ID_PATTERN,
+    DATED_ID_PATTERN,
     MOST_COUNT,
     RECORDED,
     BillingName,
@@ -41,10 +42,12 @@ from tasks.form_fields import (
     Location,
     MarketName,
     RepriceName,
+    check_id,
+    dated,
     spot_billing,
 )
 from tasks.sweeps.markets import MarketSelection
-from tasks.times import parse_deadline
+from tasks.times import day, parse_deadline
 
 #: Samplers of Optuna that need nothing but a seed. The grid and random draws are our own.
 OPTUNA_SAMPLERS = (
@@ -202,8 +205,9 @@ class SweepSpec(FormModel):
     sweep_id: str = Field(
         "",
         title="Id",
-        description="Of a sweep to go on with. Empty: the name and the flow run's id, a new sweep.",
-        json_schema_extra={"pattern": rf"^$|{JOB_ID_PATTERN}"},
+        description="Of a sweep to go on with. Empty: the name and the flow run's id, a new sweep. {date} here, in the "
+        "name or in the data is the day (UTC) for which a schedule has the run.",
+        json_schema_extra={"pattern": rf"^$|{DATED_ID_PATTERN}"},
     )
 
     @field_validator("trial")
@@ -225,11 +229,7 @@ class SweepSpec(FormModel):
     @field_validator("sweep_id")
     @classmethod
     def _is_an_id_or_empty(cls, sweep_id: str) -> str:
-        if sweep_id and not re.fullmatch(JOB_ID_PATTERN, sweep_id):
-            raise ValueError(
-                f"must be 1 to 40 lower-case letters, digits and dashes, and not begin with a dash (is {sweep_id!r})"
-            )
-        return sweep_id
+        return check_id(sweep_id) if sweep_id else sweep_id
 
     @model_validator(mode="after")
     def _has_settings(self) -> "SweepSpec":
@@ -334,6 +334,11 @@ class SweepSpec(FormModel):
         """Return whether it is a recorded description with more trials, and no other change."""
         return self.extends(SweepSpec.model_validate(dict(begun), context=RECORDED))
 
+    def on(self, day: str) -> "SweepSpec":
+        """Return the sweep with `day`, as in 2026-01-31, where its name, its id and its data say ``{date}``."""
+        names = ("sweep", "sweep_id", "data")
+        return self.model_copy(update={name: dated(getattr(self, name), day) for name in names})
+
     def for_run(self, run_id: str) -> "SweepSpec":
         """Return the sweep with an id: its own, or one of its name and the id of the flow run."""
         if self.sweep_id:
@@ -373,11 +378,17 @@ def parse_sweep(record: Any, place: str = "", name: str = "sweep") -> SweepSpec:
 
 
 def read_sweep(path: Path) -> SweepSpec:
-    """Return the sweep that a YAML (or JSON) file describes; `InputError` names the file, the field and the mend."""
+    """Return the sweep that a YAML (or JSON) file describes; ``{date}`` is today.
+
+    Raises
+    ------
+    InputError
+        One line that names the file, the field and the mend.
+    """
     record = read_yaml(path)
     if isinstance(record, dict) and isinstance(record.get("earlier"), list):
         record = {**record, "earlier": [trial for each in record["earlier"] for trial in _earlier(each, path)]}
-    return parse_sweep(record, f"{path}: ", sweep_name(path))
+    return parse_sweep(record, f"{path}: ", sweep_name(path)).on(day(SystemClock().now_s()))
 
 
 def _earlier(item: Any, path: Path) -> list[Any]:

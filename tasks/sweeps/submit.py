@@ -25,7 +25,13 @@ def submit_sweep(spec: SweepSpec) -> dict[str, Any]:
         If no server answers, or the deployment is not registered there.
     """
     try:
-        made = run_deployment(_SWEEP, parameters={"spec": spec.model_dump(mode="json")}, timeout=0, as_subflow=False)
+        made = run_deployment(
+            _SWEEP,
+            parameters={"spec": spec.model_dump(mode="json")},
+            flow_run_name=spec.job_id,  # an id of the run's own is its name when it begins
+            timeout=0,
+            as_subflow=False,
+        )
     except ObjectNotFound:
         raise ProteusError(f"deployment {_SWEEP}: is not registered; run `prefect deploy --all`") from None
     except Exception as error:

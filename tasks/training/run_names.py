@@ -6,8 +6,9 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 
 from infra.state.records import JobState, UnknownRecord
+from tasks.form_fields import dated
 from tasks.job_spec import JobSpec
-from tasks.run_labels import job_run_tag, label
+from tasks.run_labels import due_day, job_run_tag, label
 from tasks.runtime import current_runtime
 
 
@@ -40,5 +41,7 @@ def _verdict(job_id: str, state: State[Any]) -> str:
 def _job_of(flow_run: FlowRun) -> str:
     spec = flow_run.parameters.get("spec")
     if isinstance(spec, JobSpec):
-        return spec.job_id
-    return str(spec.get("job_id") or "") if isinstance(spec, dict) else ""
+        job_id = spec.job_id
+    else:
+        job_id = str(spec.get("job_id") or "") if isinstance(spec, dict) else ""
+    return dated(job_id, due_day(flow_run))

@@ -29,6 +29,7 @@ from tasks.job_spec import JobSpec
 from tasks.market_data.eviction_tables import absolute_evictions
 from tasks.market_data.price_feed import ended_prices
 from tasks.run_labels import job_run_tag
+from tasks.times import day
 from tasks.training.application_checks import absolute_code, check_asked
 from tasks.training.inputs import absolute_data
 
@@ -42,7 +43,7 @@ _PAGE = 200
 
 
 def read_job(path: Path) -> JobSpec:
-    """Return the job that a YAML (or JSON) file describes.
+    """Return the job that a YAML (or JSON) file describes; ``{date}`` is today.
 
     Raises
     ------
@@ -53,7 +54,7 @@ def read_job(path: Path) -> JobSpec:
     if not isinstance(record, dict):
         raise InputError(f"{path}: holds no job; want job_id, training, transient, … (docs/operations.md)")
     try:
-        spec = JobSpec.model_validate(record)
+        spec = JobSpec.model_validate(record).on(day(SystemClock().now_s()))
     except ValidationError as error:
         raise InputError(f"{path}: {first_fault(error)}") from None
     check_asked(spec.training, f"{path}: training.", "app_params")

@@ -19,11 +19,14 @@ import pytest
 from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.traces import Trace, TraceSet
 from flows.automations import HEARTBEAT_S, NAME, SILENCE_S
+from infra.clock import SystemClock
 from infra.ec2.notice_poller import notice_event
 from infra.nodes.controller_client import ControllerClient
 from infra.state.records import AllocationRecord, IntentState, JobState
+from tasks.times import day
 from tests.support import slow_apps as paced
 from tests.support.prefect import Deployed, rendezvous, wait_until, without_settings
+from tests.support.schedules import examples
 from tests.support.timeouts import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -303,6 +306,56 @@ def test_a_crashed_run_is_retried_and_the_job_ends_as_if_nothing_had_been(story:
     wait_until(lambda: not psutil.pid_exists(story.controller_pid), "the controller's end")
 
 
+def scheduled(deployed: Deployed, deployment: str, **parameters: Any) -> str:
+    """Give a deployment a schedule until it has begun a run; return that run."""
+    begun = {run["id"] for run in deployed.runs(deployment)}
+    path = f"/deployments/{deployed.deployment_id(deployment)}/schedules"
+    # The server makes the runs of a schedule seconds after it was written: an interval of a day would miss the first.
+    schedule = {"interval": 150, "anchor_date": datetime.now(UTC).isoformat(), "timezone": "UTC"}
+    answer = deployed.send("POST", path, [{"schedule": schedule, "active": True, "parameters": parameters}])
+    assert answer.is_success, answer.text
+
+    def taken() -> list[str]:
+        runs = [run for run in deployed.runs(deployment) if run["id"] not in begun]
+        return [run["id"] for run in runs if run["state_type"] not in ("SCHEDULED", "PENDING")]
+
+    wait_until(lambda: bool(taken()), f"the scheduled run of {deployment}", 300)
+    deployed.send("DELETE", f"{path}/{answer.json()[0]['id']}")
+    return taken()[0]
+
+
+@pytest.mark.storm  # a schedule takes minutes; tests/tasks/test_scheduled_runs.py is quick
+@pytest.mark.timeout(1200)
+def test_the_schedule_of_prefect_yaml_begins_one_job_a_day_and_a_retry_attaches(story: Story) -> None:
+    deployed, days = story.deployed, story.deployed.directory / "days"
+    days.mkdir()
+    for ahead in range(2):  # the run may be of tomorrow
+        rows = "".join(f"{n % 2 + n / 1000},{n % 2}\n" for n in range(200))
+        (days / f"{day(SystemClock().now_s() + ahead * DAY_S)}.csv").write_text(f"x,label\n{rows}")
+    (example,) = examples()["train"]
+    spec = example["parameters"]["spec"]
+    spec["training"] |= {"data": str(days / "{date}.csv"), "clocks": 3}
+    spec["transient"] = {"markets": [str(MARKET)], "max_vcpus": 0}
+    run = scheduled(deployed, "train/train", spec=spec)
+    due = str(deployed.run(run)["expected_start_time"])[:10]
+    done = deployed.await_state(run, "COMPLETED", 120)
+    assert done["parameters"]["spec"]["job_id"] == "nightly-{date}"
+    assert deployed.store.job(f"nightly-{due}").state is JobState.FINISHED
+    assert f"job:nightly-{due}" in done["tags"]
+    bought = len(deployed.market_log())
+    deployed.retry(run)
+    wait_until(lambda: deployed.run(run)["run_count"] == 2, "the retry", 60)
+    deployed.await_state(run, "COMPLETED", 60)
+    assert len(deployed.market_log()) == bought
+    assert [job.job_id for job in deployed.store.jobs() if job.job_id.startswith("nightly")] == [f"nightly-{due}"]
+
+    bare = scheduled(deployed, "sweep/sweep")
+    state = deployed.await_state(bare, "FAILED", 60)["state"]
+    assert "this run was given no parameters; a schedule has them under `parameters:`" in state["message"]
+    wait_logged(deployed, bare, "Validation of flow parameters failed")
+    assert "Traceback" not in deployed.logs(bare)
+
+
 def stop(deployed: Deployed, job_id: str, *options: str) -> dict[str, Any]:
     """Run `proteus stop JOB --json -`; return its answer."""
     code = "import sys; from flows.cli.main import main; sys.argv[0] = 'proteus'; sys.exit(main())"
@@ -340,6 +393,8 @@ def test_cancel_in_the_ui_stops_the_job_and_stop_names_every_machine_that_lives(
     assert living(deployed, job_id) <= {machine["instance_id"] for machine in answer["stays"]}
     # A scheduled tick may have closed the job already: then the reason goes on with what became of its model.
     assert answer["why"].split(";")[0] == "cancelled in the Prefect UI"
+    wait_logged(deployed, run, "Flow run was cancelled")
+    assert not re.search("Crash detected!|Running\\(\\)|Traceback", deployed.logs(run)), deployed.logs(run)
     assert answer["state"] in ("stopping", "stopped")
 
     tick = deployed.start("allocation-tick/default", {"job_id": job_id})

@@ -19,7 +19,7 @@ from tasks.ending.cancelled_runs import request_stop_of_run
 from tasks.form_fields import RECORDED
 from tasks.job_records import is_known
 from tasks.market.engine_journal import SweepJournal
-from tasks.run_labels import label_run
+from tasks.run_labels import due_day, label_run
 from tasks.runtime import current_runtime, runtime_task
 from tasks.sweeps.spec import SweepSpec
 from tasks.sweeps.view import sweep_view
@@ -144,7 +144,7 @@ def stop_cancelled_sweep(flow: Flow[..., Any], flow_run: FlowRun, state: State[A
         described = spec if isinstance(spec, SweepSpec) else SweepSpec.model_validate(spec, context=RECORDED)
     except ValidationError:
         return  # it was refused before it had recorded anything
-    request_stop_of_run(described.for_run(str(flow_run.id)).job_id, flow_run)
+    request_stop_of_run(described.on(due_day(flow_run)).for_run(str(flow_run.id)).job_id, flow_run)
 
 
 def trial_name(number: int) -> str:

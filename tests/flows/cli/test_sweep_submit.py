@@ -53,9 +53,9 @@ def submit(here: Path, *more: str) -> Outcome:
 def test_the_deployment_gets_the_sweep_and_the_user_its_id(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, dict[str, Any]]] = []
 
-    def take(name: str, parameters: dict[str, Any], **_: Any) -> FlowRun:
+    def take(name: str, parameters: dict[str, Any], flow_run_name: str, **_: Any) -> FlowRun:
         asked.append((name, json.loads(json.dumps(parameters))))
-        return FlowRun(id=RUN, name="brave-otter", flow_id=RUN)
+        return FlowRun(id=RUN, name=flow_run_name, flow_id=RUN)
 
     monkeypatch.setattr(tasks.sweeps.submit, "run_deployment", take)
     outcome = submit(here, "--json", "done.json")
@@ -65,10 +65,10 @@ def test_the_deployment_gets_the_sweep_and_the_user_its_id(here: Path, monkeypat
     assert (name, spec.code, spec.trial_count) == ("sweep/sweep", str(here / "mine.py"), 3)
     sweep_id = spec.for_run(str(RUN)).job_id
     assert sweep_id == "nightly-0123456789ab"
-    assert f"sweep {sweep_id} was submitted as flow run brave-otter ({RUN})" in outcome.out
+    assert f"sweep {sweep_id} was submitted as flow run nightly ({RUN})" in outcome.out
     assert f"to stop it: proteus sweep stop {sweep_id}" in outcome.out
     assert json.loads((here / "done.json").read_text())["sweep_id"] == sweep_id
-    assert submit(here, "--sweep-id", "older").out.startswith("sweep older was submitted")
+    assert submit(here, "--sweep-id", "older").out.startswith("sweep older was submitted as flow run older")
     assert SweepSpec.model_validate(asked[1][1]["spec"]).job_id == "older"
 
 

@@ -1,23 +1,42 @@
-"""Cancel in the Prefect UI is a request to stop; a run that crashed, or a server that is away, is none."""
+"""Cancel in the Prefect UI is a request to stop; a run that crashed, or a server that is away, is none.
 
+Runs that a schedule began belong to the job of their day; one without parameters says so.
+"""
+
+import asyncio
+import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.flow_engine import run_flow
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Pending, Scheduled
+from prefect.utilities.callables import parameter_schema
 
+import flows.backtest
+import flows.sweep
+import flows.train
 import tasks.ending.cancelled_runs
+from infra.clock import SystemClock
 from infra.state.records import JobState, ObservationKind
 from tasks.ending.cancelled_runs import record_follower, stop_cancelled_job, stop_if_cancelled
 from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job, reopen_job
+from tasks.run_labels import due_day
+from tasks.times import day
 from tests.support.prefect import prefect_api
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
 pytestmark = [pytest.mark.slow]
+
+#: When a run was due.
+LATE = datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC)
 
 
 @flow
@@ -122,3 +141,57 @@ def test_what_was_cancelled_before_a_failed_job_goes_on_is_over(here: TaskRuntim
     follow(here, run_in(StateType.CANCELLED).id)
     stop_if_cancelled("job")
     assert here.store.job("job").state is JobState.STOPPING
+
+
+# -- runs that a schedule began ----------------------------------------------------------------------------------------
+
+
+def begun(parameters: dict[str, Any], name: str = "train") -> FlowRun:
+    """Return a run that was scheduled for `LATE`, and that a worker has just taken."""
+
+    @flow(name=name)
+    def stands_for_it() -> None:
+        """Stands for the flow of that name."""
+
+    with get_client(sync_client=True) as client:
+        run = client.create_flow_run(stands_for_it, parameters=parameters, state=Scheduled(scheduled_time=LATE))
+        client.set_flow_run_state(run.id, Pending(), force=True)
+        return client.read_flow_run(run.id)
+
+
+def test_a_run_has_the_day_for_which_it_was_scheduled_and_so_has_its_retry() -> None:
+    days: list[str] = []
+
+    @flow(name="train")
+    async def train_of_a_day() -> None:
+        days.append(due_day())
+
+    run = begun({})
+    asyncio.run(run_flow(train_of_a_day, run))  # type: ignore[arg-type]
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(run.id, Scheduled(name="AwaitingRetry"), force=True)
+        client.set_flow_run_state(run.id, Pending(), force=True)
+        again = client.read_flow_run(run.id)
+    asyncio.run(run_flow(train_of_a_day, again))  # type: ignore[arg-type]
+    assert days == ["2026-01-31", "2026-01-31"]
+    assert (due_day(run), due_day(again)) == ("2026-01-31", "2026-01-31")
+    assert due_day() == day(SystemClock().now_s())
+
+
+def test_cancelling_a_scheduled_run_stops_the_job_of_its_day(here: TaskRuntime) -> None:
+    here.begin(spec().model_copy(update={"job_id": "nightly-2026-01-31"}))
+    run = begun({"spec": spec().model_dump(mode="json") | {"job_id": "nightly-{date}"}})
+    stop_cancelled_job(train, run, Pending())
+    assert here.store.job("nightly-2026-01-31").state is JobState.STOPPING
+
+
+@pytest.mark.parametrize("name", ["train", "sweep", "backtest"])
+def test_a_scheduled_run_without_parameters_fails_with_one_line(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    run = begun({}, name)
+    flow_of: Any = {"train": flows.train.train, "sweep": flows.sweep.sweep, "backtest": flows.backtest.backtest}[name]
+    made: Any = run_flow(flow_of, run, return_type="state", error_logger=logging.getLogger("prefect.flow_runs"))
+    state = asyncio.run(made) if asyncio.iscoroutine(made) else made
+    assert state.is_failed(), state
+    assert "this run was given no parameters; a schedule has them under `parameters:`" in state.message
+    assert not [record for record in caplog.records if record.exc_info], "no traceback"
+    assert parameter_schema(flow_of).required == ["spec"], "the form asks for them"
