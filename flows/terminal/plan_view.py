@@ -34,8 +34,9 @@ def show(plan: "JobPlan") -> None:
     """Show the plan on standard output."""
     show_lines(_job(plan), "")
     _show_schemes(plan)
-    show_lines("")
-    _show_candidates(plan)
+    if plan.candidates:
+        show_lines("")
+        _show_candidates(plan)
     hidden = len(plan.candidates) - SHOWN
     if hidden > 0:
         show_lines(f"... and {hidden} more; --json FILE has them all")
@@ -45,6 +46,8 @@ def show(plan: "JobPlan") -> None:
     text = plan.recommendation.text
     show_lines("")
     show_lines(text[0].upper() + text[1:], style="bold")
+    if plan.recommendation.cheaper:
+        show_lines(plan.recommendation.cheaper)
     if plan.reliable is not None and plan.reliable.text:
         show_lines(plan.reliable.text)
     if plan.fallback:
@@ -59,10 +62,10 @@ def _job(plan: "JobPlan") -> str:
         reliable = f"{job.reliable_count} reliable machines of {job.reliable_name} ({usd(job.reliable_micros)}/h each)"
         if job.reliable_count == 1:
             reliable = f"1 reliable machine of {job.reliable_name} ({usd(job.reliable_micros)}/h)"
+    spot = f"; else at most {job.max_spot_vcpus:,} spot vCPUs and {reliable}" if job.max_spot_vcpus else ""
     return (
         f"{job.work_vcpu_s / HOUR_S:,.6g} vCPU-hours: on demand {job.machines:,} x {kind.name} "
-        f"({job.reference.vcpus:,} vCPUs, {usd(job.machines * kind.on_demand_micros)}/h); "
-        f"else at most {job.max_spot_vcpus:,} spot vCPUs and {reliable}"
+        f"({job.reference.vcpus:,} vCPUs, {usd(job.machines * kind.on_demand_micros)}/h){spot}"
     )
 
 
@@ -78,7 +81,7 @@ def _show_schemes(plan: "JobPlan") -> None:
             best.add(number)
         cells.append(
             [
-                outlook.scheme,
+                plan.shown(outlook.scheme),
                 *(f"${value:,.2f}" for value in (cost.mean, cost.p10, cost.p50, cost.p90)),
                 f"{outlook.relative_cost:.1%}",
                 *(clock_time(value * HOUR_S) for value in (hours.mean, hours.p10, hours.p50, hours.p90)),
@@ -88,13 +91,16 @@ def _show_schemes(plan: "JobPlan") -> None:
             ]
         )
     show_table(_columns(*_SCHEMES, *_limits(plan), *_SCHEMES_END), cells, bold=best)
+    for scheme, why in plan.why_not.items():
+        if why:
+            show_lines(f"* {scheme}: for comparison, cannot be run by this job: {why}")
 
 
 def _show_candidates(plan: "JobPlan") -> None:
     show_table(
         _columns(*_CANDIDATES, *_limits(plan), *_CANDIDATES_END),
         [_candidate(each) for each in plan.candidates[:SHOWN]],
-        title="Each market alone, under best: what the job would have cost lately",
+        title=f"Each market alone, under {plan.alone}: what the job would have cost lately",
     )
 
 

@@ -168,10 +168,17 @@ def _foresight(
     traces: TraceSet, types: Mapping[str, InstanceType], windows: Split, spec: BacktestSpec, report: Report
 ) -> Forecast | None:
     """Return the forecast fitted to the signals of the fit window, if a scheme uses it: it takes seconds."""
-    if not any(spec.bids(name) and spec.scheme(name).rule in _READ_SIGNALS for name in spec.compared):
+    reads = [name for name in spec.compared if spec.bids(name) and spec.scheme(name).rule in _READ_SIGNALS]
+    if not reads:
         return None
     report(0, 1, f"learning from the signals of {windows.fit}")
-    return fit_forecast(traces, types, windows.fit.from_s, windows.fit.until_s)
+    learnt = fit_forecast(traces, types, windows.fit.from_s, windows.fit.until_s)
+    if learnt is None:
+        raise InputError(
+            f"--fit-from and --fit-to: no hour of {windows.fit} began at or below the on-demand price, so "
+            f"{reads[0]} has nothing to learn bids from; let it be of other days, or have the job on demand alone"
+        )
+    return learnt
 
 
 def _prices(spec: BacktestSpec, report: Report) -> tuple[str, TraceSet, Catalog]:

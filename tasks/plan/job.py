@@ -34,7 +34,7 @@ class PlannedJob:
     work_vcpu_s : the work, in seconds of one vCPU.
     scaling_efficiency : φ, the share of a cluster's vCPU-seconds that become work.
     machines, reference : the cluster that would do it on demand.
-    max_spot_vcpus : most spot vCPUs held at once.
+    max_spot_vcpus : most spot vCPUs held at once; 0: it buys no spot machine.
     reliable_count, reliable_name, reliable_vcpus, reliable_micros : machines on demand beside the spot ones, and the
         vCPUs and hourly price of one.
     deadline_s, budget_micros : None if there is no such limit.
@@ -76,7 +76,7 @@ def planned_job(spec: PlanSpec, field: BacktestInputs) -> PlannedJob:
     if cap is None:
         cap = cluster.vcpus * _CAP_VCPUS // _CLUSTER_VCPUS
     smallest = min(field.types[market.instance_type].vcpu for market in field.markets)
-    if smallest > cap:
+    if 0 < cap < smallest:
         raise InputError(f"--cap {cap}: the smallest machine on sale has {smallest} vCPUs; give at least that")
     if spec.vcpu_hours is not None:
         vcpu_hours, option = spec.vcpu_hours, f"--vcpu-hours {spec.vcpu_hours:g}"
@@ -84,6 +84,7 @@ def planned_job(spec: PlanSpec, field: BacktestInputs) -> PlannedJob:
         assert spec.hours is not None, "PlanSpec takes one of the two"
         vcpu_hours, option = spec.hours * cluster.vcpus * spec.scaling_efficiency, f"--hours {spec.hours:g}"
     work_vcpu_s = max(round(vcpu_hours * HOUR_S), 1)
+    busy_s = work_vcpu_s / (min(cluster.vcpus, cap or cluster.vcpus) * spec.scaling_efficiency)
     deadline_s = None if spec.deadline_h is None else round(spec.deadline_h * HOUR_S)
     count, name, vcpus, micros = _reliable(spec, field, cluster)
     return PlannedJob(
@@ -98,9 +99,7 @@ def planned_job(spec: PlanSpec, field: BacktestInputs) -> PlannedJob:
         reliable_micros=micros,
         deadline_s=deadline_s,
         budget_micros=None if spec.budget_usd is None else to_micros(spec.budget_usd),
-        window_s=_window_s(
-            field, option, work_vcpu_s / (min(cluster.vcpus, cap) * spec.scaling_efficiency), deadline_s
-        ),
+        window_s=_window_s(field, option, busy_s, deadline_s),
     )
 
 

@@ -1,8 +1,9 @@
 """Cost and duration of a scheme over the simulated jobs, and the choice of a scheme."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from bidding.market.model import HOUR_S
 from bidding.market.money import MICROS_PER_DOLLAR, usd
 from bidding.market.traces import Int64s
 from tasks.plan.job import PlannedJob
+from tasks.plan.spec import ON_DEMAND
 
 Floats = NDArray[np.float64]
 
@@ -117,18 +119,37 @@ def rank(each: Outlook) -> tuple[bool, float, float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The scheme to take, whether it keeps the limits often enough, and one sentence for a reader."""
+    """The scheme to take, whether it keeps the limits often enough, and one sentence for a reader.
 
-    scheme: str
+    `scheme` is None if the job can run under none of those compared. `cheaper` says which would do better, but cannot
+    be run by the job as it is; it may be empty.
+    """
+
+    scheme: str | None
     enough: bool
     text: str
+    cheaper: str = ""
 
 
-def recommend(outlooks: Sequence[Outlook], job: PlannedJob) -> Recommendation:
-    """Return the cheapest scheme that is done, in time and in budget, in nine of ten starts; else the nearest to it."""
-    chosen = min(outlooks, key=rank)
+def recommend(
+    outlooks: Sequence[Outlook], job: PlannedJob, why_not: Mapping[str, str] = MappingProxyType({})
+) -> Recommendation:
+    """Return the cheapest scheme that is done, in time and in budget, in nine of ten starts; else the nearest to it.
+
+    Parameters
+    ----------
+    why_not : by scheme, why the job cannot run under it; empty: it can. The others are only compared.
+    """
+    compared = [each for each in outlooks if why_not.get(each.scheme)]
+    possible = [each for each in outlooks if not why_not.get(each.scheme)]
+    if not possible:
+        text = f"this job can run under none of the schemes that were compared: {_reasons(why_not)}."
+        return Recommendation(None, False, text)
+    chosen = min(possible, key=rank)
     limits = _limits(job)
     cost, hours = spread(chosen.cost_usd), spread(chosen.hours)
+    better = sorted((each for each in compared if rank(each) < rank(chosen)), key=rank)
+    cheaper = " ".join([*(_better(each, why_not[each.scheme]) for each in better), *_aside(better, chosen, job)])
     if chosen.enough:
         text = (
             f"{chosen.scheme} costs ${cost.mean:,.2f} on average (${cost.p90:,.2f} at most in nine of ten starts) and "
@@ -136,14 +157,38 @@ def recommend(outlooks: Sequence[Outlook], job: PlannedJob) -> Recommendation:
         )
         if limits:
             text += f"; it keeps {limits} in {percent(chosen.keeps)} of the starts"
-        return Recommendation(chosen.scheme, True, text + ".")
+        return Recommendation(chosen.scheme, True, text + ".", cheaper)
     what = f"keeps {limits}" if limits else "is done"
+    none = "no scheme that this job can run under" if compared else "no scheme"
     text = (
-        f"no scheme {what} in {ENOUGH:.0%} of the starts; the nearest is {chosen.scheme}, in "
-        f"{percent(chosen.keeps) if chosen.keeps else 'none'}, for ${cost.mean:,.2f} and {hours.mean:,.1f} h on "
+        f"{none} {what} in {ENOUGH:.0%} of the starts; the nearest is {chosen.scheme}, "
+        f"in {percent(chosen.keeps) if chosen.keeps else 'none'}, for ${cost.mean:,.2f} and {hours.mean:,.1f} h on "
         f"average.{_larger_cluster(chosen, job)}"
     )
-    return Recommendation(chosen.scheme, False, text)
+    return Recommendation(chosen.scheme, False, text, cheaper)
+
+
+def _reasons(why_not: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} ({why})" for name, why in why_not.items() if why)
+
+
+def _better(each: Outlook, why: str) -> str:
+    """Return a sentence on a scheme that does better than the chosen one, but cannot be run by the job as it is."""
+    cost, hours = float(each.cost_usd.mean()), float(each.hours.mean())
+    named = each.scheme[0].upper() + each.scheme[1:]
+    return f"{named} would cost ${cost:,.2f} and take {hours:,.1f} h, but cannot be run by this job: {why}."
+
+
+def _aside(better: Sequence[Outlook], chosen: Outlook, job: PlannedJob) -> Iterator[str]:
+    """Yield what makes a small job dear: one machine on demand would do, and how much its reliable tier costs."""
+    kind = job.reference.instance_type
+    alone_s = job.work_vcpu_s / (job.scaling_efficiency * kind.vcpu)
+    in_time = job.deadline_s is None or alone_s <= job.deadline_s
+    if any(each.scheme == ON_DEMAND for each in better) and job.machines > 1 and in_time:
+        yield f"One {kind.name} on demand does it for the same money in {alone_s / HOUR_S:,.1f} h."
+    tier_usd = float(chosen.hours.mean()) * job.reliable_count * job.reliable_micros / MICROS_PER_DOLLAR
+    if better and chosen.scheme != ON_DEMAND and tier_usd:
+        yield f"The reliable tier is ${tier_usd:,.2f} of the ${float(chosen.cost_usd.mean()):,.2f} of {chosen.scheme}."
 
 
 def on_demand_fallback(job: PlannedJob) -> str:
@@ -151,8 +196,8 @@ def on_demand_fallback(job: PlannedJob) -> str:
 
     They finish the job when its slack is gone; all of the work on demand is the most that they do.
     """
-    if job.deadline_s is None or job.budget_micros is None:
-        return ""
+    if job.deadline_s is None or job.budget_micros is None or not job.max_spot_vcpus:
+        return ""  # no machine is bought beyond max_vcpus, whatever the tier
     hours = job.work_vcpu_s / (job.scaling_efficiency * job.max_spot_vcpus * HOUR_S)
     most_micros = round(job.on_demand_usd * MICROS_PER_DOLLAR + hours * job.reliable_count * job.reliable_micros)
     if hours * HOUR_S > job.deadline_s:

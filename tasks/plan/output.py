@@ -46,9 +46,13 @@ def plan_json(plan: JobPlan, elapsed_s: float) -> dict[str, Any]:
             "scheme": plan.recommendation.scheme,
             "keeps_enough": plan.recommendation.enough,
             "text": plan.recommendation.text,
+            "cheaper": plan.recommendation.cheaper,
             "on_demand_fallback": plan.fallback,
         },
-        "schemes": [{"scheme": each.scheme, **as_json(each)} for each in plan.outlooks],
+        "schemes": [
+            {"scheme": each.scheme, "cannot_run": plan.why_not[each.scheme] or None, **as_json(each)}
+            for each in plan.outlooks
+        ],
         "reliable_machines": None if plan.reliable is None else reliable_json(plan.reliable, job),
         "candidates": [
             {
@@ -73,7 +77,7 @@ def draw(target: str, plan: JobPlan) -> None:
         target,
         f"{job.work_vcpu_s / HOUR_S:,.4g} vCPU-hours on {Path(plan.field.source).name}, "
         f"{plan.spec.starts} starts until {minute(until_s)[:10]}",
-        [Curve(each.scheme, each.cost_usd, each.hours, each.finished) for each in plan.outlooks],
+        [Curve(plan.shown(each.scheme), each.cost_usd, each.hours, each.finished) for each in plan.outlooks],
         deadline_h=None if job.deadline_s is None else job.deadline_s / HOUR_S,
         budget_usd=None if job.budget_micros is None else to_dollars(job.budget_micros),
         enough=ENOUGH,

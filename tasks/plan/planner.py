@@ -1,6 +1,6 @@
 """Cost and end of a job before it is bought: simulation from many starts on the price history."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +20,10 @@ from tasks.market_data.traces import Report
 from tasks.plan.job import PlannedJob, draw_starts, planned_job, scheme_of
 from tasks.plan.outlook import Outlook, Recommendation, on_demand_fallback, outlook, rank, recommend
 from tasks.plan.reliable_counts import ReliableAdvice, advise, counts_to_try
-from tasks.plan.spec import PlanSpec
+from tasks.plan.runnable import why_not_run
+from tasks.plan.spec import ON_DEMAND, PlanSpec, scheme_of_policy
 
-#: Scheme under which a market is simulated alone.
+#: Scheme under which a market is simulated alone, unless the job has another of spot machines.
 _ALONE = "best"
 #: Maximum number of markets simulated alone: those with the lowest mean price per vCPU in the evaluation.
 MOST_ALONE = 60
@@ -55,8 +56,12 @@ class PlannedScheme:
 class JobPlan:
     """The plan of a job; `outlooks` in the order of the request, `candidates` best first.
 
-    `reliable` is the recommended scheme with other numbers of reliable machines; None if it holds none. `fallback` says
-    what the machines on demand cost that keep the deadline, and whether the budget allows them; it may be empty.
+    Attributes
+    ----------
+    why_not : by scheme, why the job cannot run under it; empty: it can. The others are only compared.
+    alone : scheme under which the candidates were simulated.
+    reliable : the recommended scheme with other numbers of reliable machines; None if it holds none.
+    fallback : what the machines on demand cost that keep the deadline, and whether the budget allows them; or empty.
     """
 
     spec: PlanSpec
@@ -66,8 +71,14 @@ class JobPlan:
     outlooks: tuple[Outlook, ...]
     recommendation: Recommendation
     candidates: tuple[PlannedScheme, ...]
+    why_not: Mapping[str, str]
+    alone: str = _ALONE
     reliable: ReliableAdvice | None = None
     fallback: str = ""
+
+    def shown(self, scheme: str) -> str:
+        """Return a scheme as tables and pictures name it: with a star where it is only compared."""
+        return f"{scheme} *" if self.why_not[scheme] else scheme
 
 
 def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
@@ -96,8 +107,11 @@ def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
         outlook(name, _run(name, field.markets, spec, job, field, starts_s, steps), job) for name in spec.schemes
     )
     candidates = list(_candidates(alone, spec, job, field, starts_s, steps))
-    recommendation = recommend(outlooks, job)
-    reliable = _reliable(outlooks, recommendation.scheme, spec, job, field, starts_s, steps)
+    why_not = {name: why_not_run(name, spec, job) for name in spec.schemes}
+    recommendation = recommend(outlooks, job, why_not)
+    reliable = None
+    if recommendation.scheme is not None:
+        reliable = _reliable(outlooks, recommendation.scheme, spec, job, field, starts_s, steps)
     report(steps.total, steps.total, "done")
     return JobPlan(
         spec=spec,
@@ -107,9 +121,15 @@ def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
         outlooks=outlooks,
         recommendation=recommendation,
         candidates=tuple(sorted(candidates, key=lambda each: (*rank(each.alone), each.market))),
+        why_not=why_not,
+        alone=_alone(spec),
         reliable=reliable,
         fallback=on_demand_fallback(job),
     )
+
+
+def _alone(spec: PlanSpec) -> str:
+    return _ALONE if spec.policy in (None, ON_DEMAND) else scheme_of_policy(spec.policy)
 
 
 class _ProgressCounter:
@@ -135,7 +155,7 @@ def _open(spec: PlanSpec, report: Report) -> BacktestInputs:
         evaluate_from=spec.evaluate_from,
         evictions=spec.evictions,
         allow_gaps=spec.allow_gaps or spec.prices is None,  # a generated market is calm there, nothing is missing
-        schemes=list({*spec.schemes, _ALONE}),
+        schemes=list({*spec.schemes, _alone(spec)}),
         reference_type=spec.instance_type,
         seed=spec.seed,
     )
@@ -210,7 +230,7 @@ def _candidates(
     window = field.windows.evaluation
     lately = fit_evictions(field.traces, window.from_s, window.until_s)
     for market in markets:
-        rows = _run(_ALONE, (market,), spec, job, field, starts_s, steps, str(market))
+        rows = _run(_alone(spec), (market,), spec, job, field, starts_s, steps, str(market))
         price = field.traces[market].price_at(window.until_s)
         assert price is not None, "a market with prices in the fit has one ever after"
         yield PlannedScheme(
@@ -218,7 +238,7 @@ def _candidates(
             price,
             field.types[market.instance_type].on_demand_micros,
             *_free(lately, market),
-            outlook(_ALONE, rows, job),
+            outlook(_alone(spec), rows, job),
         )
 
 
@@ -262,9 +282,8 @@ def _notes(spec: PlanSpec, job: PlannedJob, field: BacktestInputs) -> Iterator[s
             "the history is short; one that is not done by then counts as late"
         )
     possible = _possible(job, field)
-    if large := sorted(
-        {each.instance_type for each in field.markets if each in field.evictions.rows} - _types(possible)
-    ):
+    large = sorted({each.instance_type for each in field.markets if each in field.evictions.rows} - _types(possible))
+    if large and job.max_spot_vcpus:
         more = f" and {len(large) - _NAMED} more types" if len(large) > _NAMED else ""
         yield f"not bid in, for one machine is more than --cap {job.max_spot_vcpus}: {', '.join(large[:_NAMED])}{more}"
     if len(possible) > MOST_ALONE:

@@ -19,7 +19,9 @@ from tasks.job_spec import JobSpec
 from tasks.times import parse_deadline
 
 #: Schemes compared by default: those in use without BidBrain, and ours.
-RECOMMENDABLE = ("on-demand", "standard+checkpoint", "proteus", "best")
+COMPARED = ("on-demand", "standard+checkpoint", "proteus", "best")
+#: Policy of a job that buys no spot machine: its reliable tier does the work.
+ON_DEMAND = "on-demand"
 
 _Name = Annotated[str, Field(min_length=1)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -32,6 +34,11 @@ class PlanSpec(BaseModel):
     """A job that might be run, and the data on the markets: everything that decides the figures.
 
     Exactly one of `vcpu_hours` and `hours` gives the work; `hours` are those of the cluster.
+
+    Attributes
+    ----------
+    max_spot_vcpus : 0 is no spot machine: then `on-demand` is the only scheme.
+    job_file, policy : name of the job's file, and the policy that it runs under; None where the file leaves that open.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,7 +58,7 @@ class PlanSpec(BaseModel):
     hours: _Positive | None = Field(None, le=_MOST_VCPU_HOURS)
     deadline_h: _Positive | None = Field(None, le=_MOST_VCPU_HOURS)
     budget_usd: _Positive | None = Field(None, le=1e12)
-    max_spot_vcpus: int | None = Field(None, ge=1, le=10_000_000)
+    max_spot_vcpus: int | None = Field(None, ge=0, le=10_000_000)
     allocation_vcpus: int = Field(128, ge=1)
     reliable: _Name | None = None
     eviction_overhead_s: int = Field(60, ge=0, le=86_400)
@@ -59,7 +66,9 @@ class PlanSpec(BaseModel):
     scaling_efficiency: float = Field(1.0, gt=0, le=1)
     ceiling: bool = True
     reliable_tier: dict[str, Any] = Field(default_factory=dict)
-    schemes: list[_Name] = Field(default_factory=lambda: list(RECOMMENDABLE))
+    job_file: str | None = None
+    policy: str | None = None
+    schemes: list[_Name] = Field(default_factory=lambda data: _compared(data))
     starts: int = Field(500, ge=1, le=100_000)
     seed: int = Field(0, ge=0)
     notes: list[str] = Field(default_factory=list)
@@ -87,6 +96,15 @@ class PlanSpec(BaseModel):
         return text
 
     @model_validator(mode="after")
+    def _has_spot_machines_to_buy(self) -> "PlanSpec":
+        spot = [name for name in self.schemes if name != ON_DEMAND]
+        if self.max_spot_vcpus == 0 and spot:
+            raise ValueError(
+                f"--scheme {spot[0]}: buys spot machines, and transient.max_vcpus of {self.job_file} is 0; give --cap"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _says_how_much_work(self) -> "PlanSpec":
         if (self.vcpu_hours is None) == (self.hours is None):
             raise ValueError(
@@ -94,6 +112,19 @@ class PlanSpec(BaseModel):
                 "name; one of the two"
             )
         return self
+
+
+def scheme_of_policy(policy: str) -> str:
+    """Return the scheme that simulates a job of that policy."""
+    return "standard+agileml" if policy == "standard" else policy
+
+
+def _compared(fields: Mapping[str, Any]) -> list[str]:
+    """Return the schemes that are compared where none are named: the job's own is among them."""
+    if fields.get("max_spot_vcpus") == 0:
+        return [ON_DEMAND]
+    own = fields.get("policy")
+    return list(dict.fromkeys((*COMPARED, *([] if own is None else [scheme_of_policy(own)]))))
 
 
 def reliable_machines(text: str) -> tuple[int, str]:
@@ -124,14 +155,17 @@ def spec_of_job(job: JobSpec, file: str, *, works: bool) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If the work of the job is not given, or it may hold no spot machine.
+        If the work of the job is not given.
+
+    Notes
+    -----
+    A job that buys no spot machine is its reliable tier: the cluster on demand.
     """
     training, tier, reliable = job.training, job.transient, job.reliable
-    if not tier.max_vcpus:
-        raise InputError(
-            f"{file}: transient.max_vcpus is 0: it buys no spot machine, so there is nothing to plan; raise it"
-        )
+    named = tier.policy if "policy" in tier.model_fields_set else None
     fields: dict[str, Any] = {
+        "job_file": file,
+        "policy": named if tier.max_vcpus else ON_DEMAND,
         "markets": list(tier.markets),
         "max_spot_vcpus": tier.max_vcpus,
         "allocation_vcpus": tier.vcpus_at_once,
@@ -141,6 +175,9 @@ def spec_of_job(job: JobSpec, file: str, *, works: bool) -> dict[str, Any]:
         "scaling_efficiency": tier.scaling_efficiency,
         "ceiling": tier.ceiling_on_demand,
     }
+    is_on_demand = fields["policy"] == ON_DEMAND
+    if is_on_demand:
+        fields |= {"machines": reliable.count, "instance_type": reliable.instance_type}
     if tier.evictions:
         fields["evictions"] = tier.evictions
     if job.budget_usd is not None:
@@ -151,8 +188,14 @@ def spec_of_job(job: JobSpec, file: str, *, works: bool) -> dict[str, Any]:
         return fields
     if training.hours is None:
         raise InputError(f"{file}: counts its work in clocks; say what they take by --vcpu-hours W")
-    fields["vcpu_hours"] = training.hours * tier.max_vcpus * tier.scaling_efficiency
-    note = f"{file} ends after {training.hours:g} h: taken as the work of all its {tier.max_vcpus} vCPUs in that time"
+    if is_on_demand:
+        fields["hours"] = training.hours
+        note = f"{file} buys no spot machine: its reliable tier, {fields['reliable']}, works for {training.hours:g} h"
+    else:
+        fields["vcpu_hours"] = training.hours * tier.max_vcpus * tier.scaling_efficiency
+        note = (
+            f"{file} ends after {training.hours:g} h: taken as the work of all its {tier.max_vcpus} vCPUs in that time"
+        )
     fields["notes"] = [f"{note}; --vcpu-hours W says otherwise"]
     return fields
 

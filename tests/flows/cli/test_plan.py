@@ -109,10 +109,96 @@ def test_a_job_without_its_optional_fields_is_planned(here: Path, job: str, work
     assert all(each["unfinished"] == 0 for each in found["schemes"])
 
 
-def test_a_job_that_buys_no_spot_machine_has_nothing_to_plan(here: Path) -> None:
+@pytest.mark.parametrize("change", [("max_vcpus: 64", "max_vcpus: 0"), ("{markets", "{policy: on-demand, markets")])
+def test_a_job_that_buys_no_spot_machine_is_its_reliable_tier(here: Path, change: tuple[str, str]) -> None:
+    (here / "job.yaml").write_text(JOB.replace(*change))
+    done = run("job.yaml", "--prices", "small.csv", "--starts", "3", "--json", "out.json")
+    found = json.loads((here / "out.json").read_text())
+    assert found["job"]["cluster"] == {
+        "machines": 1, "instance_type": "m4.large", "vcpus": 2, "usd_per_hour": pytest.approx(0.12)
+    }  # fmt: skip
+    chosen = next(each for each in found["schemes"] if each["scheme"] == found["recommendation"]["scheme"])
+    assert (chosen["scheme"], chosen["cannot_run"]) == ("on-demand", None)
+    assert (chosen["cost_usd"]["mean"], chosen["hours"]["mean"]) == (pytest.approx(0.24), pytest.approx(2))
+    assert "job.yaml buys no spot machine: its reliable tier, 1xm4.large, works for 2 h" in done.stderr
+    assert "spot vCPUs and" not in done.stdout or "policy" in change[1]
+
+
+def test_a_scheme_of_spot_machines_for_a_job_without_any_wants_a_cap(here: Path) -> None:
     (here / "job.yaml").write_text(JOB.replace("max_vcpus: 64", "max_vcpus: 0"))
-    with pytest.raises(InputError, match=r"^job\.yaml: transient\.max_vcpus is 0: .*; raise it$"):
-        run("job.yaml")
+    asked = ("job.yaml", "--prices", "small.csv", "--starts", "3")
+    with pytest.raises(InputError, match=r"^--scheme best: buys spot machines, .* of job\.yaml is 0; give --cap$"):
+        run(*asked, "--scheme", "best")
+    found = result(*asked, "--cap", "16")
+    assert found["recommendation"]["scheme"] == "on-demand"
+    assert {each["scheme"] for each in found["schemes"] if each["cannot_run"]} == {
+        "standard+checkpoint", "proteus", "best"
+    }  # fmt: skip
+
+
+#: Parts of the job, its options, and the schemes that it can run under of those that are compared.
+CAN_RUN: Mapping[str, tuple[str, str, set[str]]] = {
+    "policy left open": ("", "", {"proteus", "best"}),
+    "policy": ("policy: proteus, ", "", {"proteus"}),
+    "standard": ("policy: standard, ", "", {"standard+agileml"}),
+    "bid delta": ("policy: 'fixed-delta:0.01', ", "", {"fixed-delta:0.01"}),
+    "just above": ("policy: just-above, ", "--scheme best,fixed-delta:0.0001", {"fixed-delta:0.0001"}),
+    "nothing that it can": ("policy: proteus, ", "--scheme best,standard+checkpoint", set()),
+    "no reliable tier": ("", "--reliable 0", set()),
+    "its tier on demand": ("", "--machines 1 --type m4.large", {"on-demand", "proteus", "best"}),
+}
+
+
+@pytest.mark.parametrize("name", CAN_RUN)
+def test_a_plan_recommends_only_what_its_job_can_run_under(here: Path, name: str) -> None:
+    policy, options, possible = CAN_RUN[name]
+    (here / "job.yaml").write_text(JOB.replace("{markets", "{" + policy + "markets"))
+    asked = ("job.yaml", "--prices", "small.csv", "--starts", "4", "--vcpu-hours", "8", *options.split())
+    done = run(*asked, "--json", "out.json")
+    found = json.loads((here / "out.json").read_text())
+    assert {each["scheme"] for each in found["schemes"] if not each["cannot_run"]} == possible
+    chosen = found["recommendation"]["scheme"]
+    assert (chosen in possible) if possible else chosen is None
+    for each in found["schemes"]:
+        starred = re.search(rf"^{re.escape(each['scheme'])} \* .*\$", done.stdout, re.MULTILINE)
+        assert bool(starred) == bool(each["cannot_run"]), each["scheme"]
+        if each["cannot_run"]:
+            assert f"* {each['scheme']}: for comparison, cannot be run by this job: {each['cannot_run']}" in done.stdout
+
+
+def test_a_small_job_hears_what_would_be_cheaper(here: Path) -> None:
+    """Its reliable machine is most of the cost: without one, or on demand alone, it would cost less."""
+    done = run("job.yaml", "--prices", "small.csv", "--starts", "4", "--vcpu-hours", "8", "--cap", "4",
+               "--reliable", "1xc4.xlarge", "--machines", "2", "--type", "m4.xlarge")  # fmt: skip
+    assert re.search(r"^(Best|Proteus) costs \$", done.stdout, re.MULTILINE)
+    assert "Standard+checkpoint would cost $" in done.stdout
+    assert "but cannot be run by this job: it holds no reliable machine, and a job holds at least 1." in done.stdout
+    assert re.search(r"The reliable tier is \$\d\.\d\d of the \$\d\.\d\d of (best|proteus)\.", done.stdout)
+
+
+def _dear_since(here: Path, time: str) -> None:
+    """Write prices far above on demand since `time` into dear.csv."""
+    header, *rows = (line.split(",") for line in (here / "small.csv").read_text().splitlines())
+    price = header.index("price")
+    dear = [[*row[:price], "9.9", *row[price + 1 :]] if row[0] >= time else row for row in rows]
+    (here / "dear.csv").write_text("".join(",".join(row) + "\n" for row in [header, *dear]))
+
+
+def test_where_spot_stood_above_on_demand_at_all_times_there_is_nothing_to_learn(here: Path) -> None:
+    _dear_since(here, "2016-06-01")
+    with pytest.raises(InputError, match=r"^--from: no hour of 2016-06-01 .* at or below the on-demand price, so best"):
+        run("job.yaml", "--prices", "dear.csv", "--starts", "3")
+
+
+def test_where_spot_stands_above_on_demand_the_plan_says_so(here: Path) -> None:
+    """No job under `best` buys there, and on demand, which would be done, is not this job's as it is."""
+    _dear_since(here, "2016-06-07")
+    asked = ("job.yaml", "--prices", "dear.csv", "--starts", "3", "--machines", "2", "--type", "m4.xlarge")
+    found = result(*asked, "--scheme", "on-demand,best")["recommendation"]
+    assert (found["scheme"], found["keeps_enough"]) == ("best", False)
+    assert found["text"].startswith("no scheme that this job can run under is done in 90% of the starts; the nearest")
+    assert "it wants policy: on-demand and reliable: {count: 2, instance_type: m4.xlarge}." in found["cheaper"]
+    assert "One m4.xlarge on demand does it for the same money in 32.0 h." in found["cheaper"]
 
 
 def test_without_a_file_the_market_is_generated(here: Path) -> None:

@@ -199,6 +199,12 @@ def test_the_json_is_complete(prices: Path, made: JobPlan) -> None:
     }  # fmt: skip
     assert (result["fit"]["until"], result["evaluation"]["from"]) == ("2016-06-07T00:00:00Z",) * 2
     assert result["enough"] == ENOUGH
+    assert {each["scheme"]: each["cannot_run"] for each in result["schemes"]} == {
+        "on-demand": "a job holds at most 64 reliable machines",
+        "standard+checkpoint": "it holds no reliable machine, and a job holds at least 1",
+        "proteus": None,
+        "best": None,
+    }
     assert result["notes"][0].startswith(
         "learnt from 2016-06-01 00:00 to 2016-06-07 00:00, tried from 2016-06-07 00:00"
     )
