@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from infra.errors import InputError, ProteusError
+from infra.errors import InputError, ProteusError, check_fetched
 
 #: A file is a path, or a URL as in ``s3://bucket/prices.parquet``.
 Source = str | Path
@@ -34,15 +34,18 @@ def read_whole(source: Source) -> bytes:
     Raises
     ------
     InputError
-        If it cannot be read.
+        If it cannot be read, or is what a failed download left.
     """
     with _told(source, "read"):
         if not _is_url(source):
-            return Path(source).read_bytes()
-        filesystem, path = fsspec.core.url_to_fs(str(source))
-        if filesystem.isdir(path):
-            raise IsADirectoryError
-        return bytes(filesystem.cat_file(path))
+            data = Path(source).read_bytes()
+        else:
+            filesystem, path = fsspec.core.url_to_fs(str(source))
+            if filesystem.isdir(path):
+                raise IsADirectoryError
+            data = bytes(filesystem.cat_file(path))
+    check_fetched(source, data)
+    return data
 
 
 def read_chunks(source: Source) -> Iterator[bytes]:
@@ -52,7 +55,11 @@ def read_chunks(source: Source) -> Iterator[bytes]:
         if filesystem.isdir(path):
             raise IsADirectoryError
         with filesystem.open(path, "rb", block_size=_CHUNK) as file:
+            first = True
             while chunk := file.read(_CHUNK):
+                if first:
+                    check_fetched(source, chunk)
+                first = False
                 yield chunk
 
 
@@ -124,9 +131,11 @@ def unpacked(source: Source, data: bytes) -> bytes:
 
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), "gzip") as stream:
-            return bytes(stream.read())
+            whole = bytes(stream.read())
     except OSError:
         raise damaged(source) from None
+    check_fetched(source, whole)
+    return whole
 
 
 def damaged(source: Source) -> InputError:

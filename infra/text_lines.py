@@ -60,6 +60,15 @@ def line_number(data: bytes, start: int, row: int) -> int:
     return before + len(lines) + 1
 
 
+def with_single_blanks(rows: bytes) -> bytes:
+    """Return lines with one blank between their words, none at their ends, and no tab."""
+    rows = rows.replace(b"\t", b" ")
+    if rows.startswith(b" ") or any(blank in rows for blank in (b"  ", b" \n", b"\n ", b" \r", b"\r ")):
+        rows = re.sub(rb" +", b" ", rows)
+        rows = re.sub(rb"(?<![^\n\r]) | (?=[\n\r]|\Z)", b"", rows)
+    return rows
+
+
 def open_quote(data: bytes, start: int, rows: int | None, delimiter: str) -> int | None:
     """Return the first line, from 1, whose last cell continues in the next line; None if every row is one line.
 

@@ -11,6 +11,7 @@ from bidding.market.model import Market
 from bidding.market.money import Micros, to_micros
 from bidding.policies import AT_ONCE, POLICIES, policy
 from bidding.policies.fixed_delta import FIXED_DELTA, PATTERN
+from infra.datasets.formats.reading import Empty, Reading
 from psengine.apps.registry import BUILT_IN
 from psengine.config import Until
 from tasks.form_fields import (
@@ -98,6 +99,14 @@ class Training(FormModel):
         title="Most partitions of a node",
         description="The others wait for more nodes; bgd does without them until then. Empty: any number.",
     )
+    label: str = Field(
+        "", title="Label", description="Column of the labels of a CSV. Empty: by its name, else the last."
+    )
+    empty: Empty = Field(
+        "refuse",
+        title="Cells without a value",
+        description="drop leaves their rows out, mean fills in the mean of the column.",
+    )
     partitions: int = Field(16, ge=1, le=4096, title="Input partitions")
     shards: int = Field(4, ge=1, le=1024, title="Shards", description="Half of the most machines ever held.")
     staleness: int = Field(0, ge=0, le=100, title="Staleness", description="0 is bulk synchronous.")
@@ -134,9 +143,16 @@ class Training(FormModel):
         return until
 
     @property
-    def standardizes(self) -> bool:
-        """Whether the application wants to know the scales of its inputs."""
+    def standardizes(self) -> bool | None:
+        """Whether the application wants to know the scales of its inputs; None: where they are dense."""
+        if self.app == "mlr" and not {"standardize", "features"} & self.app_params.keys():
+            return None
         return self.app_params.get("standardize") is True
+
+    @property
+    def reading(self) -> Reading:
+        """How a table of examples is to be read."""
+        return Reading(self.label, self.empty)
 
     @model_validator(mode="after")
     def _ends(self) -> "Training":

@@ -42,6 +42,17 @@ _DATABASE = click.option(
 _DIR = click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory with the run's state.")
 
 
+_LABEL = click.option(
+    "--label", default="", metavar="NAME", help="Column of the labels of a CSV. Default: by its name, else the last."
+)
+_EMPTY = click.option(
+    "--empty",
+    type=click.Choice(["refuse", "drop", "mean"]),
+    default="refuse",
+    show_default=True,
+    help="Cells without a value: an error; leave their rows out; fill in the mean of the column.",
+)
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _OPTIONS = (
@@ -118,6 +129,11 @@ def price_options(
 def app_options(command: Command) -> Command:
     """Add `--app`, `--code` and `--param`; the command gets `app`, `code` (or None) and `params` (texts)."""
     return _APP(code_options(command))
+
+
+def table_options(command: Command) -> Command:
+    """Add `--label` and `--empty`, which say how a table of examples is read."""
+    return _LABEL(_EMPTY(command))
 
 
 def code_options(command: Command) -> Command:

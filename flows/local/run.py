@@ -88,6 +88,8 @@ class RunOptions:
     availability: tuple[str, ...] = ()
     billing: str = "hourly-refund"
     reprice: str | None = None
+    label: str = ""
+    empty: str = "refuse"
     flat_price: str | None = None
     #: The options given, except the job's id and its directory, as words of a command line.
     given: tuple[str, ...] = ()
@@ -150,7 +152,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
     result["real_seconds"] = SystemClock().now_s() - began_s
     result |= _results_of(spec, job_id, directory, url)
     progress.console.print(result_table(result))
-    if hint := loss_hint(spec.training, losses_of(url, job_id)):
+    if hint := loss_hint(spec.training, losses_of(url, job_id), result.get("metrics")):
         progress.say(f"hint: {hint}")
     for line in _closing_lines(spec, result, options.database):
         progress.say(line)
@@ -279,6 +281,8 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
             "code": chosen.code,
             "app_params": {**defaults, **chosen.params},
             "data": absolute_data(data),
+            "label": options.label,
+            "empty": options.empty,
             "partitions": 16,
             "shards": 4,
             "staleness": options.staleness,

@@ -78,6 +78,8 @@ class TrainOptions:
     given: tuple[str, ...] = ()
     scale_in: str = "auto"
     nan: Literal["fail", "allow"] = "fail"
+    label: str = ""
+    empty: Literal["refuse", "drop", "mean"] = "refuse"
 
 
 def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
         write_training_report(figures, options.report)
         show.say(f"report: {options.report}")
     show.say(f"model: {figures['model']}")
-    if hint := loss_hint(job.training, figures["losses"] or []):
+    if hint := loss_hint(job.training, figures["losses"] or [], figures["metrics"]):
         show.say(f"hint: {hint}")
     return figures
 
@@ -242,6 +244,8 @@ def _training(options: TrainOptions) -> Training:
             code=chosen.code,
             app_params={**default_params(chosen.app, data, options.seed), **chosen.params},
             data=absolute_data(data),
+            label=options.label,
+            empty=options.empty,
             partitions=options.partitions,
             shards=options.shards,
             staleness=options.staleness,
@@ -313,6 +317,8 @@ def _defining(job: LocalJob, options: TrainOptions) -> dict[str, Any]:
     return {
         "APP": training.app,
         "--data": training.data,
+        **({"--label": training.label} if training.label else {}),
+        **({"--empty": training.empty} if training.empty != "refuse" else {}),
         "--nodes r=": job.n_reliable,
         "--staleness": training.staleness,
         "--clocks": training.clocks,

@@ -64,6 +64,24 @@ def split_app(app: str) -> tuple[str, str]:
     return module, name
 
 
+def check_no_library(app: str) -> None:
+    """Refuse a class of a library that Proteus itself needs, as scikit-learn: none of those is an application.
+
+    Raises
+    ------
+    InputError
+        One line that names the library and what an application has.
+    """
+    top = split_app(app)[0].partition(".")[0]
+    if not top or top in _OURS or top in sys.stdlib_module_names or find_spec(top) is None:
+        return
+    owners = {_normalize(name) for name in installed.packages_distributions().get(top, ())}
+    if owners & (_needed() - {"proteus-spot"}):
+        raise InputError(
+            f"app {app!r}: is a class of the library {top} and no application; an application has {', '.join(_METHODS)}"
+        )
+
+
 def check_code_name(app: str, code: str, field: str = "app") -> str:
     """Return the name of the file that is to hold an application or a trial; it is not opened.
 

@@ -1,7 +1,7 @@
 """New data for a trained model: read like its training data, with the same numbers for classes, users and items."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from infra.applications.trained_models import ModelAbout
 from infra.datasets import documents as data_documents
 from infra.datasets import ratings as data_ratings
-from infra.datasets.examples import learns_labels
+from infra.datasets.examples import fill_in, learns_labels
 from infra.datasets.files import read_data
-from infra.datasets.formats.example_table import examples, unlabelled
+from infra.datasets.formats.example_table import ExampleTable, examples, unlabelled
+from infra.datasets.formats.reading import Reading
 from infra.datasets.kinds import kind_for
 from infra.errors import InputError
+from psengine.apps.csr import Csr
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,14 @@ class NewData:
         return len(self.rows)
 
 
-def read_new(source: str, about: ModelAbout, labels: bool = True) -> NewData:
+def read_new(source: str, about: ModelAbout, labels: bool = True, label: str = "") -> NewData:
     """Return the data of a source for a model, of the kind that it was trained on.
 
     Parameters
     ----------
     source : a built-in set, or path or fsspec URL of a data file.
     labels : whether the source's examples have labels.
+    label : name of the column of the labels; empty: as the training data called it, or by convention.
 
     Raises
     ------
@@ -60,35 +63,48 @@ def read_new(source: str, about: ModelAbout, labels: bool = True) -> NewData:
     kind = kind_for(about.app)
     if kind != "examples" and not labels:
         raise InputError(f"--no-labels: {about.url} is a model of app {about.app}, whose data have none; leave it out")
-    return _READERS[kind](source, about, labels)
+    if kind != "examples" and label:
+        raise InputError(
+            f"--label {label}: {about.url} is a model of app {about.app}, whose data have none; leave it out"
+        )
+    return _READERS[kind](source, about, labels, label)
 
 
-def _examples(source: str, about: ModelAbout, labels: bool) -> NewData:
+def _examples(source: str, about: ModelAbout, labels: bool, label: str) -> NewData:
     n_inputs = about.app_params.get("n_inputs")
+    texts = any(isinstance(each, str) for each in about.labels)
+    how = Reading(label, inputs=about.inputs, known_label=about.label_name, text_labels=texts)
     table = read_data(
-        source, about.first_index, n_inputs if isinstance(n_inputs, int) else None, learns_labels(about.app)
+        source, about.first_index, n_inputs if isinstance(n_inputs, int) else None, learns_labels(about.app), how
     )
+    if not about.inputs and table.columns:
+        note = "the model does not know the names of its inputs: columns are taken by their places"
+        table = replace(table, notes=(*table.notes, note))
     if not labels:
-        table = unlabelled(table.x, table.place, table.notes)
-    found = examples(source, table)
-    _check_width(about, source, found.x.shape[1])
+        table = unlabelled(table.x, table.place, table.notes, table.columns)
+    _check_width(about, source, table)
+    notes = table.notes
+    if about.fill and not isinstance(table.x, Csr) and (filled := fill_in(table.x, about.fill)):
+        notes += (f"{filled} empty cells hold the mean of their columns in the training data",)
+    found = examples(source, table, fix="fill them, or leave the rows out")
     known = None
     if table.labelled:
         known = np.array(found.labels, object)[found.y] if found.labels else found.y
-    return NewData(found.arrays(), found.ids, known, table.place, table.notes)
+    return NewData(found.arrays(), found.ids, known, table.place, notes)
 
 
-def _check_width(about: ModelAbout, source: str, width: int) -> None:
-    wanted = about.app_params.get("n_inputs")
+def _check_width(about: ModelAbout, source: str, table: ExampleTable) -> None:
+    wanted, width = about.app_params.get("n_inputs"), table.x.shape[1]
     if isinstance(wanted, int) and width != wanted:
+        taken = f" (of its {width + 1} columns one is taken for the label)" if table.labelled and table.describe else ""
         raise InputError(
             f"{source}: has {width} features, and the model {about.url} was trained on {wanted}; "
-            "give data of that kind, with or without a label"
+            f"give data of that kind, with or without a label{taken}"
         )
 
 
-def _pairs(source: str, about: ModelAbout, labels: bool) -> NewData:
-    del labels
+def _pairs(source: str, about: ModelAbout, labels: bool, label: str) -> NewData:
+    del labels, label
     if not about.names:
         raise InputError(
             f"{about.url}: does not hold the names of users and items, as an older version wrote it; train it again"
@@ -98,12 +114,12 @@ def _pairs(source: str, about: ModelAbout, labels: bool) -> NewData:
     return NewData(arrays, np.arange(len(found.users)), found.values, found.place, found.notes)
 
 
-def _documents(source: str, about: ModelAbout, labels: bool) -> NewData:
-    del labels
+def _documents(source: str, about: ModelAbout, labels: bool, label: str) -> NewData:
+    del labels, label
     found = data_documents.read_new(source, int(about.app_params["n_words"]))
     return NewData(found.arrays(), found.ids, None, lambda row: f"document {found.ids[row]}")
 
 
-_READERS: Mapping[str, Callable[[str, ModelAbout, bool], NewData]] = MappingProxyType(
+_READERS: Mapping[str, Callable[[str, ModelAbout, bool, str], NewData]] = MappingProxyType(
     {"examples": _examples, "ratings": _pairs, "documents": _documents}
 )

@@ -46,6 +46,9 @@ class ModelAbout:
     labels : the source's label of each class; empty without classes, or if the labels are unknown.
     code_sha256 : digest of the application's file; empty if it was an installed module.
     first_index : 0 or 1, index of the first feature in the training data; None if their form defines it.
+    inputs : names of the inputs; empty if the training data had none, or an older version wrote it.
+    label_name : name of the column of the labels; None without one.
+    fill : of each input the value that stands for none in new data; empty: each must have one.
     names : `user_names` and `item_names`, each (n,), integers or strings in the order of the tables' rows; empty if the
         model is not of ratings, or an older version wrote it.
     """
@@ -56,6 +59,9 @@ class ModelAbout:
     labels: tuple[int | str, ...]
     code_sha256: str
     first_index: int | None = None
+    inputs: tuple[str, ...] = ()
+    label_name: str | None = None
+    fill: tuple[float, ...] = ()
     names: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
@@ -134,7 +140,9 @@ def _about(url: str, manifest: Manifest) -> ModelAbout:
         first = record.get("first_index")  # absent in an older model
         if first not in (None, 0, 1):
             raise ValueError(f"first_index {first!r}")
-        return ModelAbout(url, str(record["app"]), params, labels, str(record["code_sha256"]), first)
+        inputs, fill = tuple(record.get("inputs") or ()), tuple(map(float, record.get("fill") or ()))
+        code, name = str(record["code_sha256"]), record.get("label_name")
+        return ModelAbout(url, str(record["app"]), params, labels, code, first, inputs, name, fill)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{url}: its manifest is damaged ({error!r}); train it again") from None
 
@@ -180,11 +188,17 @@ def _check_tables(url: str, app: str, application: Model, arrays: Arrays) -> Non
 
 
 def _of_data(data_url: str) -> dict[str, Any]:
-    """Return the facts on a job's data that are needed to use the model: labels of classes, the first index."""
+    """Return the facts on a job's data that are needed to use the model; see `ModelAbout`."""
     blobs, prefix = _set_at(data_url)
     manifest = blobs.manifest(prefix)
     about = {} if manifest is None else manifest.about
-    return {"labels": list(about.get("labels") or ()), "first_index": about.get("first_index")}
+    return {
+        "labels": list(about.get("labels") or ()),
+        "first_index": about.get("first_index"),
+        "inputs": list(about.get("inputs") or ()),
+        "label_name": about.get("label_name"),
+        "fill": list(about.get("fill") or ()),
+    }
 
 
 def _names(data_url: str) -> dict[str, bytes]:

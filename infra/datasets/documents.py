@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.datasets.files import read_content
+from infra.datasets.formats.reading import PLAIN, Reading, check_plain
 from infra.datasets.formats.word_counts import as_arrays, first_word_from, read_bags
 from infra.errors import InputError
 from infra.files import read_text
@@ -118,7 +119,7 @@ class DocumentSet:
         return self.held.arrays()
 
 
-def read(source: str, n_partitions: int, app: str | None = None) -> DocumentSet:
+def read(source: str, n_partitions: int, app: str | None = None, how: Reading = PLAIN) -> DocumentSet:
     """Return the documents of a source, a tenth of them held out, the same for every seed.
 
     Documents without words are ignored; held-out documents have at least two words.
@@ -129,6 +130,7 @@ def read(source: str, n_partitions: int, app: str | None = None) -> DocumentSet:
         For a file that cannot be read or used, or fewer documents to train on than partitions.
     """
     del app
+    check_plain(source, how, "documents")
     whole, n_words = _whole(source)
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(whole))
     long = order[np.diff(whole.offsets)[order] > 1]

@@ -22,9 +22,11 @@ import pyarrow as pa
 from infra.datasets.formats.csv_examples import read_csv
 from infra.datasets.formats.example_table import ExampleTable, unlabelled
 from infra.datasets.formats.idx import IDX_ENDINGS, labels_beside, read_idx, read_images
+from infra.datasets.formats.reading import PLAIN, Reading
+from infra.datasets.formats.separators import check_is_table, has_columns_between_blanks
 from infra.datasets.formats.svmlight import read_svmlight
-from infra.errors import InputError
-from infra.files import is_there, read_whole
+from infra.errors import InputError, check_fetched
+from infra.files import as_utf8, has_mark, is_there, read_whole
 from infra.storage.blobs import BlobError, npz_arrays
 from infra.text_lines import BYTE_ORDER_MARK
 
@@ -40,8 +42,18 @@ _UNPACKED_AT_ONCE = 2**24
 _MOST_RATIO, _UNPACKED_FREELY = 500, 2**27
 #: Bytes by which a content is known for text or not, and the first ones of a zip archive, as a `.npz` is one.
 _HEAD, _ZIP_MAGIC = 4096, b"PK\x03\x04"
+#: The form of a table of numbers between blanks, which no ending promises; and what separates the cells of each.
+_BLANKS = " "
+_SEPARATORS: Mapping[str, str] = MappingProxyType({".csv": ",", ".tsv": "\t", _BLANKS: _BLANKS})
 _FORM_NAMES: Mapping[str, str] = MappingProxyType(
-    {".npz": "npz", ".csv": "CSV", ".tsv": "TSV", ".svm": "svmlight", IDX_ENDINGS[0]: "IDX"}
+    {
+        ".npz": "npz",
+        ".csv": "CSV",
+        ".tsv": "TSV",
+        _BLANKS: "a table with blanks",
+        ".svm": "svmlight",
+        IDX_ENDINGS[0]: "IDX",
+    }
 )
 
 
@@ -65,7 +77,11 @@ def form_of(source: str, endings: Sequence[str] = DATA_ENDINGS) -> str | None:
 
 
 def read_data(
-    source: str, first_index: int | None = None, n_inputs: int | None = None, labels: bool = True
+    source: str,
+    first_index: int | None = None,
+    n_inputs: int | None = None,
+    labels: bool = True,
+    how: Reading = PLAIN,
 ) -> ExampleTable:
     """Return what a built-in set or a data file holds; `infra.datasets.formats.example_table.examples` checks it.
 
@@ -75,6 +91,7 @@ def read_data(
     n_inputs : of a model that is to be asked about the rows, which may then lack labels: see `data_csv.read_csv` for a
         CSV, a `.npz` has no `y`, beside images lie none; an svmlight file always has them. None: labels must be there.
     labels : whether the application may want labels; without it they may be absent in every form but svmlight.
+    how : which columns of a CSV are meant.
 
     Raises
     ------
@@ -82,32 +99,45 @@ def read_data(
         One line with the file, the line in it if it has lines, and what is wrong.
     """
     if source in BUILT_IN:
-        return BUILT_IN[source]()
+        return _without_names(source, BUILT_IN[source](), how)
     form = form_of(source)
     want_labels = labels and n_inputs is None
     if form in IDX_ENDINGS:
-        return _read_idx(source, want_labels)
+        return _without_names(source, _read_idx(source, want_labels), how)
     data = read_content(source, DATA_ENDINGS, BUILT_IN)
     notes: tuple[str, ...] = ()
     if form in (None, ".txt"):
         found = form_of_content(data)
         notes = (f"read as {_FORM_NAMES[found]}, by its content",) if form is None else ()
         form = found
+    if form in (".csv", ".tsv", _BLANKS):
+        table = read_csv(source, data, _SEPARATORS[form], n_inputs, labels, how)
+        return replace(table, notes=notes + table.notes)
     if form == ".npz":
         table = _read_npz(source, data, want_labels)
-    elif form in (".csv", ".tsv"):
-        table = read_csv(source, data, "," if form == ".csv" else "\t", n_inputs, labels)
     elif form in IDX_ENDINGS:
         table = _read_idx(source, want_labels)
     else:
+        check_is_table(source, data)
         table = read_svmlight(source, data, first_index, n_inputs)
-    return replace(table, notes=notes + table.notes)
+    return _without_names(source, replace(table, notes=notes + table.notes), how)
+
+
+def _without_names(source: str, table: ExampleTable, how: Reading) -> ExampleTable:
+    """Return a table of a form whose columns have no names; refuse a name for one of them."""
+    if how.label:
+        raise InputError(f"--label {how.label}: the columns of {source} have no names; leave it out")
+    if not how.inputs:
+        return table
+    note = "its columns have no names: they are taken by their places, as the model's"
+    return replace(table, notes=(*table.notes, note))
 
 
 def form_of_content(data: bytes) -> str:
-    """Return the ending of the form that a content has: `.npz`, that of IDX images, `.csv`, `.tsv`, else `.svm`.
+    """Return the ending of the form that a content has, a blank for a table with blanks.
 
-    A text whose first line has no ``index:value`` is a CSV where that line has a comma, or else a tab.
+    That is `.npz`, that of IDX images, `.csv`, `.tsv`, a blank, else `.svm`. A text whose first line has no
+    ``index:value`` is a CSV where that line has a comma or a semicolon, or else a tab.
     """
     if re.match(rb"PK\x03\x04.{26}[^\0]{1,99}\.npy", data, re.DOTALL):
         return ".npz"
@@ -117,7 +147,11 @@ def form_of_content(data: bytes) -> str:
     first = b"" if line is None else line[0]
     if re.search(rb"\s(\d+|qid):", first):
         return ".svm"
-    return ".csv" if b"," in first else ".tsv" if b"\t" in first.strip() else ".svm"
+    if b"," in first or b";" in first:
+        return ".csv"
+    if b"\t" in first.strip() and b"\t\t" not in first:
+        return ".tsv"
+    return _BLANKS if has_columns_between_blanks(data) else ".tsv" if b"\t" in first.strip() else ".svm"
 
 
 def check_form(source: str, endings: Sequence[str], names: Iterable[str]) -> str | None:
@@ -159,6 +193,8 @@ def read_content(source: str, endings: Sequence[str], names: Iterable[str]) -> b
     data = _unpacked(source, read_whole(source))
     if form is None and ".npz" in endings and form_of_content(data[:_HEAD]) in (".npz", *IDX_ENDINGS):
         return data
+    if form != ".npz" and has_mark(data):
+        data = as_utf8(source, data)
     if form != ".npz" and (b"\0" in data[:_HEAD] or (form is None and data.startswith(_ZIP_MAGIC))):
         if form is None:
             raise _unknown(source, endings, names)
@@ -181,7 +217,9 @@ def _unpacked(source: str, data: bytes) -> bytes:
                 _check_ratio(source, f"{codec} stream", size, len(data))
     except (OSError, EOFError, lzma.LZMAError):
         raise InputError(f"{source}: the {codec} stream is damaged or cut short; fetch the file again") from None
-    return b"".join(chunks)
+    whole = b"".join(chunks)
+    check_fetched(source, whole)
+    return whole
 
 
 def _check_ratio(source: str, what: str, size: int, packed_size: int) -> None:

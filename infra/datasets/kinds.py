@@ -15,6 +15,7 @@ from infra.datasets import documents as data_documents
 from infra.datasets import examples as data_examples
 from infra.datasets import files as data_files
 from infra.datasets import ratings as data_ratings
+from infra.datasets.formats.reading import Reading
 from psengine.apps.registry import WANTS
 
 #: The arrays of one file, by name.
@@ -59,7 +60,7 @@ class Prepared(Protocol):
 
 
 #: Reads a source for a number of partitions and an application (None: any); `InputError` if it cannot be used.
-Reader = Callable[[str, int, str | None], Prepared]
+Reader = Callable[[str, int, str | None, Reading], Prepared]
 
 KINDS: Mapping[str, Reader] = MappingProxyType(
     {"examples": data_examples.read, "ratings": data_ratings.read, "documents": data_documents.read}

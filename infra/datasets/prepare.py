@@ -4,11 +4,12 @@ A node reads only its partitions. What is written depends on the arguments alone
 job finds the set and keeps it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from infra.datasets.examples import ExampleSet, check_classes
+from infra.datasets.formats.reading import PLAIN, Reading
 from infra.datasets.kinds import KINDS, Prepared, kind_for
 from infra.errors import InputError
 from infra.storage.blobs import Blobs, Manifest, npz_bytes
@@ -30,7 +31,7 @@ class DataSummary:
     heldout_rows: int
     sizes: Mapping[str, float]
     notes: tuple[str, ...] = ()
-    scales: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    scales: Mapping[str, Any] = field(default_factory=dict)
 
 
 #: Refuses a set by its sizes: raises `InputError`.
@@ -45,7 +46,8 @@ def prepare(
     seed: int,
     app: str | None = None,
     check_sizes: SizesCheck | None = None,
-    standardize: bool = False,
+    standardize: bool | None = False,
+    how: Reading = PLAIN,
 ) -> DataSummary:
     """Write the partitions of a data set for a job unless they are written.
 
@@ -60,7 +62,9 @@ def prepare(
     seed : deals the rows to the parts.
     app : what will be trained; it says the kind of data, and those that it cannot learn from are refused.
     check_sizes : checks the sizes of the set before anything is written.
-    standardize : whether mean and standard deviation of the inputs are taken, for labelled examples.
+    standardize : whether mean and standard deviation of the inputs are taken, for labelled examples. None: where they
+        are dense.
+    how : how a table of examples is to be read.
 
     Raises
     ------
@@ -74,6 +78,8 @@ def prepare(
     kind = kind_for(app)
     wanted = {"source": name_or_url, "kind": kind, "n_partitions": n_partitions, "seed": seed}
     wanted |= {"standardize": True} if standardize else {}
+    wanted |= {"label": how.label} if how.label else {}
+    wanted |= {"empty": how.empty} if how.empty != PLAIN.empty else {}
     manifest = blobs.manifest(paths.data)
     if manifest is not None:
         found = {name: manifest.about.get(name) for name in wanted}
@@ -86,7 +92,7 @@ def prepare(
             if kind == "examples":
                 check_classes(name_or_url, manifest.about["sizes"]["n_classes"], app)
             return _summary(blobs, paths, manifest)
-    data = KINDS[kind](name_or_url, n_partitions, app)
+    data = KINDS[kind](name_or_url, n_partitions, app, how)
     if check_sizes is not None:
         check_sizes(data.sizes)
     about = wanted | {"rows": data.rows, "heldout_rows": data.heldout_rows, "sizes": dict(data.sizes), **data.about}
@@ -101,18 +107,21 @@ def check_data(
     n_partitions: int,
     app: str | None = None,
     check_sizes: SizesCheck | None = None,
-    standardize: bool = False,
+    standardize: bool | None = False,
+    how: Reading = PLAIN,
 ) -> tuple[str, ...]:
     """Raise what `prepare` would raise of this source; return the notes of it. Nothing is written."""
-    data = KINDS[kind_for(app)](name_or_url, n_partitions, app)
+    data = KINDS[kind_for(app)](name_or_url, n_partitions, app, how)
     if check_sizes is not None:
         check_sizes(data.sizes)
     _scales(data, standardize)
     return data.notes
 
 
-def _scales(data: Prepared, standardize: bool) -> dict[str, Any]:
-    return {"scales": data.scales()} if standardize and isinstance(data, ExampleSet) else {}
+def _scales(data: Prepared, standardize: bool | None) -> dict[str, Any]:
+    if standardize is False or not isinstance(data, ExampleSet):
+        return {}
+    return {"scales": data.scales(standardize)}
 
 
 def _files(data: Prepared, seed: int) -> Iterator[tuple[str, bytes]]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from infra.datasets.files import read_content
 from infra.datasets.formats.ratings_text import Pairs, Ratings, is_whole, read_pairs, read_ratings
+from infra.datasets.formats.reading import PLAIN, Reading, check_plain
 from infra.datasets.generated_ratings import generated_ratings
 from infra.errors import InputError
 from infra.text_lines import shown
@@ -112,7 +113,7 @@ class RatingSet:
         }
 
 
-def read(source: str, n_partitions: int, app: str | None = None) -> RatingSet:
+def read(source: str, n_partitions: int, app: str | None = None, how: Reading = PLAIN) -> RatingSet:
     """Return the checked ratings of a source, a tenth of them held out.
 
     Each user and each item of the held-out part also occurs in the training part. Users and items are numbered by a
@@ -124,6 +125,7 @@ def read(source: str, n_partitions: int, app: str | None = None) -> RatingSet:
         For a file that cannot be read or used, a repeated pair of user and item, ratings that are all equal, or more
         partitions than users or items.
     """
+    check_plain(source, how, "ratings: a header names user, item and rating")
     if source in BUILT_IN:
         ratings = BUILT_IN[source]()
     else:

@@ -1,5 +1,6 @@
 """Files about capacity: the spot advisor's bands, and availability traces; every fault is one line."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,20 +35,65 @@ def read_advisor(source: Source, system: str = "Linux") -> Mapping[str, Mapping[
     """
     record = _json(source)
     try:
-        ranges = sorted((int(one["index"]), int(one["max"])) for one in record["ranges"])
-        tops = [top // 5 * 5 / 100 for _, top in ranges]
-        ends = [None if top >= 1 else top for top in tops]
-        bands = {index: Band(low, high) for (index, _), low, high in zip(ranges, [0.0, *tops[:-1]], ends, strict=True)}
+        bands = _bands(_at(record, "ranges", "the file"))
         return {
-            str(region): {str(name): bands[int(entry["r"])] for name, entry in systems[system].items()}
-            for region, systems in record["spot_advisor"].items()
-            if system in systems
+            region: {
+                name: _band(entry, f"{name} in {region}", bands)
+                for name, entry in _mapping(systems[system], f"{system} in {region}").items()
+            }
+            for region, systems in _mapping(_at(record, "spot_advisor", "the file"), "spot_advisor").items()
+            if system in _mapping(systems, region)
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError) as error:
         raise InputError(
-            f"{source}: is no advisor file ({error!r}); "
-            "want its `ranges`, and `spot_advisor` by region, system and type"
+            f"{source}: is no advisor file: {error}; want its `ranges`, and `spot_advisor` by region, system and type"
         ) from None
+
+
+def _bands(ranges: Any) -> dict[int, Band]:
+    """Return the bands by index; `ValueError` names what is no range."""
+    if not isinstance(ranges, list) or not ranges:
+        raise ValueError("ranges is no list of ranges")
+    ordered = sorted((_whole(one, "index", f"ranges[{at}]"), _whole(one, "max", f"ranges[{at}]"), at)
+                     for at, one in enumerate(ranges))  # fmt: skip
+    bands: dict[int, Band] = {}
+    low = 0.0
+    for index, most, at in ordered:
+        top = most // 5 * 5 / 100
+        try:
+            bands[index] = Band(low, None if top >= 1 else top)
+        except ValueError:
+            raise ValueError(f"ranges[{at}] ends at {most} %, and begins at {low:.0%}") from None
+        low = top
+    return bands
+
+
+def _band(entry: Any, where: str, bands: Mapping[int, Band]) -> Band:
+    index = _whole(entry, "r", f"the entry of {where}", f"the band of {where}")
+    if index not in bands:
+        raise ValueError(f"the band of {where} is {index}, which is none of the ranges ({', '.join(map(str, bands))})")
+    return bands[index]
+
+
+def _whole(record: Any, name: str, where: str, what: str = "") -> int:
+    """Return a whole number of a mapping; `TypeError` names it `what`."""
+    value = _at(record, name, where)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what or f'{where}.{name}'} is {json.dumps(value)[:60]}, no whole number")
+    return value
+
+
+def _at(record: Any, name: str, where: str) -> Any:
+    found = _mapping(record, where)
+    if name not in found:
+        raise ValueError(f"{where} has no {name}")
+    return found[name]
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{where} is {json.dumps(value)[:60]}, no mapping")
+    return value
 
 
 def read_availability(source: Source, begins_s: int = 0) -> Trace:
@@ -65,21 +111,23 @@ def read_availability(source: Source, begins_s: int = 0) -> Trace:
     """
     record = _json(source)
     try:
-        gap, up = record["metadata"]["gap_seconds"], record["data"]
+        gap = _at(_at(record, "metadata", "the file"), "gap_seconds", "metadata")
+        up = _at(record, "data", "the file")
         if not isinstance(gap, int) or isinstance(gap, bool) or gap <= 0:
-            raise ValueError(f"gap_seconds is {gap!r}, not whole seconds above 0")
+            raise ValueError(f"gap_seconds is {json.dumps(gap)[:60]}, not whole seconds above 0")
         if gap > _LONGEST_GAP_S:
             raise ValueError(f"gap_seconds is {gap}, more than a month")
+        if not isinstance(up, list):
+            raise TypeError(f"data is {json.dumps(up)[:60]}, no list")
         bad = next(
             (index for index, entry in enumerate(up) if not isinstance(entry, int | float) or not entry >= 0), None
         )
         if bad is not None:
-            raise ValueError(f"data[{bad}] is {up[bad]!r}, not how many machines could be had")
+            raise ValueError(f"data[{bad}] is {json.dumps(up[bad])[:60]}, not how many machines could be had")
         return availability_trace(up, gap, begins_s)
-    except (KeyError, TypeError, ValueError) as error:
-        reason = str(error) if isinstance(error, ValueError) else repr(error)
+    except (TypeError, ValueError) as error:
         raise InputError(
-            f'{source}: is no availability trace ({reason}); want {{"metadata": {{"gap_seconds": …}}, "data": […]}}'
+            f'{source}: is no availability trace ({error}); want {{"metadata": {{"gap_seconds": …}}, "data": […]}}'
         ) from None
 
 
@@ -101,7 +149,7 @@ def read_availabilities(given: Sequence[str], begins_s: int = 0) -> TraceSet:
             name, path = f"{kind}/{zone}", text
         try:
             market = Market.parse(name)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise InputError(f"--availability: {error}; write TYPE/ZONE=FILE") from None
         if market in traces:
             raise InputError(f"--availability {text}: {market} has a trace already; name the market, as TYPE/ZONE=FILE")

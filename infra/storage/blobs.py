@@ -24,7 +24,7 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from infra.errors import InputError, ProteusError
+from infra.errors import InputError, ProteusError, check_fetched
 from infra.json_values import finite
 from infra.urls import local_path
 
@@ -182,9 +182,11 @@ class Blobs:
 
     def read_json(self, name: str) -> Any:
         """Return the value of a JSON blob."""
+        data = self.read_bytes(name)
         try:
-            return json.loads(self.read_bytes(name))
+            return json.loads(data)
         except ValueError as error:
+            check_fetched(self.url_of(name), data)
             raise DamagedSet(f"{self.url_of(name)}: is not JSON: {' '.join(str(error).split())[:200]}") from None
 
     def write_npz(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -294,7 +296,10 @@ class Blobs:
             data = self.read_bytes(f"{prefix}/{name}")
         except BlobMissing:
             raise DamagedSet(f"{where}: is in the manifest and not there; write the set again") from None
-        _check_content(where, wanted, len(data), hashlib.sha256(data).hexdigest())
+        digest = hashlib.sha256(data).hexdigest()
+        if digest != wanted.sha256:
+            check_fetched(where, data)
+        _check_content(where, wanted, len(data), digest)
         return data
 
     def fetch_checked(self, prefix: str, name: str, manifest: Manifest, target: Path) -> None:

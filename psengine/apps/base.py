@@ -35,6 +35,7 @@ SIZES = (
     "n_documents",
     "input_mean",
     "input_sd",
+    "input_curvature",
 )
 
 

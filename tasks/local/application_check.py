@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from infra.applications.code_shipping import ship_code
+from infra.datasets.formats.reading import Empty
 from infra.errors import InputError
 from infra.local.child_process import Child
 from infra.processes.surroundings import python_module
@@ -93,7 +94,9 @@ def report_of(child: Child, report: Path) -> Mapping[str, Any]:
     return found
 
 
-def checked_training(chosen: NamedApplication, data: str | None, partitions: int, seed: int) -> Training:
+def checked_training(
+    chosen: NamedApplication, data: str | None, partitions: int, seed: int, label: str = "", empty: Empty = "refuse"
+) -> Training:
     """Return the training to check of an application; `InputError` names an invalid option."""
     data = data or default_data(chosen.app)
     try:
@@ -102,6 +105,8 @@ def checked_training(chosen: NamedApplication, data: str | None, partitions: int
             code=chosen.code,
             app_params={**default_params(chosen.app, data, seed), **chosen.params},
             data=absolute_data(data),
+            label=label,
+            empty=empty,
             partitions=partitions,
             seed=seed,
             clocks=CLOCKS,

@@ -76,7 +76,7 @@ def _fit_capacity(
         report(0, 1, "reading availability traces")
         traces = availability(sources)
         window = window_of(traces, sources.availability[0], from_time, to_time)
-        found.append(_not_empty(fit_availability(traces, window), sources.availability[0], window))
+        found.append(_ever_up(fit_availability(traces, window), sources.availability[0], traces, window))
     if sources.advisor is not None:
         report(0, 1, f"reading {sources.advisor}")
         try:
@@ -99,6 +99,12 @@ def _on_demand(source: str, catalog: Catalog, traces: TraceSet, window: TimeWind
 def _not_empty(model: CurveModel, source: str, window: TimeWindow) -> CurveModel:
     if not model.markets:
         raise InputError(f"{source}: no market has an hour of prices in {window}; widen --from and --to")
+    return model
+
+
+def _ever_up(model: CurveModel, source: str, traces: TraceSet, window: TimeWindow) -> CurveModel:
+    if not model.markets:
+        raise InputError(f"{source}: {', '.join(map(str, traces))} was never up for an hour in {window}; name others")
     return model
 
 

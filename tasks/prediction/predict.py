@@ -76,7 +76,9 @@ class Predictions:
         return {**source, "predicts": self.name, "accuracy": self.accuracy, "rmse": self.rmse}
 
 
-def predict(model: str, source: str, app: str = "", code: str = "", labels: bool = True) -> Predictions:
+def predict(
+    model: str, source: str, app: str = "", code: str = "", labels: bool = True, label: str = ""
+) -> Predictions:
     """Return the predictions of a model for the rows of a data file.
 
     Parameters
@@ -84,6 +86,7 @@ def predict(model: str, source: str, app: str = "", code: str = "", labels: bool
     model, app, code : as of `infra.applications.trained_models.load_model`.
     source : a built-in set, or path or fsspec URL of a data file.
     labels : whether the labels of the source are compared with the predictions.
+    label : name of the column of the labels, where it is another than the training data's.
 
     Raises
     ------
@@ -96,7 +99,7 @@ def predict(model: str, source: str, app: str = "", code: str = "", labels: bool
         if not isinstance(made, Predicts):
             missing = "attribute predicts" if hasattr(made, "predict") else "method predict"
             raise InputError(f"{about.url}: app {about.app} predicts nothing; it has no {missing}")
-        found = read_new(source, about, labels)
+        found = read_new(source, about, labels, label)
         classes = made.predicts == _CLASS and bool(about.labels)
         if classes:
             _check_labels(about, source, found)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from infra.applications.code_files import check_code_name, read_code, split_app
+from infra.applications.code_files import check_code_name, check_no_library, read_code, split_app
 from infra.datasets.kinds import check_name
 from infra.errors import InputError
 from psengine.apps.base import SIZES, App, Application, ChecksSizes, Model
@@ -70,6 +70,8 @@ def check_asked(training: Training, place: str = "", params: str = "--param") ->
         split_app(training.app)
         if training.code:
             check_code_name(training.app, training.code)
+        else:
+            check_no_library(training.app)
         check_name(training.data, training.app)
     except InputError as error:
         raise InputError(f"{place}{error}") from None

@@ -1,6 +1,6 @@
 """One-line hints on a training that has ended."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tasks.job_spec import Training
 
@@ -8,20 +8,28 @@ from tasks.job_spec import Training
 _HIGH = 0.4
 
 
-def loss_hint(training: Training, losses: Sequence[Sequence[float | None]]) -> str:
-    """Return a hint if `mlr` has learnt little from inputs that were not standardized; else an empty text.
+def loss_hint(
+    training: Training, losses: Sequence[Sequence[float | None]], metrics: Mapping[str, float | None] | None = None
+) -> str:
+    """Return a hint if `mlr` has learnt little, or nothing that holds for other data; else an empty text.
 
     Parameters
     ----------
-    losses : clock and mean loss of each clock, in order; None for a loss that was not finite.
+    losses : clock and mean loss of each clock, in order; None for a loss that was not finite. The first is that of a
+        guess, as the model begins with zeros.
+    metrics : figures of the held-out part.
     """
     values = [loss for _, loss in losses if loss is not None]
-    if training.app != "mlr" or training.standardizes or training.app_params.get("features") or len(values) < 2:
+    if training.app != "mlr" or training.app_params.get("features") or len(values) < 2 or values[0] <= 0:
         return ""
-    first, last = values[0], values[-1]
-    if first <= 0 or last <= _HIGH * first:
+    first, last, held = values[0], values[-1], (metrics or {}).get("loss")
+    plain = training.standardizes is False
+    if held is not None and held > first:
+        what = f"the loss on what is held out is {held:.3g}, and that of a guess {first:.3g}"
+    elif plain and last > _HIGH * first:
+        what = f"the loss is still {last / first:.0%} of that of the first clock"
+    else:
         return ""
-    return (
-        f"the loss is still {last / first:.0%} of that of the first clock; inputs of different scales are learnt "
-        "slowly: try --param standardize=true, or more clocks"
-    )
+    if plain:
+        return f"{what}; inputs of different scales are learnt slowly: leave out standardize=false, or give more clocks"
+    return f"{what}; try shorter steps (--param step={training.app_params.get('step', 1.0) / 10:g}), or more examples"

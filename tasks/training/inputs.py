@@ -31,7 +31,9 @@ def check_data(spec: JobSpec) -> tuple[str, ...]:
     """
     training = spec.training
     fits = partial(check_sizes_here, training)
-    return datasets.check_data(training.data, training.partitions, training.app, fits, training.standardizes)
+    return datasets.check_data(
+        training.data, training.partitions, training.app, fits, training.standardizes, training.reading
+    )
 
 
 def cut_data(blobs: Blobs, job_id: str, training: Training, fits: datasets.SizesCheck) -> datasets.DataSummary:
@@ -53,4 +55,5 @@ def cut_data(blobs: Blobs, job_id: str, training: Training, fits: datasets.Sizes
         training.app,
         fits,
         training.standardizes,
+        training.reading,
     )

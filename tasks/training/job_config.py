@@ -1,9 +1,18 @@
 """The engine's configuration of a job, from its description and the summary of its data."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from bidding.market.model import HOUR_S, MINUTE_S
 from infra.datasets.prepare import DataSummary
 from psengine.config import JobConfig
 from tasks.job_spec import Training
+
+
+def _scales(training: Training, data: DataSummary) -> Mapping[str, Any]:
+    """Return the scales of the inputs; steps are chosen by the curvature only where no read is stale."""
+    left_out = "input_curvature" if training.staleness else ""
+    return {name: value for name, value in data.scales.items() if name != left_out}
 
 
 def job_config(
@@ -19,7 +28,7 @@ def job_config(
     return JobConfig(
         job_id=job_id,
         app=training.app,
-        app_params={**data.sizes, **data.scales, **training.app_params},
+        app_params={**data.sizes, **_scales(training, data), **training.app_params},
         data_url=data.data_url,
         n_partitions=training.partitions,
         n_shards=training.shards,

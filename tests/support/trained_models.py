@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.applications.trained_models import save_model
+from infra.datasets.formats.reading import PLAIN, Reading
 from infra.datasets.prepare import prepare
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths, part_name
@@ -21,11 +22,12 @@ def trained_model(
     made: App | None = None,
     clocks: int = 30,
     code_sha256: str = "",
+    how: Reading = PLAIN,
     **params: Any,
 ) -> str:
     """Train `app` on `source`; return the model's directory. `made`: the application, if it is not to be imported."""
     blobs = Blobs(directory.as_uri())
-    data = prepare(blobs, "job", source, 2, 0, app)
+    data = prepare(blobs, "job", source, 2, 0, app, how=how)
     sizes = dict(data.sizes)
     config = JobConfig("job", app, sizes | params, data.data_url, 2, clocks=clocks, code_sha256=code_sha256)
     made = made or resolve(app, config.app_params)

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from infra.datasets.formats.reading import Empty
 from infra.errors import InputError
 from psengine.apps.csr import Csr
 
 _HELD_OUT_SHARE = 5
 #: The split is the same for every job, so that accuracies can be compared.
 _SPLIT_SEED = 0
+#: Number of columns that an error lists, and what to do about cells without a value in data to train on.
+_FEW = 6
+EMPTY_FIX = "--empty drop leaves their rows out, --empty mean fills in the mean of the column"
 #: Up to this bound every whole number is exact as a float64.
 _MOST_WHOLE = 2**53
 
@@ -35,6 +39,14 @@ class ExampleTable:
         Whether there are labels; `y` is all zeros where there are none.
     notes : tuple of str
         How the file was read, where that may not be what its author expects; a line each.
+    columns : tuple of str
+        Names of the features; empty where they have none.
+    label_name : str or None
+        Name of the column of the labels.
+    describe : callable or None
+        Returns a feature, counted from 0, in the terms of the form.
+
+    In dense `x`, NaN is a cell without a value; in `y`, NaN or (of texts) -1 is a row without a label.
     """
 
     x: NDArray[np.float32] | Csr
@@ -44,11 +56,25 @@ class ExampleTable:
     first_index: int | None = None
     labelled: bool = True
     notes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    label_name: str | None = None
+    describe: Callable[[int], str] | None = None
+
+    def column(self, at: int) -> str:
+        """Return a feature, counted from 0, as an error names it."""
+        return f"column {at + 1}" if self.describe is None else self.describe(at)
 
 
-def unlabelled(x: NDArray[np.float32] | Csr, place: Callable[[int], str], notes: tuple[str, ...] = ()) -> ExampleTable:
+def unlabelled(
+    x: NDArray[np.float32] | Csr,
+    place: Callable[[int], str],
+    notes: tuple[str, ...] = (),
+    columns: tuple[str, ...] = (),
+    describe: Callable[[int], str] | None = None,
+) -> ExampleTable:
     """Return inputs of which no labels are known, or wanted."""
-    return ExampleTable(x, np.zeros(x.shape[0], np.int64), place, labelled=False, notes=notes)
+    y = np.zeros(x.shape[0], np.int64)
+    return ExampleTable(x, y, place, labelled=False, notes=notes, columns=columns, describe=describe)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,35 +112,83 @@ class Examples:
         return {**inputs, **({"y": self.y} if self.labelled else {}), "ids": self.ids}
 
 
-def examples(source: str, table: ExampleTable) -> Examples:
+def examples(source: str, table: ExampleTable, empty: Empty = "refuse", fix: str = EMPTY_FIX) -> Examples:
     """Return the rows of `table` with their labels numbered in sorted order.
 
     Labels that are whole numbers or texts are classes; other numbers are kept as values.
 
+    Parameters
+    ----------
+    empty : what becomes of rows with cells without a value: refused, left out, or (``mean``) kept with NaN in them.
+    fix : what to do about such cells, for the error.
+
     Raises
     ------
     InputError
-        One line with the file and the row: no rows, or a number that is not finite.
+        One line with the file and the row: no rows, a cell without a value, or a number that is not finite.
     """
     if not len(table.y):
         raise InputError(f"{source}: holds no examples; give at least two, each with a label")
-    if (fault := _not_finite(table.x)) is not None:
-        row, value = fault
-        raise InputError(f"{source}: {table.place(row)}: a value is {value}; write finite numbers that fit a float32")
-    ids = np.arange(len(table.y), dtype=np.int64)
+    rows = np.arange(len(table.y), dtype=np.int64)
+    x, y = table.x, table.y
+    if empty == "drop":
+        rows = np.flatnonzero(~(_without_value(x).any(axis=1) | _unlabelled(table)))
+        if not len(rows):
+            raise InputError(
+                f"{source}: every row has an empty cell; fill them, or leave out the columns that have most"
+            )
+        x, y = (x.take(rows) if isinstance(x, Csr) else x[rows]), y[rows]
+    elif empty == "refuse" and not isinstance(x, Csr):
+        _check_filled(source, table, fix)
+    if (fault := _not_finite(x)) is not None:
+        row, column, value = fault
+        raise InputError(
+            f"{source}: {table.place(int(rows[row]))}: a value is {value}; write finite numbers that fit a float32 "
+            f"(in {table.column(column)})"
+        )
     if not table.labelled:
-        return Examples(table.x, table.y, ids, (), labelled=False)
+        return Examples(x, y, rows, (), labelled=False)
     if table.texts:
-        return Examples(table.x, table.y.astype(np.int32), ids, table.texts)
+        if (y < 0).any():
+            raise InputError(f"{source}: {table.place(int((y < 0).argmax()))}: the label is empty; write one")
+        return Examples(x, y.astype(np.int32), rows, table.texts)
     with np.errstate(over="ignore"):
-        fine = np.isfinite(table.y.astype(np.float32))
+        fine = np.isfinite(y.astype(np.float32))
     if not fine.all():
         row = int(fine.argmin())
-        raise InputError(f"{source}: {table.place(row)}: the label is {table.y[row]}; write a finite number")
-    if table.y.dtype.kind == "f" and ((table.y != np.rint(table.y)) | (np.abs(table.y) > _MOST_WHOLE)).any():
-        return Examples(table.x, table.y.astype(np.float32), ids, ())
-    labels, classes = np.unique(table.y, return_inverse=True)
-    return Examples(table.x, classes.astype(np.int32), ids, tuple(int(label) for label in labels))
+        raise InputError(f"{source}: {table.place(int(rows[row]))}: the label is {y[row]}; write a finite number")
+    if y.dtype.kind == "f" and ((y != np.rint(y)) | (np.abs(y) > _MOST_WHOLE)).any():
+        return Examples(x, y.astype(np.float32), rows, ())
+    labels, classes = np.unique(y, return_inverse=True)
+    return Examples(x, classes.astype(np.int32), rows, tuple(int(label) for label in labels))
+
+
+def _without_value(x: NDArray[np.float32] | Csr) -> NDArray[np.bool_]:
+    return np.zeros((x.shape[0], 1), bool) if isinstance(x, Csr) else np.isnan(x)
+
+
+def _unlabelled(table: ExampleTable) -> NDArray[np.bool_]:
+    if not table.labelled:
+        return np.zeros(len(table.y), bool)
+    return table.y < 0 if table.texts else np.isnan(table.y.astype(np.float64))
+
+
+def _check_filled(source: str, table: ExampleTable, fix: str) -> None:
+    """Refuse cells without a value, and count them."""
+    if not (gaps := _without_value(table.x)).any():
+        return
+    columns = np.flatnonzero(gaps.any(axis=0))
+    row = int(gaps.any(axis=1).argmax())
+    at = int(gaps[row].argmax())
+    cells = int(gaps.sum())
+    count = (
+        "1 cell has none"
+        if cells == 1
+        else f"{cells} cells in {len(columns)} column{'s' * (len(columns) > 1)} have none"
+    )
+    which = ", ".join(table.column(int(column)) for column in columns[:_FEW]) + (", …" if len(columns) > _FEW else "")
+    of = f" ({which})" if len(columns) > 1 else ""
+    raise InputError(f"{source}: {table.place(row)}: {table.column(at)} has no value; {count}{of}: {fix}")
 
 
 def hold_out(source: str, table: ExampleTable, whole: Examples, by_class: bool = True) -> tuple[Examples, Examples]:
@@ -139,7 +213,7 @@ def hold_out(source: str, table: ExampleTable, whole: Examples, by_class: bool =
         counts = np.bincount(classes)
     if counts.min() < 2:
         rare = int(counts.argmin())
-        row = int((classes == rare).argmax())
+        row = int(whole.ids[(classes == rare).argmax()])
         label = whole.labels[rare] if by_class and whole.labels else None
         what = (
             "the only row"
@@ -167,12 +241,14 @@ def _fifths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return fifths
 
 
-def _not_finite(x: NDArray[np.float32] | Csr) -> tuple[int, float] | None:
-    """Return row and value of the first entry that is not finite."""
+def _not_finite(x: NDArray[np.float32] | Csr) -> tuple[int, int, float] | None:
+    """Return row, column and value of the first entry that is not finite; NaN in dense ones is no value."""
     values = x.data if isinstance(x, Csr) else x.ravel()
-    fine = np.isfinite(values)
-    if fine.all():
+    fault = ~np.isfinite(values) if isinstance(x, Csr) else np.isinf(values)
+    if not fault.any():
         return None
-    entry = int(fine.argmin())
-    row = np.searchsorted(x.indptr, entry, side="right") - 1 if isinstance(x, Csr) else entry // x.shape[1]
-    return int(row), float(values[entry])
+    entry = int(fault.argmax())
+    if isinstance(x, Csr):
+        row = int(np.searchsorted(x.indptr, entry, side="right")) - 1
+        return row, int(x.indices[entry]), float(values[entry])
+    return entry // x.shape[1], entry % x.shape[1], float(values[entry])

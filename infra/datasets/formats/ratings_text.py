@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
+from infra.datasets.formats.separators import SAYS, check_is_table
 from infra.errors import InputError
 from infra.text_lines import (
     BYTE_ORDER_MARK,
@@ -23,6 +24,7 @@ from infra.text_lines import (
     line_number,
     open_quote,
     shown,
+    with_single_blanks,
 )
 
 _COLUMNS = ("user", "item", "rating")
@@ -47,6 +49,8 @@ _Known = tuple[NDArray[Any], NDArray[Any]]
 _BLOCK, _MOST_BLOCK = 1 << 24, 2**31 - 2
 #: Maximum range of whole-number names, as a multiple of the rows, for a lookup table over that range.
 _SPARSE_IDS = 8
+#: Bytes that are looked at together for zeros.
+_AT_ONCE = 1 << 24
 #: Bytes of a table of names, of which each takes as many as the longest: so many, or so many times those of the file.
 _NAMES_FREELY, _NAMES_RATIO = 2**25, 2
 
@@ -145,9 +149,15 @@ def read_pairs(source: str, data: bytes, users: NDArray[Any], items: NDArray[Any
 
 
 def _read(source: str, data: bytes, known: _Known | None) -> Pairs:
+    check_is_table(source, data)
+    if says := SAYS.match(data):
+        data = b"\n" + data[says.end() :]
     delimiter = _delimiter(data)
     layout = _layout(source, data, delimiter, known)
-    data = data[: layout.start] + _with_one_character(data[layout.start :], delimiter)
+    rows = _with_one_character(data[layout.start :], delimiter)
+    if any(layout.whole) and _may_begin_with_zero(rows):
+        layout = replace(layout, whole=(False, False))  # read as texts, of which it can be seen
+    data = data[: layout.start] + rows
     table = _table(source, data, layout)
     if layout.quoted and (line := open_quote(data, layout.start, table.num_rows, layout.delimiter)) is not None:
         raise InputError(f"{source}: line {line}: {OPEN_QUOTE}")
@@ -160,12 +170,12 @@ def _read(source: str, data: bytes, known: _Known | None) -> Pairs:
         row = int(fine.argmin())
         raise InputError(f"{source}: {place(row)}: the rating is {values[row]}; write a finite number")
     numbered = []
-    for what in ("user", "item"):
+    for index, what in enumerate(("user", "item")):
         column = table.column(what)
         if pa.types.is_dictionary(column.type):
             column = column.unify_dictionaries()
             _check_lengths(source, what, column, len(data), place)
-        numbers, names = _numbered(column)
+        numbers, names = _numbered(column, known is not None and _are_texts(known[index]))
         if names.dtype.kind == "U" and not names[0]:
             row = int((numbers == 0).argmax())
             raise InputError(f"{source}: {place(row)}: the {what} is empty; name each")
@@ -207,12 +217,7 @@ def _with_one_character(rows: bytes, delimiter: str) -> bytes:
     """Return rows with one character between the cells."""
     if delimiter in (_TWO_COLONS, _TWO_TABS):
         return rows.replace(delimiter.encode(), _UNIT.encode())
-    if delimiter == _BLANKS:
-        rows = rows.replace(b"\t", b" ")
-        if rows.startswith(b" ") or any(blank in rows for blank in (b"  ", b" \n", b"\n ", b" \r", b"\r ")):
-            rows = re.sub(rb" +", b" ", rows)
-            rows = re.sub(rb"(?<![^\n\r]) | (?=[\n\r]|\Z)", b"", rows)
-    return rows
+    return with_single_blanks(rows) if delimiter == _BLANKS else rows
 
 
 def _layout(source: str, data: bytes, delimiter: str, known: _Known | None) -> _Layout:
@@ -311,8 +316,24 @@ def _are_texts(names: NDArray[Any]) -> bool:
 
 
 def is_whole(text: str) -> bool:
-    """Return whether a name counts as a whole number, if all others of its column do."""
-    return re.fullmatch(r"-?\d{1,18}", text) is not None
+    """Return whether a name counts as a whole number, if all others of its column do: 7, not 007, +7 or 7.0."""
+    return re.fullmatch(r"0|-?[1-9]\d{0,17}", text) is not None
+
+
+def _may_begin_with_zero(rows: bytes) -> bool:
+    """Return whether a number in the rows may begin with a zero that is not all of it."""
+    for low in range(0, len(rows), _AT_ONCE):
+        letters = np.frombuffer(rows, np.uint8, min(_AT_ONCE + 1, len(rows) - low), low)
+        zeros = np.flatnonzero(letters[:-1] == ord("0"))
+        zeros = zeros[_is_digit(letters[zeros + 1])]
+        before = np.frombuffer(rows, np.uint8)[zeros + low - 1]
+        if not (_is_digit(before) | (before == ord("."))).all() or (low == 0 and 0 in zeros):
+            return True
+    return False
+
+
+def _is_digit(letters: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    return (letters - np.uint8(ord("0"))) < 10
 
 
 def _table(source: str, data: bytes, layout: _Layout) -> pa.Table:
@@ -369,10 +390,12 @@ def _parse(data: bytes, layout: _Layout, *, serial: bool) -> pa.Table:
     )
 
 
-def _numbered(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
-    """Return each row's index among the distinct names, and the sorted names."""
+def _numbered(column: pa.ChunkedArray, as_texts: bool) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """Return each row's index among the distinct names, and the sorted names: numbers if all are plain ones."""
     if pa.types.is_dictionary(column.type):
         texts = np.array([text.strip() for text in column.chunk(0).dictionary.to_pylist()])
+        if not as_texts and all(map(is_whole, texts.tolist())):
+            texts = texts.astype(np.int64)
         names, rank = np.unique(texts, return_inverse=True)
         codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
         return rank.astype(np.int32)[codes], names

@@ -94,7 +94,9 @@ BAD: Mapping[str, Bad] = {
     "no such parameter": Bad("run --param depth=3", r"--param: app 'mlr' does not take these app_params: .*'depth'"),
     "unknown data": Bad("run --data mnist", r"mnist': unknown; known are digits, .* ends in \.npz, \.csv, \.tsv"),
     "no data": Bad("run --data {here}/none.svm", r"none\.svm: there is no such file; check the path"),
-    "data are something else": Bad("run --data {here}/good.csv", r"good\.csv: line 2: column 1 is '2016-.*; write a"),
+    "data are something else": Bad(
+        "run --data {here}/good.csv", r"good\.csv: line 2: column 1 .* is '2016-.*; write a"
+    ),
     "data cut short": Bad("run --data {here}/cut.csv.gz", r"cut\.csv\.gz: the gzip stream is damaged or cut short"),
     "data without classes": Bad("run --data {here}/values.csv", r"which are no classes; mlr wants at least 2"),
     "too few data": Bad("run --data {here}/few.csv", r"few\.csv: has 4 rows to train on, too few for 16 parts"),

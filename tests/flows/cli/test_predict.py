@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from flows.cli.main import cli
 from infra.applications.code_files import read_code
+from infra.datasets.formats.reading import Reading
 from infra.errors import InputError, ProteusError
 from psengine.apps.base import App
 from tasks.prediction.predict import predict
@@ -90,7 +91,9 @@ def test_rows_without_a_label_get_one_and_nothing_is_said_of_how_many_are_right(
     for name in ("plain.csv", "named.tsv", "plain.npz"):
         out = tmp_path / "out.csv"
         result = run(model, "--data", str(tmp_path / name), "--out", str(out))
-        assert (result.output, out.read_bytes().decode()) == (f"30 rows: {out}\n", wanted)
+        assert (result.output.splitlines()[-1], out.read_bytes().decode()) == (f"30 rows: {out}", wanted)
+        said = "data: the model does not know the names of its inputs: columns are taken by their places\n"
+        assert result.output.startswith(said) == (name == "named.tsv")
     assert predict(model, str(tmp_path / "plain.csv")).figures()["accuracy"] is None
 
 
@@ -99,8 +102,8 @@ def test_a_label_that_the_model_does_not_know_is_refused_or_passed_over(tmp_path
     classes = "'lily, white', 'rose', 'the \"iris\"'"
     for labels, says in (
         (("rose", "rose", "tulip"), f"line 3: label 'tulip' is none of the model's 3 classes ({classes})"),
-        ((0, 1, 2), "line 1: label 0 is none of the model's 3 classes"),
-        ((0.5, 1, 2), "line 1: label 0.5 is none of the model's 3 classes"),
+        ((0, 1, 2), "line 1: label '0' is none of the model's 3 classes"),
+        ((0.5, 1, 2), "line 1: label '0.5' is none of the model's 3 classes"),
     ):
         new.write_text("".join(f"{x},{y},{label}\n" for (x, y), label in zip(CENTRES, labels, strict=True)))
         refused(f"new.csv: {says}", model, "--data", str(new), "--out", "-")
@@ -174,10 +177,12 @@ def test_bad_input_is_refused(tmp_path: Path, model: str, monkeypatch: pytest.Mo
     narrow.write_text("1,rose\n2,rose\n")
     bad.write_text("1,2,rose\n1,x,rose\n")
     data = str(tmp_path / "a.csv")
-    refused("has 1 features, and the model", model, "--data", str(narrow), "--out", "-")
+    refused("of its 2 columns one is taken for the label", model, "--data", str(narrow), "--out", "-")
     refused("bad.csv: line 2: column 2 is 'x'; write a number", model, "--data", str(bad), "--out", "-")
     narrow.write_text("x,y\n1,2\n")
-    refused("has 1 features, and the model", model, "--data", str(narrow), "--out", "-")  # a header names a label
+    refused(
+        "of its 2 columns one is taken for the label", model, "--data", str(narrow), "--out", "-"
+    )  # a header names a label
     refused("there is no model", str(tmp_path), "--data", data, "--out", "-")
     refused("is a model of app mlr, not of kmeans:KMeans", model, "--data", data, "--out", "-", "--app",
             "kmeans:KMeans", "--code", str(EXAMPLE))  # fmt: skip
@@ -188,7 +193,9 @@ def test_bad_input_is_refused(tmp_path: Path, model: str, monkeypatch: pytest.Mo
     refused("--data: name what to predict", model, "--out", "-", "--data", data, "--topics", "3")
     refused("--vocabulary a.txt: names the words of topics", model, "--out", "-", "--data", data, "--vocabulary",
             "a.txt")  # fmt: skip
-    refused("--topics: does not use --no-labels and --code", model, "--out", "-", "--topics", "3", "--no-labels")
+    refused(
+        "--topics: does not use --label, --no-labels and --code", model, "--out", "-", "--topics", "3", "--no-labels"
+    )
     refused("is a model of app mlr, which has none; name a model of lda", model, "--out", "-", "--topics", "3")
     assert run(model, "--data", data).exit_code == 2
 
@@ -311,10 +318,52 @@ def test_kmeans_predicts_on_the_file_that_it_was_trained_on(tmp_path: Path) -> N
         assert len(pairs) == len(set(clusters.tolist())) == 3
     data.write_text("".join(f"{x:.4f},{y:.4f},{blob}\n" for (x, y), blob in zip(points, blobs, strict=True)))
     refused("points.csv: has 3 features, and the model", model, "--data", str(data), "--out", "-")
-    data.write_text("x,y,class\n" + data.read_text())
+    data.write_text("V1,V2,class\n" + data.read_text())
     found = predict(model, str(data))
     assert (found.values == clusters).all()
     assert found.rmse is None, "the number of a cluster is no estimate of a label"
+
+
+@pytest.mark.parametrize("app", ["mlr", "kmeans"])
+def test_columns_are_taken_by_the_names_that_the_model_was_trained_on(tmp_path: Path, app: str) -> None:
+    rng = np.random.default_rng(0)
+    kinds = np.arange(60) % 3
+    columns = {"sl": 8.0 * kinds + rng.random(60), "sw": 8.0 * (kinds == 1) + rng.random(60), "kind": kinds + 0.0}
+
+    def write(name: str, *names: str) -> str:
+        rows = zip(*(columns[each] for each in names), strict=True)
+        (tmp_path / name).write_text(",".join(names) + "\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+        return str(tmp_path / name)
+
+    source = write("a.csv", "sl", "sw", *(["kind"] if app == "mlr" else []))
+    model = trained_model(tmp_path / "blobs", source, app, **({"step": 0.1} if app == "mlr" else {"k": 3}))
+    values = predict(model, source).values
+    other = predict(model, write("b.csv", "sw", "sl"))
+    assert (other.values == values).all()
+    assert other.notes == ("the columns are in another order than in the training data, and taken by their names",)
+    refused("b.csv: line 1: lacks 'sl', which", model, "--data", write("b.csv", "sw", "kind"), "--out", "-")
+    if app == "mlr":
+        known = predict(model, write("c.csv", "kind", "sw", "sl"))
+        assert known.accuracy == 1
+    else:
+        refused("c.csv: line 1: 'kind' is none", model, "--data", write("c.csv", "sl", "sw", "kind"), "--out", "-")
+        assert (predict(model, str(tmp_path / "c.csv"), label="kind").values == values).all()
+    (tmp_path / "d.csv").write_text((tmp_path / "a.csv").read_text().partition("\n")[2])
+    by_place = predict(model, str(tmp_path / "d.csv"))
+    assert (by_place.values == values).all()
+    assert by_place.notes == ("no header: columns are taken by their places, 'sl', 'sw'",)
+
+
+def test_empty_cells_are_filled_in_as_in_training_or_refused(tmp_path: Path) -> None:
+    rows = "".join(f"{row % 2},{'' if row == 5 else row % 2 * 9 + row / 50},{row % 2}\n" for row in range(40))
+    (tmp_path / "a.csv").write_text("a,b,y\n" + rows)
+    new = tmp_path / "new.csv"
+    new.write_text("a,b\n1,\n1,9\n")
+    filled = trained_model(tmp_path / "mean", str(tmp_path / "a.csv"), "mlr", how=Reading(empty="mean"), step=0.1)
+    assert predict(filled, str(new)).notes == ("1 empty cells hold the mean of their columns in the training data",)
+    dropped = trained_model(tmp_path / "drop", str(tmp_path / "a.csv"), "mlr", how=Reading(empty="drop"), step=0.1)
+    says = "new.csv: line 2: column 2 ('b') has no value; 1 cell has none: fill them, or leave the rows out"
+    refused(says, dropped, "--data", str(new), "--out", "-")
 
 
 def test_an_index_of_rows_is_left_out_of_data_to_predict_from(tmp_path: Path) -> None:

@@ -101,8 +101,13 @@ def test_what_is_not_there_or_damaged_is_told(model: Path) -> None:
     data[-1] ^= 1
     (model / "model.npz").write_bytes(data)
     refused(str(model), r"model\.npz: its content differs from the manifest's digest")
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:df21\nsize 1753\n"
+    (model / "model.npz").write_bytes(pointer)
+    refused(str(model), r"model\.npz: is a Git LFS pointer, not the file; run git lfs pull")
     (model / "model.npz").unlink()
     refused(str(model), r"model\.npz: is in the manifest and not there")
+    (model / "manifest.json").write_bytes(pointer)
+    refused(str(model), r"manifest\.json: is a Git LFS pointer")
     (model / "manifest.json").write_text("{}")
     refused(str(model), "is no manifest of ours")
 

@@ -20,7 +20,6 @@ from tests.support.data_files import dense, read, refused, write
     [
         ("a,b,c\n1,2,0\n3,4,1\n", [[1, 2], [3, 4]], [0, 1], (0, 1)),  # a header; the last column
         ("a,Label,c\n1,0,2\n3,1,4\n", [[1, 2], [3, 4]], [0, 1], (0, 1)),  # by name
-        ("y,b,target\n1,2,0\n3,4,1\n", [[1, 2], [3, 4]], [0, 1], (0, 1)),  # two such: the last
         ("class,0,1\nb,1,2\na,3,4\n", [[1, 2], [3, 4]], [1, 0], ("a", "b")),  # numbers as names
         (",a,y\n1,2,0\n3,4,1\n", [[2], [4]], [0, 1], (0, 1)),  # an index as pandas writes it
         ('"","a","y"\n"r1",2,0\n"r2",4,1\n', [[2], [4]], [0, 1], (0, 1)),  # and as R does
@@ -66,12 +65,12 @@ def test_a_csv_of_many_blocks_and_of_long_lines_is_read_whole(tmp_path: Path) ->
         ("a,b,y\n", "has a header and no rows"),
         (f"1,{'2' * 200_000},0\n1,2,3\n", "the first rows: field larger than field limit"),
         ("1\n2\n", "line 1: has one column; want features and a label, with commas"),
-        ("\n\na;b;y\n1;2;3\n", "line 3: has one column"),
+        ("\n\na;b;y\n1;2;3\n1;x;3\n", r"line 5: column 2 \('b'\) is 'x'; write a number"),
         ("1,x,0\n2,3,1\n", "line 1: 'x' is no number, beside numbers"),
         ("1,2,0\n\n3,x,1\n", "line 3: column 2 is 'x'; write a number"),
-        ("a,y,b\n1,0,2\n3,1,x\n", "line 3: column 3 is 'x'"),
-        ("a,b,y\n1,2,0\n3,,1\n", "line 3: column 2 is empty; write a number"),
-        ("1,2,0\n3,NA,1\n", "line 2: column 2 is 'NA'"),
+        ("a,y,b\n1,0,2\n3,1,x\n", r"line 3: column 3 \('b'\) is 'x'"),
+        ("a,b,y\n1,2,0\n3,,1\n", r"line 3: column 2 \('b'\) has no value; 1 cell has none: --empty drop"),
+        ("1,2,0\n3,NA,1\n", "line 2: column 2 has no value; 1 cell has none"),
         ("a,,y\n1,2,0\n3,4,1\n", "line 1: column 2 has no name; name it, or leave it out"),
         (",,y\n0,2,0\n1,4,1\n", "line 1: column 2 has no name"),
         (",y\n0,0\n1,1\n", "line 1: has one column; want features and a label"),
@@ -79,7 +78,7 @@ def test_a_csv_of_many_blocks_and_of_long_lines_is_read_whole(tmp_path: Path) ->
         ('a,b,y\n1,2,"a"\r\n3,4,"b\r\n5,6,a\r\n', "line 3: a quote is opened and not closed"),
         ("1,2,0\n3,4\n", "line 2: has 2 columns and the first row 3"),
         ("\n1,2,0\n3,4,1,9\n", "line 3: has 4 columns and the first row 3"),
-        ("1,2,0\n3,nan,1\n", "line 2: a value is nan"),
+        ("1,2,0\n3,nan,1\n", "line 2: column 2 has no value"),
         ("h,i,j\n1,2,0\n\n3,-inf,1\n", "line 4: a value is -inf"),
         ("1,1e39,0\n3,2,1\n", "line 1: a value is inf"),
         ("1,2,0\n3,4,\n", "line 2: the label is empty; write a number"),
@@ -131,7 +130,7 @@ def test_an_application_without_labels_learns_from_all_columns_but_one_that_is_n
 
 def test_what_may_be_two_labels_is_refused_where_none_is_wanted(tmp_path: Path) -> None:
     source = write(tmp_path, "a.csv", "x,label,class\n1,0,2\n3,1,4\n")
-    with pytest.raises(InputError, match="line 1: 'label' and 'class' may both be the label; rename one of them"):
+    with pytest.raises(InputError, match="line 1: 'label' and 'class' may both be the label; say which by --label"):
         check_data(source, 1, "kmeans")
     with pytest.raises(InputError, match="line 1: has one column"):
         check_data(write(tmp_path, "a.csv", "label\n1\n2\n"), 1, "kmeans")
@@ -184,7 +183,7 @@ def test_the_label_column_is_told(tmp_path: Path, text: str, notes: tuple[str, .
         ("1 1:\n", "line 1: value '' of index 1 is no number"),
         ("1 1:1\n1 2\n", "line 2: '2' is no index:value"),
         ("1 a:1\n", "line 1: 'a:1' is no index:value"),
-        ("# c\n1 1:1\n0 1:1\n\n1 2:nan\n", "line 5: a value is nan"),
+        ("# c\n1 1:1\n0 1:1\n\n1 2:nan\n", "line 5: column 2 has no value"),
         ("1 1:1\n0 1:1e39\n", "line 2: a value is inf"),
         ("1 1:1\n# c\nnan 1:1\n", "line 3: the label is nan"),
         (b"1 1:1\n\xff 1:1\n", "line 2: label '\N{REPLACEMENT CHARACTER}' is no number"),

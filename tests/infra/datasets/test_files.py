@@ -90,7 +90,7 @@ def test_one_input_alone_is_a_column_of_its_own(tmp_path: Path) -> None:
         read_data(source, n_inputs=2)
     with pytest.raises(InputError, match="line 1: has one column"):
         read_data(write(tmp_path, "a.csv", "label\n1\n"), n_inputs=1)
-    with pytest.raises(InputError, match="line 2: column 1 is 'rose'; write a number"):
+    with pytest.raises(InputError, match=r"line 2: column 1 \('lily'\) is 'rose'; write a number"):
         read_data(write(tmp_path, "a.csv", "lily\nrose\n"), n_inputs=1)
 
 

@@ -95,7 +95,10 @@ def test_the_data_of_a_job_are_not_changed_under_it(blobs: Blobs, source: str, p
         ({"x": np.zeros((9, 2)), "y": np.full(9, "a")}, "want numbers"),
         ({"x": np.full((9, 2), "a"), "y": np.zeros(9, int)}, "want numbers"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "holds no examples"),
-        ({"x": np.array([[1.0], [np.nan], [2.0]]), "y": np.zeros(3, int)}, "row 1: a value is nan"),
+        (
+            {"x": np.array([[1.0], [np.nan], [2.0]]), "y": np.zeros(3, int)},
+            "row 1: column 1 has no value; 1 cell has none",
+        ),
         ({"x": np.full((2, 1), 1e39), "y": np.zeros(2, int)}, "row 0: a value is inf"),
         ({"x": np.zeros((3, 2)), "y": np.array([0.5, np.inf, 1.0])}, "row 1: the label is inf"),
         ({"x": np.zeros((9, 2)), "y": np.arange(9) // 2 - 1}, "row 8: the only row with label 3"),

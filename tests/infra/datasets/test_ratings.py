@@ -2,6 +2,7 @@ import bz2
 import gzip
 import lzma
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +92,36 @@ def test_a_file_that_cannot_be_used_is_told_in_one_line(tmp_path: Path, content:
     assert told in str(caught.value)
     assert source in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mark", [",", "::", "\t", ";", " "])
+def test_digits_with_leading_zeros_are_names(tmp_path: Path, mark: str) -> None:
+    def names(*pairs: str) -> tuple[list[Any], list[Any]]:
+        lines = [pair.replace(",", mark) + mark + "3" for pair in pairs]
+        found = read_ratings("a", "\n".join(lines).encode())
+        return found.user_names.tolist(), found.item_names.tolist()
+
+    assert names("1,5", "01,5", "1,05") == (["01", "1"], ["05", "5"])
+    assert names("01,5", "1,10") == (["01", "1"], [5, 10])
+    assert names("10,5", "100,0") == ([10, 100], [0, 5])
+    assert names("7,5", "+7,5") == (["+7", "7"], [5])
+    assert names("7,5", "7.0,5") == (["7", "7.0"], [5])
+    assert names("7,1234567890123456789", "8,1") == ([7, 8], ["1", "1234567890123456789"])
+
+
+def test_the_first_line_of_excel_is_passed_over_and_other_forms_are_named(tmp_path: Path) -> None:
+    assert pairs(b"sep=;\r\nuser;item;rating\r\n7;5;3\r\n") == [(7, 5, 3.0)]
+    with pytest.raises(InputError, match="line 3: the rating is 'x'"):
+        pairs(b"sep=,\n1,2,3\n4,5,x\n")
+    with pytest.raises(InputError, match="is an ARFF file of Weka"):
+        pairs(b"@relation ratings\n")
+
+
+def test_new_names_are_those_of_the_model_or_refused(tmp_path: Path) -> None:
+    source = write(tmp_path, b"7,1\n8,1\n")
+    assert read_new(source, np.array(["007", "7", "8"]), np.array(["1"])).users.tolist() == [1, 2]
+    with pytest.raises(InputError, match="line 1: user '007' is none of the 2 users"):
+        read_new(write(tmp_path, b"007,1\n8,1\n"), np.array([7, 8]), np.array([1]))
 
 
 def test_sets_that_cannot_be_divided_or_learnt_are_refused(tmp_path: Path) -> None:
@@ -198,8 +229,8 @@ def new(
 def test_pairs_get_the_numbers_of_known_names(tmp_path: Path) -> None:
     assert new(tmp_path, b"7,M\n\n40,12\n7,The Kid\n") == ([1, 0, 1], [1, 2, 0])
     assert new(tmp_path, b"\xef\xbb\xbf7::M::3::x\n2::12::4::x\n") == ([1, 2], [1, 2])
-    assert new(tmp_path, b"12\t2\nM\t007\n", TEXTS, WHOLE) == ([2, 1], [2, 1])
-    assert new(tmp_path, b"007,7\n7,007\n", np.array(["7", "007", "M"])[::-1], WHOLE) == ([1, 2], [1, 1])
+    assert new(tmp_path, b"12\t2\nM\t7\n", TEXTS, WHOLE) == ([2, 1], [2, 1])
+    assert new(tmp_path, b"007,7\n7,2\n", np.array(["7", "007", "M"])[::-1], WHOLE) == ([1, 2], [1, 2])
     assert read_new(write(tmp_path, b"7,M,3\n2,12,4.5\n"), WHOLE, TEXTS).values == pytest.approx([3, 4.5])
     assert read_new(write(tmp_path, b"7,M\n2,12\n"), WHOLE, TEXTS).values is None
 

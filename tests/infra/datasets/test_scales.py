@@ -57,6 +57,28 @@ def test_they_are_of_what_is_trained_on_and_the_same_for_any_parts(source: str) 
     assert scales["input_sd"][2] == 1.0, "a column that never changes"
 
 
+def test_the_curvature_is_the_largest_eigenvalue_of_what_is_standardized(source: str) -> None:
+    found = read(source, 3)
+    assert isinstance(found.train.x, np.ndarray)
+    x = found.train.x[:, :2]  # the third never changes
+    largest = float(np.linalg.eigvalsh(np.corrcoef(x.T.astype(np.float64)))[-1])
+    assert largest <= found.scales()["input_curvature"] <= 1.2 * largest
+
+
+def test_by_default_dense_inputs_have_them_and_sparse_or_very_many_do_not(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = Blobs((tmp_path / "blobs").as_uri())
+    made = prepare(blobs, "dense", source, 4, 0, "mlr", standardize=None)
+    assert made.scales == {**read(source, 4).scales(), "standardize": True}
+    assert prepare(blobs, "dense", source, 4, 0, "mlr", standardize=None) == made
+    rows = "".join(f"{row % 2} {row + 1}:1 {row + 900}:2\n" for row in range(20))
+    (tmp_path / "a.svm").write_text(rows)
+    assert prepare(blobs, "sparse", str(tmp_path / "a.svm"), 4, 0, "mlr", standardize=None).scales == {}
+    monkeypatch.setattr(examples, "_MOST_SCALED", 2)
+    assert prepare(blobs, "wide", source, 4, 0, "mlr", standardize=None).scales == {}
+
+
 def test_a_set_has_them_where_they_were_asked_for(source: str, tmp_path: Path) -> None:
     blobs = Blobs((tmp_path / "blobs").as_uri())
     assert prepare(blobs, "plain", source, 4, 0, "mlr").scales == {}

@@ -73,20 +73,36 @@ def test_bands_are_those_of_the_labels(tmp_path: Path) -> None:
     assert read_advisor(tmp_path / "a.json.gz", "Windows") == {"us-east-1": {}}
 
 
+#: The ranges of an advisor file.
+RANGES = '"ranges": [{"index": 0, "max": 5}, {"index": 1, "max": 100}]'
+
+
 @pytest.mark.parametrize(
-    "content",
+    ("content", "says"),
     [
-        "{",
-        "[]",
-        "{}",
-        '{"ranges": [], "spot_advisor": {"x": {"Linux": {"a": {"r": 0}}}}}',
-        '{"ranges": [{"index": 0}]}',
+        ("{", "t JSON"),
+        ("[]", r"the file is \[\], no mapping"),
+        ("{}", "the file has no ranges"),
+        ('{"ranges": [], "spot_advisor": {}}', "ranges is no list of ranges"),
+        ('{"ranges": [{"max": 5}]}', r"ranges\[0\] has no index"),
+        ('{"ranges": [{"index": 0}]}', r"ranges\[0\] has no max"),
+        ('{"ranges": [7]}', r"ranges\[0\] is 7, no mapping"),
+        ('{"ranges": [{"index": null, "max": 5}]}', r"ranges\[0\]\.index is null, no whole number"),
+        ('{"ranges": [{"index": 0, "max": 2}]}', r"ranges\[0\] ends at 2 %, and begins at 0%"),
+        (f"{{{RANGES}}}", "the file has no spot_advisor"),
+        (f'{{{RANGES}, "spot_advisor": []}}', r"spot_advisor is \[\], no mapping"),
+        (f'{{{RANGES}, "spot_advisor": {{"u": null}}}}', "u is null, no mapping"),
+        (f'{{{RANGES}, "spot_advisor": {{"u": {{"Linux": {{"m5": 3}}}}}}}}', "the entry of m5 in u is 3, no mapping"),
+        (f'{{{RANGES}, "spot_advisor": {{"u": {{"Linux": {{"m5": {{}}}}}}}}}}', "the entry of m5 in u has no r"),
+        (f'{{{RANGES}, "spot_advisor": {{"u": {{"Linux": {{"m5": {{"r": null}}}}}}}}}}', "the band of m5 in u is null"),
+        (f'{{{RANGES}, "spot_advisor": {{"u": {{"Linux": {{"m5": {{"r": 9}}}}}}}}}}', "m5 in u is 9, which is none of"),
     ],
 )
-def test_what_is_no_advisor_file_is_told(tmp_path: Path, content: str) -> None:
+def test_what_is_no_advisor_file_is_told(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "a.json").write_text(content)
-    with pytest.raises(InputError, match=r"a\.json: is no"):
+    with pytest.raises(InputError, match=rf"a\.json: is no.*{says}") as caught:
         read_advisor(tmp_path / "a.json")
+    assert "Error" not in str(caught.value)
 
 
 def test_an_availability_file_is_a_trace(tmp_path: Path) -> None:
@@ -101,11 +117,11 @@ def test_an_availability_file_is_a_trace(tmp_path: Path) -> None:
     [
         ("{}", "metadata"),
         ('{"metadata": {"gap_seconds": 0}, "data": [1]}', "gap_seconds is 0"),
-        ('{"metadata": {"gap_seconds": true}, "data": [1]}', "gap_seconds is True"),
+        ('{"metadata": {"gap_seconds": true}, "data": [1]}', "gap_seconds is true"),
         ('{"metadata": {"gap_seconds": 60}, "data": []}', "needs steps"),
-        ('{"metadata": {"gap_seconds": 60}, "data": [1, "x"]}', r"data\[1\] is 'x'"),
+        ('{"metadata": {"gap_seconds": 60}, "data": [1, "x"]}', r'data\[1\] is "x"'),
         ('{"metadata": {"gap_seconds": 60}, "data": [1, 0, -1]}', r"data\[2\] is -1"),
-        ('{"metadata": {"gap_seconds": 60}, "data": 3}', "not iterable"),
+        ('{"metadata": {"gap_seconds": 60}, "data": 3}', "data is 3, no list"),
     ],
 )
 def test_what_is_no_availability_trace_is_told(tmp_path: Path, content: str, says: str) -> None:

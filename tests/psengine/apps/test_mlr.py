@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -185,6 +187,46 @@ def test_compressed_rows_are_divided_and_what_is_zero_stays_so() -> None:
     wanted[::2, 0] = 0
     np.testing.assert_allclose(part.dense(), wanted, rtol=1e-5)
     assert len(part.data) == len(rows)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+@pytest.mark.parametrize("noise", [0.1, 3.0])
+def test_chosen_steps_reach_the_least_loss_whatever_the_data(correlation: float, noise: float) -> None:
+    rng = np.random.default_rng(0)
+    common = np.sqrt(correlation) * rng.standard_normal((300, 1))
+    x = (common + np.sqrt(1 - correlation) * rng.standard_normal((300, 20))).astype(np.float32)
+    scores = x @ rng.standard_normal((20, 3)) + noise * rng.gumbel(size=(300, 3))
+    data = {"x": x, "y": scores.argmax(axis=1)}
+    mean, sd = x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64)
+    curvature = float(np.linalg.eigvalsh(np.corrcoef(x.T))[-1])
+
+    def losses(clocks: int, **step: float) -> list[float]:
+        scales = {"input_mean": mean.tolist(), "input_sd": sd.tolist(), "input_curvature": curvature}
+        of = MultinomialLogisticRegression(20, 3, 300, standardize=True, l2=0.01, **scales, **step)  # type: ignore[arg-type]
+        part, weights, found = of.prepare(data), start(of), []
+        for clock in range(1, clocks + 1):
+            work = of.run(part, {"weights": weights}, clock)
+            weights = weights + work.updates["weights"]
+            found.append(work.loss_sum / 300)
+        return found
+
+    chosen, equal = losses(64)[-1], losses(64, step=1.0 / (0.5 * curvature + 0.01))[-1]
+    least = losses(1000, step=1.0 / (0.5 * curvature + 0.01))[-1]
+    assert chosen <= equal + 1e-4
+    assert chosen <= least + 0.1
+
+
+def test_steps_are_chosen_only_where_nothing_else_says_them() -> None:
+    def steps(**params: Any) -> list[float]:
+        of = MultinomialLogisticRegression(2, 3, 9, **{"standardize": True, "input_curvature": 4.0, **params})
+        return [of._step(clock) for clock in (1, 2, 3, 4, 128, 256)]
+
+    r = 1 + 2**0.5
+    assert steps() == pytest.approx([(1 + r**power) / 2 for power in (-1, 0, -1, 1, 6, 6)])
+    assert steps(l2=2.0) == pytest.approx([(1 + r**power) / 4 for power in (-1, 0, -1, 1, 6, 6)])
+    for other in ({"step": 1.0}, {"batch": 4}, {"standardize": False}, {"input_curvature": 0.0}, {"features": 8}):
+        assert steps(**other) == [1.0] * 6
+    assert steps(decay=1.0)[:2] == [1.0, 0.5]
 
 
 def test_standardizing_needs_the_scales_and_a_truth_value() -> None:

@@ -33,7 +33,7 @@ def test_sizes_of_a_model_are_whole_numbers(app: str, name: str, value: Any) -> 
     )
 
 
-@pytest.mark.parametrize("value", [0, -1, True, None, "abc", [], float("inf"), float("nan")])
+@pytest.mark.parametrize("value", [0, -1, True, "", "abc", [], float("inf"), float("nan")])
 @pytest.mark.parametrize(
     ("app", "name"), [("mf", "step"), ("mlr", "step"), ("mlr", "gamma"), ("lda", "alpha"), ("lda", "beta")]
 )
@@ -59,6 +59,13 @@ def test_steps_and_weights_are_numbers_above_0(app: str, name: str, value: Any) 
 def test_what_an_application_does_not_take(app: str, params: dict[str, Any], says: str) -> None:
     check = check_parameters if app != "svm" else _resolved
     refused(says, check, "--param", job(app, **params))
+
+
+def test_a_class_of_a_library_is_no_application() -> None:
+    says = "app 'sklearn.linear_model:LogisticRegression': is a class of the library sklearn and no application; an"
+    refused(says, _resolved, "--param", job("sklearn.linear_model:LogisticRegression"))
+    _resolved("", job("psengine.apps.mlr:MultinomialLogisticRegression"))
+    _resolved("", job("mine:App"))
 
 
 def _resolved(name: str, training: Training) -> None:

@@ -15,11 +15,24 @@ def training(app: str = "mlr", **params: Any) -> Training:
 
 
 def test_a_loss_that_stays_high_is_told_with_what_may_help() -> None:
-    hint = loss_hint(training(), HIGH)
+    hint = loss_hint(training(standardize=False), HIGH)
     assert hint.startswith("the loss is still 90% of that of the first clock; ")
-    assert "--param standardize=true" in hint
+    assert "leave out standardize=false" in hint
     assert "\n" not in hint
     assert loss_hint(training(standardize=False, step=0.5), [[1, 1.0], [60, 9.84]]).startswith("the loss is still 984%")
+
+
+def test_a_loss_on_what_is_held_out_that_is_worse_than_a_guess_is_told() -> None:
+    losses = [[1, 1.1], [60, 0.3]]
+    says = "the loss on what is held out is 4.14, and that of a guess 1.1; "
+    assert loss_hint(training(standardize=False), losses, {"loss": 4.14}).startswith(
+        f"{says}inputs of different scales"
+    )
+    assert loss_hint(training(step=2.0), losses, {"loss": 4.14}).startswith(
+        f"{says}try shorter steps (--param step=0.2)"
+    )
+    assert not loss_hint(training(), losses, {"loss": 0.4})
+    assert not loss_hint(training(), losses, {"loss": None})
 
 
 @pytest.mark.parametrize(
@@ -31,6 +44,7 @@ def test_a_loss_that_stays_high_is_told_with_what_may_help() -> None:
         (training(), [[1, 0.0], [2, 0.0]]),
         (training(), []),
         (training(standardize=True), HIGH),
+        (training(), HIGH),
         (training(features=64), HIGH),
         (training("mf"), HIGH),
         (training("mine:App"), HIGH),

@@ -1,10 +1,11 @@
 """The verb `proteus check`."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
-from flows.cli.options import code_options, json_option
+from flows.cli.options import code_options, json_option, table_options
 from flows.terminal.interrupts import explain_interrupt
 from flows.terminal.output import write_json
 from infra.errors import ProteusError
@@ -16,6 +17,7 @@ from infra.errors import ProteusError
 @click.option(
     "--data", metavar="FILE", help="Built-in set, or a data file. Default: digits; ratings for mf, topics for lda."
 )
+@table_options
 @click.option("--partitions", type=click.IntRange(2, 64), default=4, show_default=True, help="Slices of the data.")
 @click.option(
     "--seed",
@@ -31,6 +33,8 @@ def check(
     code: str | None,
     params: tuple[str, ...],
     data: str | None,
+    label: str,
+    empty: Literal["refuse", "drop", "mean"],
     partitions: int,
     seed: int,
 ) -> None:
@@ -54,7 +58,7 @@ def check(
         check_file_target("--json", Path(json_target))
     chosen = application("APP", app, code, params)
     with explain_interrupt("nothing was kept"):
-        faults = find_faults(checked_training(chosen, data, partitions, seed))
+        faults = find_faults(checked_training(chosen, data, partitions, seed, label, empty))
     write_json(json_target, {"app": app, "faults": list(faults)})
     for fault in faults if json_target != "-" else ():
         click.echo(f"{app}: {fault}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.argument("model", metavar="MODEL")
 @click.option("--data", metavar="NAME|FILE", help="Built-in set, or path or URL of a data file.")
 @click.option("--out", required=True, metavar="FILE", help="CSV of the predictions, one per row; - is standard output.")
+@click.option("--label", default="", metavar="NAME", help="Column of the labels. Default: as in the training data.")
 @click.option("--no-labels", is_flag=True, help="Ignore the labels of the data, if any.")
 @click.option(
     "--topics",
@@ -35,6 +36,7 @@ def predict(
     model: str,
     data: str | None,
     out: str,
+    label: str,
     no_labels: bool,
     topics: int | None,
     vocabulary: str | None,
@@ -67,15 +69,19 @@ def predict(
         raise InputError("--data: name what to predict from, or give --topics N of a model of lda; one of the two")
     if topics is None and vocabulary is not None:
         raise InputError(f"--vocabulary {vocabulary}: names the words of topics; give --topics N with it")
-    if topics is not None and (no_labels or code is not None):
-        raise InputError("--topics: does not use --no-labels and --code; leave them out")
+    if topics is not None and (no_labels or label or code is not None):
+        raise InputError("--topics: does not use --label, --no-labels and --code; leave them out")
+    if label and no_labels:
+        raise InputError(f"--label {label}: names the labels that --no-labels ignores; give one of the two")
     from tasks.output_files import check_file_target
 
     for option, target in (("--out", out), ("--json", json_target)):
         if target not in (None, "-"):
             check_file_target(option, Path(str(target)))
     found = (
-        _rows(model, str(data), app, code, not no_labels) if topics is None else _topics(model, topics, vocabulary, app)
+        _rows(model, str(data), app, code, not no_labels, label)
+        if topics is None
+        else _topics(model, topics, vocabulary, app)
     )
     table = found.as_csv()
     write_text(out, table.decode())
@@ -84,14 +90,14 @@ def predict(
         click.echo(f"{found.summary()}: {out}")
 
 
-def _rows(model: str, data: str, app: str | None, code: str | None, labels: bool) -> "Predictions":
+def _rows(model: str, data: str, app: str | None, code: str | None, labels: bool, label: str) -> "Predictions":
     from tasks.prediction.predict import predict as ask
     from tasks.training.application_checks import application
 
     where = application("--app", app, code, ()).code if app else ""
     if code is not None and not app:
         raise InputError(f"--code {code}: name its module:Class by --app")
-    found = ask(model, data, app or "", where, labels)
+    found = ask(model, data, app or "", where, labels, label)
     for note in found.notes:
         click.echo(f"data: {note}", err=True)
     return found

@@ -5,7 +5,15 @@ from typing import Any
 
 import click
 
-from flows.cli.options import app_options, charge_options, given_options, json_option, nan_option, scale_in_option
+from flows.cli.options import (
+    app_options,
+    charge_options,
+    given_options,
+    json_option,
+    nan_option,
+    scale_in_option,
+    table_options,
+)
 from flows.terminal.interrupts import interruptible
 from flows.terminal.output import write_json
 
@@ -55,6 +63,7 @@ from flows.terminal.output import write_json
     metavar="NAME|FILE",
     help="Built-in set, or path or URL of a data file, packed or not. Default: digits; for mf: ratings.",
 )
+@table_options
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory of the state. Default: runs/JOB.")
 @click.option("--database", metavar="URL", help="State database. Default: a SQLite file in --dir.")
 @click.option("--endpoint", metavar="URL", help="A running EC2-compatible endpoint. Default: one started by the run.")

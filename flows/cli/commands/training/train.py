@@ -5,7 +5,14 @@ from typing import Any
 
 import click
 
-from flows.cli.options import code_options, given_options, json_option, nan_option, scale_in_option
+from flows.cli.options import (
+    code_options,
+    given_options,
+    json_option,
+    nan_option,
+    scale_in_option,
+    table_options,
+)
 from flows.terminal.interrupts import explain_interrupt, interruptible
 from flows.terminal.output import write_json
 
@@ -16,6 +23,7 @@ from flows.terminal.output import write_json
 @click.option(
     "--data", metavar="FILE", help="Built-in set, or a data file. Default: digits; ratings for mf, topics for lda."
 )
+@table_options
 @click.option("--nodes", default="r=1,t=3", show_default=True, metavar="r=N,t=N", help="Reliable and transient nodes.")
 @click.option(
     "--stage",

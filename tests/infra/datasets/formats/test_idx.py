@@ -107,7 +107,7 @@ def test_values_of_every_type_come_back(kind: str, shape: tuple[int, ...], seed:
         (idx(IMAGES), idx(IMAGES), "images-idx3-ubyte: holds|labels-idx1-ubyte: holds 3 dimensions; want labels"),
         (idx(IMAGES), idx(LABELS)[:-2], "labels-idx1-ubyte: says 6 values, 6 bytes, and holds 4"),
         (idx(IMAGES), idx(LABELS[:4]), "holds 6 images, and .*labels-idx1-ubyte 4 labels; give the two that belong"),
-        (idx(np.where(IMAGES == 7, np.nan, 1.0), "f4"), idx(LABELS), "image 0, counted from 0: a value is nan"),
+        (idx(np.where(IMAGES == 7, np.nan, 1.0), "f4"), idx(LABELS), "image 0, counted from 0: column 2 has no value"),
         (idx(IMAGES), idx(np.array([1, 1, 1, 1, 1, 2])), "image 5, counted from 0: the only row with label 2"),
         (idx(IMAGES), None, "its labels are not there; put labels-idx1-ubyte beside it, packed or not"),
     ],
