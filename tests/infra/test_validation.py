@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from infra.validation import first_fault
-from tasks.form_fields import JOB_ID_PATTERN
+from tasks.form_fields import DATED_ID_PATTERN
 from tasks.job_spec import JobSpec
 
 
@@ -88,4 +88,4 @@ def test_a_job_id_is_told_in_words_and_the_form_has_its_pattern() -> None:
         with pytest.raises(ValidationError):
             JobSpec.model_validate(record | {"job_id": job_id})
     assert JobSpec.model_validate(record | {"job_id": "a" * 40}).job_id == "a" * 40
-    assert JobSpec.model_json_schema()["properties"]["job_id"]["pattern"] == JOB_ID_PATTERN
+    assert JobSpec.model_json_schema()["properties"]["job_id"]["pattern"] == DATED_ID_PATTERN

@@ -277,7 +277,7 @@ class Odd:
     [
         ("", InputError, "app mine:Odd predicts nothing; it has no method predict"),
         ("def predict(self, p, a): return 0", InputError, "predicts nothing; it has no attribute predicts"),
-        ("predicts = 'x'; predict = lambda self, p, a: np.zeros(3)", ProteusError, r"shape \(3,\) for 60 rows"),
+        ("predicts = 'x'; predict = lambda self, p, a: np.zeros(3)", ProteusError, r"shape \(3,\) for 60 examples"),
         ("predicts = 'x'; predict = lambda self, p, a: a['z']", ProteusError, "its predict failed: KeyError: 'z'"),
         ("predicts = 'x'; predict = lambda self, p, a: int('a')", InputError, r"a\.csv: does not fit the model"),
     ],
