@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from statistics import median
+from statistics import fmean, median
 
 from benchmarks.many_nodes.sleeping_app import Kernel
 
@@ -18,13 +18,15 @@ def slowdown(seconds: Sequence[float], clock: int, announced: int | None = None)
 
     Clocks before and after the change may differ in length; the slowest affected clock is compared with the larger of
     the medians of both sides. If the change was announced in clock `announced`, the neighbours before are those before
-    that clock, and the clocks from there to `clock` are compared with them alone.
+    that clock, and the mean of the clocks from there to `clock` is compared with that of as many before: with a clock
+    of slack, long and short ones alternate.
     """
     affected, usual_s = seconds[clock - 1 : clock - 1 + AFFECTED], usual(seconds, clock, announced)
     slower = max(affected) / usual_s - 1
     if announced is not None and announced < clock:
-        before_s = median(seconds[max(0, announced - 1 - NEIGHBOURS) : announced - 1])
-        slower = max(slower, max(seconds[announced - 1 : clock - 1]) / before_s - 1)
+        meanwhile = seconds[announced - 1 : clock - 1]
+        before = seconds[max(0, announced - 1 - len(meanwhile)) : announced - 1]
+        slower = max(slower, fmean(meanwhile) / fmean(before) - 1)
     return max(0.0, slower)
 
 

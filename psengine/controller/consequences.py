@@ -395,11 +395,11 @@ class Consequences(ControllerState):
         else:
             self.reason = self.progress.trouble
         dispatcher.tree_patience_s = self._tree_patience_s()
+        placement = self.members.placement
         self._instructions += [
             RecallTasks(name, self.members.nodes[name].address, tuple(clocks))
-            for name, clocks in dispatcher.recalls(self.members.placement).items()
+            for name, clocks in dispatcher.recalls(placement, self.leaving.completing(now_s)).items()
         ]
-        placement = self.members.placement
         self._instructions += dispatcher.states_to_take(placement, ready, self.members.in_state("draining"))
         self._instructions += dispatcher.orders(
             placement, ready, limits.limit, self._map_sent, self.shards.generation, self.leaving.ending(now_s)

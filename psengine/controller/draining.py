@@ -73,6 +73,12 @@ class Leaving:
         hand_over_s = self._hand_over_s()
         return [node.name for node in self._members.in_state("leaving") if self._is_time(now_s, hand_over_s, node)]
 
+    def completing(self, now_s: float) -> list[str]:
+        """Return the nodes whose work is ended by a notice and that have time for all that they were sent."""
+        hand_over_s = self._hand_over_s()
+        ended = [node for node in self._members.in_state("draining") if node.noticed]
+        return [node.name for node in ended if not self._is_time(now_s, hand_over_s, node, last=True)]
+
     def drain(self, event: DrainRequested, book: MicroTaskTable | None) -> None:
         """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""
         self._members.drain(event.nodes, event.now_s + event.deadline_s)

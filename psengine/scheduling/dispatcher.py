@@ -157,11 +157,11 @@ class BatchDispatcher:
             and tuple(partitions) == placement.owned_by(name)
         }
 
-    def recalls(self, placement: Placement) -> dict[str, list[int]]:
+    def recalls(self, placement: Placement, completing: Collection[str] = ()) -> dict[str, list[int]]:
         """Return the clocks whose tasks are to come back from each node, since its partitions are others now.
 
         They follow others there. The executors that stay with the node come back, too: it runs them in step with those
-        that it has taken over.
+        that it has taken over. The nodes `completing` are about to leave, and have time for all that they were sent.
         """
         if placement is self._compared or not self._book.following:
             return {}
@@ -171,7 +171,7 @@ class BatchDispatcher:
             batches.setdefault((sent.node, sent.clock), []).append(executor)
         found: dict[str, list[int]] = {}
         for (name, clock), executors in sorted(batches.items()):
-            if tuple(sorted(executors)) != placement.owned_by(name):
+            if name not in completing and tuple(sorted(executors)) != placement.owned_by(name):
                 found.setdefault(name, []).append(clock)
         return found
 

@@ -140,6 +140,7 @@ def test_what_follows_is_recalled_when_the_partitions_of_its_node_change() -> No
     assert len(orders(dispatcher, "aabb", "ready")) == 4
     before, after = (Placement(tuple(owner), (None,) * 4) for owner in ("aabb", "aaab"))
     assert dispatcher.recalls(before) == {}
+    assert dispatcher.recalls(Placement(tuple("aaaa"), (None,) * 4), "b") == {"a": [2]}, "b ends, and has time for it"
     assert dispatcher.recalls(after) == {"a": [2], "b": [2]}, "a is to run all of it together"
     assert dispatcher.recalls(after) == {}, "once"
     for node, executors in (("a", (0, 1)), ("b", (2, 3))):
