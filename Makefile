@@ -53,7 +53,7 @@ compiled: $(STAMP)
 
 test: ## lint, then every test but the long storms
 	@$(MAKE) --no-print-directory -j 2 lint compiled
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q --cache-clear -n auto --dist loadfile --no-loadscope-reorder || $(BIN)/python tools/rerun.py
 
 storms: $(STAMP) ## the long storms of faults (up to two hours)
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m storm $(MANY_SEEDS)

@@ -194,10 +194,10 @@ def fired(deployed: Deployed, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def report(deployed: Deployed, notice: dict[str, Any]) -> None:
-    """Report a notice as the controller does, but wait for a server that is busy."""
-    event = notice_event(notice) | {"occurred": datetime.now(UTC).isoformat()}
-    answer = deployed.send("POST", "/events", [event])
+def report(deployed: Deployed, *notices: dict[str, Any]) -> None:
+    """Report notices as the controller does, but at once, and wait for a server that is busy."""
+    now = datetime.now(UTC).isoformat()
+    answer = deployed.send("POST", "/events", [notice_event(notice) | {"occurred": now} for notice in notices])
     assert answer.is_success, answer.text
 
 
@@ -240,8 +240,7 @@ def test_a_new_run_attaches_and_a_notice_reaches_the_handler(story: Story) -> No
 
     report(deployed, notice)  # reported twice (after a restart): the same event, no second run
     burst = [{"job_id": JOB, "allocation_id": f"another-{number}", "takes_at_s": SPIKE_S} for number in range(3)]
-    for other in burst:
-        report(deployed, other)
+    report(deployed, *burst)  # in one request: a busy server would take longer for three than a burst lasts
     wait_until(lambda: len(deployed.runs("handle-eviction/default")) == 2, "the run of a burst of notices", 30)
     assert handled(deployed).keys() - {spot.allocation_id} <= {other["allocation_id"] for other in burst}
     (handler,) = (run_id for name, run_id in handled(deployed).items() if name != spot.allocation_id)
