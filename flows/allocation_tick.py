@@ -91,8 +91,8 @@ def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: 
     Raises
     ------
     PurchaseBlocked
-        After all that can be done, if credentials or settings let nothing be bought: the run fails, and the next tick
-        tries again.
+        After all that can be done, if credentials or settings let nothing be bought, or leases cannot be written: the
+        run fails, and the next tick tries again.
 
     Parameters
     ----------
@@ -131,10 +131,11 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         seen = (untraversed(facts), untraversed(prices.by_market), notices, prices.left_out, untraversed(signals))
         orders = decide(job_engine, *seen, spending, left, crossing_usd)
         # the book was just compared with the market
-        extend_leases(job_id, lives_within_budget(spec, job_engine.loaded()) if is_open(job_id) else None)
-        alarms = [buy_lost_machines(spec, job_engine)]
+        unwritten = extend_leases(job_id, lives_within_budget(spec, job_engine.loaded()) if is_open(job_id) else None)
+        alarms = [unwritten or buy_lost_machines(spec, job_engine)]
         let_lapse(job_id, [order for order in orders if isinstance(order, Lapse)])
-        alarms += [carry_out(job_engine, order) for order in orders]
+        if not unwritten:
+            alarms += [carry_out(job_engine, order) for order in orders]
         if not is_open(job_id):
             release_reliable_tier(job_engine)  # however it ended, and again where that was not completed
             abandon_orders(job_engine)

@@ -8,6 +8,7 @@ from bidding.market.model import Tier
 from infra.state.records import AllocationRecord, ObservationKind
 from infra.storage.alarms import read_alarms, remove_alarm
 from infra.storage.blobs import BlobError
+from infra.storage.job_paths import JobPaths
 from infra.storage.leases import Lease, utc, write_leases
 from tasks.job_records import is_paid_by_hour
 from tasks.runtime import current_runtime, runtime_task
@@ -54,16 +55,21 @@ def leases_of(
 
 
 @runtime_task("extend leases")
-def extend_leases(job_id: str, latest_s: Callable[[AllocationRecord], float] | None = None) -> None:
+def extend_leases(job_id: str, latest_s: Callable[[AllocationRecord], float] | None = None) -> str:
     """Extend the leases of the machines that the book holds; call it after the book was compared with the market.
 
     An open job's are extended to `lease_minutes` from now, an ended job's to the end of the hours that were paid when
-    it ended. The alarms of machines are recorded. A blob store that fails is logged: the leases that were written
-    before still hold, and the next tick records the alarms.
+    it ended. The alarms of machines are recorded; where they cannot be read, the next tick records them.
 
     Parameters
     ----------
     latest_s : time by which the leases of an allocation end at the latest, since the job's budget lasts no longer.
+
+    Returns
+    -------
+    str
+        One line if leases cannot be written, else ''. Those that were written before still hold, but nothing may be
+        bought: a new machine would end with its first lease.
     """
     runtime = current_runtime()
     settings, job = runtime.settings, runtime.store.job(job_id)
@@ -78,12 +84,29 @@ def extend_leases(job_id: str, latest_s: Callable[[AllocationRecord], float] | N
         }
     webhook = None if settings.alarm_webhook is None else settings.alarm_webhook.get_secret_value()
     leases = leases_of(records, runtime.now_s(), settings.lease_minutes * 60, paid_until_s, webhook, latest_s)
-    for instance_id, error in write_leases(runtime.blobs, job_id, leases).items():
-        _log.error("job %s: the lease of %s was not extended: %s", job_id, instance_id, error)
+    errors = list(write_leases(runtime.blobs, job_id, leases).values())
+    if not leases and paid_until_s is None:
+        errors = _unwritable(job_id)  # it may hold no machine because no lease could be written
     try:
         _record_alarms(job_id)
     except BlobError as error:
         _log.error("job %s: the alarms of its machines cannot be read: %s", job_id, error)
+    if not errors:
+        return ""
+    of_how_many = f"{len(errors)} of {len(leases)} leases" if leases else "leases"
+    return (
+        f"job {job_id}: {of_how_many} cannot be written, so nothing is bought: {errors[0]}; let the worker write there"
+    )
+
+
+def _unwritable(job_id: str) -> list[BlobError]:
+    """Return the error of writing next to the job's leases; none if it can be done."""
+    runtime = current_runtime()
+    try:
+        runtime.blobs.write_json(JobPaths(job_id).lease_check, {"at_s": runtime.now_s()})
+    except BlobError as error:
+        return [error]
+    return []
 
 
 def _record_alarms(job_id: str) -> None:

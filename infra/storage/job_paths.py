@@ -73,6 +73,11 @@ class JobPaths:
         return f"{self.root}/leases/{instance_id}.json"
 
     @property
+    def lease_check(self) -> str:
+        """JSON that is written to see whether leases can be, while the job holds no machine."""
+        return f"{self.root}/lease-check.json"
+
+    @property
     def alarms(self) -> str:
         """Prefix of the alarms that machines raise."""
         return f"{self.root}/alarms"

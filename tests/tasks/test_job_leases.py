@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+import flows.allocation_tick
 from bidding.market.model import HOUR_S, Allocation, EndCause, LaunchRequest, Tier
 from infra.settings import Settings
 from infra.state.records import AllocationRecord, JobState, ObservationKind
 from infra.storage.alarms import Alarm, read_alarms, write_alarm
-from infra.storage.blobs import BlobError, BlobMissing
+from infra.storage.blobs import BlobError, BlobMissing, Blobs
 from infra.storage.leases import FIRST_S, Lease, read_lease
 from tasks.job_leases import extend_leases, leases_of
+from tasks.market.purchases.sending import PurchaseBlocked
+from tests.support.plain_ticks import plain_tick
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 
 HOOK = "https://hooks.example/secret"
@@ -144,18 +147,47 @@ def test_after_the_end_of_its_job_a_machine_lives_to_the_end_of_its_paid_hour_at
     assert all(lease(here, name).is_last for name in leases(here))
 
 
-def test_a_blob_store_that_fails_is_logged_and_the_tick_goes_on(
+def refuse_writes(patch: pytest.MonkeyPatch) -> None:
+    def fail(blobs: Blobs, name: str, value: object = None) -> None:
+        raise BlobError(f"{name}: AccessDenied")
+
+    patch.setattr(Blobs, "write_json", fail)
+
+
+def test_leases_that_cannot_be_written_and_alarms_that_cannot_be_read_are_told(
     held: TaskRuntime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(name: str, value: object = None) -> None:
-        raise BlobError(f"{name}: out of order")
-
-    monkeypatch.setattr(held.runtime.blobs, "write_json", fail)
-    monkeypatch.setattr(held.runtime.blobs, "list", fail)
+    refuse_writes(monkeypatch)
+    monkeypatch.setattr(Blobs, "list", lambda *_: Blobs.write_json(held.runtime.blobs, "alarms", None))
     with caplog.at_level(logging.ERROR):
-        plain(extend_leases)("job")
-    assert len([line for line in caplog.messages if "was not extended" in line]) == 3
+        line = plain(extend_leases)("job")
+    assert line.startswith("job job: 3 of 3 leases cannot be written, so nothing is bought: jobs/job/leases/")
+    assert line.endswith("AccessDenied; let the worker write there")
     assert any("alarms of its machines cannot be read" in line for line in caplog.messages)
+
+
+def test_where_no_lease_can_be_written_a_tick_fails_and_buys_nothing_but_sees_and_ends_machines(
+    held: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick = plain_tick(monkeypatch)
+    monkeypatch.setattr(flows.allocation_tick, "keep_going", lambda job_engine: None)  # no controller is here
+    with monkeypatch.context() as patch:
+        refuse_writes(patch)
+        held.market.terminate(machines(held, "transient"))
+        for _ in range(10):
+            held.clock.at_s += 120
+            with pytest.raises(PurchaseBlocked, match="1 of 1 leases cannot be written, so nothing is bought"):
+                tick("job")
+        assert [record.order_id for record in held.store.allocations("job", alive=True)] == ["job-reliable-0"]
+        held.market.terminate(machines(held))
+        for _ in range(10):  # no machine has a lease now
+            held.clock.at_s += 120
+            with pytest.raises(PurchaseBlocked, match=r"job job: leases cannot be written.*lease-check"):
+                tick("job")
+        assert (len(held.facts(spec())), machines(held)) == (3, [])
+    held.clock.at_s += 120
+    tick("job")
+    assert len(machines(held, "reliable")) == 1, "it goes on when leases can be written"
 
 
 def test_a_tick_records_an_alarm_once_and_removes_it(held: TaskRuntime) -> None:

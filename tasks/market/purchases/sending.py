@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class PurchaseBlocked(ProteusError):
-    """Nothing can be bought until credentials or settings are mended; no order was lost by it."""
+    """Nothing can be bought until credentials, settings or the bucket are fixed; no order was lost by it."""
 
 
 class Result(StrEnum):

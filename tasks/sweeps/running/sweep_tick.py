@@ -64,7 +64,8 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
     Returns
     -------
     tuple of (str, list of str)
-        What was ordered, and a line for each purchase that credentials or settings forbid.
+        What was ordered, and a line for each purchase that credentials or settings forbid, or on leases that cannot be
+        written.
     """
     journal = SweepJournal(job_id)
     stop_if_cancelled(job_id)
@@ -86,8 +87,9 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
         spec, journal, untraversed(facts), untraversed(reports), untraversed(prices), notices, spending
     )
     # the book was just compared with the market
-    extend_leases(job_id, lives_within_budget(terms, journal.loaded()) if is_open(job_id) else None)
-    alarms = _carry_out(spec, journal, orders)
+    unwritten = extend_leases(job_id, lives_within_budget(terms, journal.loaded()) if is_open(job_id) else None)
+    alarms = [unwritten] if unwritten else []
+    alarms += _carry_out(spec, journal, [order for order in orders if not (unwritten and isinstance(order, Deploy))])
     _keep_state(spec, journal)
     # What the engine does not repeat it needs no more; what may have been bought stays open, and is looked for.
     unneeded = journal.loaded().open_orders.keys() - {order.order_id for order in orders if isinstance(order, Deploy)}

@@ -17,10 +17,12 @@ from infra.settings import load_settings
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.state.records import IntentState, JobState, StoreError
 from infra.state.store import Store
+from infra.storage.blobs import BlobError, Blobs
 from infra.storage.trial_paths import SweepPaths, TrialPaths
 from tasks.ending.stop_answer import stop_job
 from tasks.job_ends import request_stop
 from tasks.local.checks import JobStatus, begun_before
+from tasks.market.purchases.sending import PurchaseBlocked
 from tasks.market.reaping import enter
 from tasks.sweeps.running.opening import has_finished
 from tests.support.sweep_world import SweepWorld, loss, sweep_spec
@@ -353,3 +355,25 @@ def test_a_finished_sweep_gets_more_trials_under_the_same_id(make: Make) -> None
             world.begin_sweep(spec)
         with pytest.raises(InputError, match="sweep sweep: was begun before with other options"):
             begun_before(url, "sweep", spec.model_dump(mode="json"), spec.extends_recorded)
+
+
+def test_where_no_lease_can_be_written_nothing_is_bought_and_the_tick_fails(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec())
+    write = Blobs.write_json
+
+    def refuse(blobs: Blobs, name: str, value: Any) -> None:
+        if "lease" in name:
+            raise BlobError(f"{name}: AccessDenied")
+        write(blobs, name, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Blobs, "write_json", refuse)
+        for _ in range(5):
+            with pytest.raises(PurchaseBlocked, match="sweep: leases cannot be written, so nothing is bought"):
+                world.tick_job("sweep")
+            world.advance(120)
+        assert world.sweep_facts() == []
+    assert world.to_the_end()["state"] == "finished"
