@@ -11,8 +11,7 @@ from prefect.logging import get_run_logger
 
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from tasks.ending.cancelled_runs import stop_if_cancelled
-from tasks.ending.going_on import buy_lost_machines, keep_going
-from tasks.ending.stopping import carry_out_stop
+from tasks.ending.going_on import bring_along, buy_lost_machines
 from tasks.job_events import emit_tick
 from tasks.job_leases import extend_leases
 from tasks.job_records import is_open, is_sweep, job_spec, settle_job, ticking_jobs
@@ -91,8 +90,8 @@ def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: 
     Raises
     ------
     PurchaseBlocked
-        After all that can be done, if credentials or settings let nothing be bought, or leases cannot be written: the
-        run fails, and the next tick tries again.
+        After all that can be done, if credentials or settings let nothing be bought, or the bucket fails: the run
+        fails, and the next tick tries again.
 
     Parameters
     ----------
@@ -120,8 +119,7 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         spec, spending = job_spec(job_id), None
         if is_open(job_id):
             stop_at_budget(spec, job_engine)
-        carry_out_stop(job_engine)
-        keep_going(job_engine)
+        broken = bring_along(job_engine)
         facts = observe_machines(job_id)
         prices = prices_to_decide_on(opened_markets(job_engine))
         signals = signals_to_decide_on(job_engine, prices)
@@ -132,9 +130,10 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         orders = decide(job_engine, *seen, spending, left, crossing_usd)
         # the book was just compared with the market
         unwritten = extend_leases(job_id, lives_within_budget(spec, job_engine.loaded()) if is_open(job_id) else None)
-        alarms = [unwritten or buy_lost_machines(spec, job_engine)]
+        broken = broken or unwritten
+        alarms = [broken or buy_lost_machines(spec, job_engine)]
         let_lapse(job_id, [order for order in orders if isinstance(order, Lapse)])
-        if not unwritten:
+        if not broken:
             alarms += [carry_out(job_engine, order) for order in orders]
         if not is_open(job_id):
             release_reliable_tier(job_engine)  # however it ended, and again where that was not completed

@@ -4,14 +4,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from infra.errors import InputError, JobFailed
+from infra.storage.blobs import BlobError
 from tasks.ending.deadlines import check_start, let_go_of_absent_machines, stop_without_progress
 from tasks.ending.reliable_tier import end_unfit_machines, refill_reliable_tier
+from tasks.ending.stopping import carry_out_stop
 from tasks.job_ends import wants_machines
 from tasks.job_records import job_spec, saved_result
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job
 from tasks.training.controller import TICK_START_S, keep_training, note
+
+
+def bring_along(job_engine: JobEngine) -> str:
+    """Carry out the stop of the job, or keep it going.
+
+    Returns
+    -------
+    str
+        One line if the bucket fails, or ''. Nothing may be bought then; machines are observed and ended all the same.
+    """
+    try:
+        carry_out_stop(job_engine)
+        keep_going(job_engine)
+    except BlobError as error:
+        return f"job {job_engine.job_id}: the bucket fails, so nothing is bought: {error}"
+    return ""
 
 
 def keep_going(job_engine: JobEngine) -> None:

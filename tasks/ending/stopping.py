@@ -13,6 +13,7 @@ from bidding.market.model import InstanceFact, Tier
 from infra.errors import InputError, JobFailed
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from infra.state.records import Job, JobState
+from infra.storage.blobs import BlobError
 from infra.storage.checkpoints import newest_clock
 from tasks.ending.deadlines import silent_s, unchanged_s
 from tasks.ending.machines import end_machines
@@ -74,15 +75,14 @@ def end_at_once(job_engine: JobEngine) -> list[InstanceFact]:
     runtime = current_runtime()
     job = runtime.store.job(job_engine.job_id)
     close_bidding(job_engine)
-    result: Mapping[str, Any] | None = None
     if not job.state.terminal:
-        found = find_controller(job.job_id)
-        if found is not None and found[1]["job_id"] is not None:
-            with suppress(ControllerUnreachable):  # then the checkpoint before counts
+        with suppress(ControllerUnreachable, BlobError):  # then the checkpoint before counts
+            found = find_controller(job.job_id)
+            if found is not None and found[1]["job_id"] is not None:
                 ControllerClient(found[0], _CHECKPOINT_S).checkpoint()
-        result = saved_result(job.job_id) or _from_checkpoint(job, "its machines were ended at once")
     ended: list[InstanceFact] = unwrap(end_machines)(job_engine)
-    if result is not None:
+    if not job.state.terminal:
+        result = saved_result(job.job_id) or _from_checkpoint(job, "its machines were ended at once")
         unwrap(close_job)(job_engine, result)
     return ended
 

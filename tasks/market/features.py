@@ -13,6 +13,7 @@ from bidding.forecast.features import LOOKBACK_S
 from bidding.market.model import Market
 from bidding.market.spot_market import MarketError
 from bidding.market.traces import Trace, TraceSet
+from infra.storage.blobs import BlobError
 from infra.storage.price_store import PriceStore
 from tasks.market.engine_journal import JobEngine
 from tasks.market.prices import Prices, history
@@ -43,7 +44,7 @@ def observe_signals(markets: Sequence[Market]) -> dict[Market, MarketFeatures]:
 def signals_to_decide_on(job_engine: JobEngine, prices: Prices) -> dict[Market, MarketFeatures]:
     """Return the signals of the markets that have a price to decide on; none if the job's policy does not use them.
 
-    If the market does not answer there are none either, and nothing is bought.
+    If the market, or the bucket, does not answer there are none either, and nothing is bought.
     """
     engine = job_engine.loaded()
     if engine.job_id is None or engine.opened.foresight is None or not prices.by_market:
@@ -52,7 +53,9 @@ def signals_to_decide_on(job_engine: JobEngine, prices: Prices) -> dict[Market, 
         return observe_signals(sorted(prices.by_market))
     except MarketError as error:
         _log.warning("nothing is bought: the market did not report its recent prices (%s)", error.code)
-        return {}
+    except BlobError as error:
+        _log.warning("nothing is bought: the stored prices cannot be read: %s", error)
+    return {}
 
 
 def _joined(stored: Mapping[Market, Trace], recent: Mapping[Market, Trace]) -> TraceSet:

@@ -170,7 +170,7 @@ def test_where_no_lease_can_be_written_a_tick_fails_and_buys_nothing_but_sees_an
     held: TaskRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tick = plain_tick(monkeypatch)
-    monkeypatch.setattr(flows.allocation_tick, "keep_going", lambda job_engine: None)  # no controller is here
+    monkeypatch.setattr(flows.allocation_tick, "bring_along", lambda job_engine: "")  # no controller is here
     with monkeypatch.context() as patch:
         refuse_writes(patch)
         held.market.terminate(machines(held, "transient"))

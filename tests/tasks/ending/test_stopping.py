@@ -8,6 +8,7 @@ import pytest
 from bidding.market.model import LaunchRequest
 from infra.local.job_stores import JobStore
 from infra.state.records import IllegalTransition, JobState, UnknownRecord
+from infra.storage.blobs import BlobError, Blobs
 from infra.storage.job_paths import JobPaths
 from reports.pages.job_page import render
 from tasks.job_ends import request_stop, wants_machines
@@ -15,6 +16,7 @@ from tasks.market.costs import cost_rows
 from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job
 from tasks.market.purchases.reliable_tier import secure_reliable_tier
+from tasks.market.purchases.sending import PurchaseBlocked
 from tasks.reports.job_list import job_lines
 from tasks.reports.job_page import gather
 from tasks.reports.job_summary import summary
@@ -220,6 +222,48 @@ def test_machines_end_at_once_where_that_was_asked_those_outside_the_book_too(
     assert [fact.alive for fact in late] == [True]
     ticks()
     assert alive(here) == []
+
+
+def fail_the_bucket(patch: pytest.MonkeyPatch) -> None:
+    def fail(blobs: Blobs, *_: Any) -> None:
+        raise BlobError(f"{blobs.url_of('x')}: SlowDown")
+
+    for name in ("read_bytes", "write_bytes", "exists", "list"):
+        patch.setattr(Blobs, name, fail)
+
+
+def test_without_a_bucket_a_tick_ends_machines_at_once_and_closes_the_job_when_it_is_back(
+    here: TaskRuntime, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.begin(spec())
+    ticks(3)
+    request_stop("job", "asked", now=True)
+    with monkeypatch.context() as patch:
+        fail_the_bucket(patch)
+        with pytest.raises(PurchaseBlocked, match=r"job job: the bucket fails, so nothing is bought: .*SlowDown"):
+            ticks()
+    assert (alive(here), here.store.job("job").state) == ([], JobState.STOPPING)
+    ticks()
+    assert here.store.job("job").state is JobState.STOPPED
+
+
+def test_without_a_bucket_a_tick_observes_and_books_and_buys_nothing(
+    here: TaskRuntime, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.begin(spec())
+    ticks(3)
+    held, spent = len(alive(here)), here.store.spent("job")
+    with monkeypatch.context() as patch:
+        fail_the_bucket(patch)
+        here.market.terminate([fact.instance_id for fact in here.facts(spec()) if fact.bid_micros is None])
+        for _ in range(40):
+            with pytest.raises(PurchaseBlocked, match="the bucket fails"):
+                ticks()
+    assert alive(here) == [r.order_id for r in here.store.allocations("job", alive=True) for _ in r.living_ids]
+    assert len(alive(here)) <= held - 1
+    assert here.store.spent("job") > spent
+    ticks(2)
+    assert "job-reliable-0-again-1" in alive(here)
 
 
 def request_like(fact: Any) -> Any:
