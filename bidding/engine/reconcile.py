@@ -1,7 +1,7 @@
 """Comparison of the engine's state with the market's facts, as events, machine by machine; stateless.
 
-Each instance carries a tag with the order that bought it, and an allocation is named after that order, so a purchase
-whose answer was lost is found by a look-up.
+An allocation is named after the order that bought it, and so is the client token of the purchase, so a purchase whose
+answer was lost is found by a look-up. Instances carry a tag with the order, too, which is a copy.
 """
 
 import math
@@ -72,11 +72,11 @@ class ReconciledEngine(Protocol):
         ...
 
 
-def allocation_of(facts: Sequence[InstanceFact], tier: Tier) -> Allocation:
-    """Return the allocation that the instances of one purchase form."""
+def allocation_of(order_id: str, facts: Sequence[InstanceFact], tier: Tier) -> Allocation:
+    """Return the allocation that the instances of one purchase form, named after its order."""
     first = min(facts, key=lambda fact: (fact.launched_at_s, fact.instance_id))
     return Allocation(
-        allocation_id=first.order_id,
+        allocation_id=order_id,
         market=first.market,
         count=len(facts),
         launched_at_s=first.launched_at_s,
@@ -88,7 +88,7 @@ def allocation_of(facts: Sequence[InstanceFact], tier: Tier) -> Allocation:
 def grant_of(order_id: str, facts: Sequence[InstanceFact], tier: Tier, now_s: int) -> AllocationGranted:
     """Return the grant of an order: the allocation that its instances form, and their names."""
     names = tuple(sorted(fact.instance_id for fact in facts))
-    return AllocationGranted(now_s, order_id, allocation_of(facts, tier), names)
+    return AllocationGranted(now_s, order_id, allocation_of(order_id, facts, tier), names)
 
 
 def by_order(facts: Iterable[InstanceFact]) -> dict[str, list[InstanceFact]]:

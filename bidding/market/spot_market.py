@@ -3,7 +3,7 @@
 Errors are part of the contract and defined here, too.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from bidding.market.failures import TOKEN_USED, Failure, failure_of
@@ -119,8 +119,13 @@ class SpotMarket(Protocol):
         """
         ...
 
-    def describe(self, tags: "Iterable[tuple[str, str]]" = ()) -> list[InstanceFact]:
+    def describe(
+        self, tags: "Iterable[tuple[str, str]]" = (), instance_ids: Collection[str] = (), tokens: Collection[str] = ()
+    ) -> list[InstanceFact]:
         """Return every instance that has all of `tags`, ended ones too as long as the market lists them.
+
+        Whatever their tags, those with one of `instance_ids` or `tokens` are among them: tags can be changed and
+        removed, and a market may lose them.
 
         An instance whose bid and eviction notice the market does not report yet is among them, marked by
         `InstanceFact.complete`.

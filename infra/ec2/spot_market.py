@@ -7,7 +7,7 @@ service has it exactly.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -224,9 +224,12 @@ class Ec2SpotMarket:
             raise MarketUnreachable(type(error).__name__, str(error)) from None
         return [self._fact(instance, requests, request.bid_micros) for instance in instances]
 
-    def describe(self, tags: Iterable[tuple[str, str]] = ()) -> list[InstanceFact]:
-        """Return the account's instances that carry all of `tags`; see `SpotMarket.describe`.
+    def describe(
+        self, tags: Iterable[tuple[str, str]] = (), instance_ids: Collection[str] = (), tokens: Collection[str] = ()
+    ) -> list[InstanceFact]:
+        """Return the account's instances that carry all of `tags`, and the named ones; see `SpotMarket.describe`.
 
+        EC2 joins filters by "and", so that the named ones are asked for by themselves, if their tags do not show them.
         For some seconds after a purchase EC2 returns a spot instance without its request, which holds the bid. It would
         look like an instance without a bid, so its fact says that it is not complete.
 
@@ -234,18 +237,32 @@ class Ec2SpotMarket:
         ------
         MarketUnreachable, AccessRefused, BadRequest
         """
-        filters = [{"Name": f"tag:{key}", "Values": [_literal(value)]} for key, value in tags]
         try:
-            pages = self._client.get_paginator("describe_instances").paginate(
-                Filters=filters,  # type: ignore[arg-type]
-                PaginationConfig={"PageSize": _PAGE},
-            )
-            reservations = [reservation for page in pages for reservation in page["Reservations"]]
-            instances = [instance for reservation in reservations for instance in reservation["Instances"]]
+            found = self._instances([{"Name": f"tag:{key}", "Values": [_literal(value)]} for key, value in tags])
+            shown = {instance.get("ClientToken") for instance in found.values()}
+            found |= self._named("instance-id", [name for name in instance_ids if name not in found])
+            found |= self._named("client-token", [token for token in tokens if token not in shown])
+            instances = list(found.values())
             requests = self._spot_requests(instances)
         except (ClientError, BotoCoreError) as error:
             _raise(error)
         return [self._fact(instance, requests) for instance in instances]
+
+    def _named(self, name: str, values: Sequence[str]) -> "dict[str, InstanceTypeDef]":
+        """Return the instances whose `name` is one of `values`; a filter takes unknown ids, which a list does not."""
+        found: dict[str, InstanceTypeDef] = {}
+        for start in range(0, len(values), _FILTER_VALUES):
+            chosen = [_literal(value) for value in values[start : start + _FILTER_VALUES]]
+            found |= self._instances([{"Name": name, "Values": chosen}])
+        return found
+
+    def _instances(self, filters: Any) -> "dict[str, InstanceTypeDef]":
+        """Return the instances that match all of `filters`, by id."""
+        pages = self._client.get_paginator("describe_instances").paginate(
+            Filters=filters, PaginationConfig={"PageSize": _PAGE}
+        )
+        reservations = [reservation for page in pages for reservation in page["Reservations"]]
+        return {each["InstanceId"]: each for reservation in reservations for each in reservation["Instances"]}
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """Terminate instances; see `SpotMarket.terminate`."""

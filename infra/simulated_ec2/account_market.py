@@ -1,6 +1,6 @@
 """The simulated market as one account sees it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from bidding.market.model import InstanceFact, LaunchRequest, Market, PricePoint
@@ -32,9 +32,11 @@ class AccountMarket:
         """See `SpotMarket.launch`."""
         return self.market.launch(request, LaunchOptions(self.account))
 
-    def describe(self, tags: Iterable[tuple[str, str]] = ()) -> list[InstanceFact]:
+    def describe(
+        self, tags: Iterable[tuple[str, str]] = (), instance_ids: Collection[str] = (), tokens: Collection[str] = ()
+    ) -> list[InstanceFact]:
         """See `SpotMarket.describe`: instances of other accounts are never listed."""
-        return self.market.describe(tags, self.account)
+        return self.market.describe(tags, instance_ids, tokens, self.account)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """See `SpotMarket.terminate`: instances of other accounts are unknown."""

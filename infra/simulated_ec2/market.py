@@ -18,7 +18,7 @@ it. The codes are today's, not those of 2016. A client token whose instances hav
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -111,12 +111,24 @@ class SimSpotMarket:
         self._lose_answer("launch", request.market)
         return facts
 
-    def describe(self, tags: Iterable[tuple[str, str]] = (), account: str = ACCOUNT) -> list[InstanceFact]:
-        """Return the instances that carry all of `tags`, in order of launch; see `SpotMarket.describe`."""
+    def describe(
+        self,
+        tags: Iterable[tuple[str, str]] = (),
+        instance_ids: Collection[str] = (),
+        tokens: Collection[str] = (),
+        account: str = ACCOUNT,
+    ) -> list[InstanceFact]:
+        """Return the instances that carry all of `tags` or are named, in order of launch; see `SpotMarket.describe`."""
         self.enter("describe")
         wanted = tuple(tags)
         listing = self.listing(account)
-        found = [fact for fact in listing.instances if all(fact.tags.get(key) == value for key, value in wanted)]
+        found = [
+            fact
+            for fact in listing.instances
+            if fact.instance_id in instance_ids
+            or fact.token in tokens
+            or all(fact.tags.get(key) == value for key, value in wanted)
+        ]
         self._lose_answer("describe")
         return [
             fact

@@ -248,6 +248,12 @@ class PurchaseTables(Tables):
         with self.read() as connection:
             return [_allocation(row) for row in connection.execute(query)]
 
+    def living_instances(self) -> set[str]:
+        """Return the instances that live by the book, of all jobs."""
+        query = select(allocations).where(allocations.c.ended_at_s.is_(None))
+        with self.read() as connection:
+            return {name for row in connection.execute(query) for name in _allocation(row).living_ids}
+
     def add_lines(self, lines: Sequence[LedgerLine]) -> None:
         """Add lines to the ledger; an existing line is left unchanged."""
         rows = [

@@ -1,12 +1,25 @@
-"""Machines of jobs: their tags, look-up and termination."""
+"""Machines of jobs: their tags, look-up and termination.
+
+A machine is known by its id, and one of an open order by the client token of its purchase. Its tags are a copy, for
+people and for machines that this database does not know.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from bidding.engine.events import BidEvent
 from bidding.engine.orders import Lapse
-from bidding.engine.reconcile import ReconciledEngine, by_order, forgotten_ids, pending_notice_s, reconcile
-from bidding.market.model import InstanceFact, Tier
+from bidding.engine.reconcile import (
+    LISTED_S,
+    ReconciledEngine,
+    by_order,
+    forgotten_ids,
+    pending_notice_s,
+    reconcile,
+)
+from bidding.market.model import ORDER_TAG, InstanceFact, Tier
 from infra.ec2.owned_machines import JOB_TAG, OWNER_TAG
+from infra.state.records import IntentState
 from infra.storage.blobs import BlobError, BlobMissing
 from infra.storage.leases import read_lease
 from tasks.runtime import current_runtime, runtime_task
@@ -21,13 +34,37 @@ def machine_tags(job_id: str) -> list[tuple[str, str]]:
 
 
 def job_machines(job_id: str) -> list[InstanceFact]:
-    """Return every machine of the job that the market lists."""
-    return current_runtime().pinned_market().describe(machine_tags(job_id))
+    """Return every machine of the job that the market lists, with the tags that it has by the book."""
+    runtime = current_runtime()
+    store, tags = runtime.store, machine_tags(job_id)
+    records = store.allocations(job_id, after_s=runtime.clock.now_s() - LISTED_S)
+    known = {
+        name: {ORDER_TAG: record.allocation_id, TIER_TAG: str(record.allocation.tier)}
+        for record in records
+        for name in record.instance_ids
+    }
+    sent = {
+        intent.token: {ORDER_TAG: intent.order_id, TIER_TAG: str(tier_of(intent.request["tags"]))}
+        for intent in store.intents(job_id, [IntentState.PLANNED])
+        if intent.token is not None and intent.request is not None
+    }
+    living = [name for record in records for name in record.living_ids]
+    facts = runtime.pinned_market().describe(tags, living, list(sent))
+    return [_tagged(fact, tags, known.get(fact.instance_id) or sent.get(fact.token)) for fact in facts]
+
+
+def _tagged(fact: InstanceFact, tags: Sequence[tuple[str, str]], by_book: Mapping[str, str] | None) -> InstanceFact:
+    return fact if by_book is None else replace(fact, tags={**fact.tags, **dict(tags), **by_book})
+
+
+def tier_of(tags: Mapping[str, str]) -> Tier:
+    """Return the tier that tags name."""
+    return Tier(tags.get(TIER_TAG, Tier.TRANSIENT))
 
 
 def tiers_of(facts: Sequence[InstanceFact]) -> dict[str, Tier]:
     """Return the tier of each purchase, by its order, from the machines' tags."""
-    return {fact.order_id: Tier(fact.tags.get(TIER_TAG, Tier.TRANSIENT)) for fact in facts}
+    return {fact.order_id: tier_of(fact.tags) for fact in facts}
 
 
 @runtime_task("observe machines", market=True)

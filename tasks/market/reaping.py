@@ -16,32 +16,24 @@ def orphans() -> dict[str, list[str]]:
     """Return the machines of this owner that no job will end, by the job on their tag.
 
     They live, or were stopped by hand: such a machine is lost to its job, its disk is paid, and it may be started.
-    Whatever the state of its job, a machine is needed if it is in the book as a living one of an allocation, or if it
-    belongs to a purchase that is not answered yet and whose job still gets the ticks that answer it. A launch of the
-    last two ticks may not be recorded yet.
+    Whatever its tags and the state of its job, a machine is needed if it is in the book as a living one of an
+    allocation, or if it belongs to a purchase that is not answered yet and whose job still gets the ticks that answer
+    it. A launch of the last two ticks may not be recorded yet.
     """
     runtime = current_runtime()
+    store = runtime.store
     now_s, grace_s = runtime.now_s(), 2 * runtime.settings.tick_s
     listed = runtime.pinned_market().describe([(OWNER_TAG, runtime.owner)])
     facts = [fact for fact in listed if fact.alive or fact.state is InstanceState.STOPPED]
     grown = [fact for fact in facts if now_s - fact.launched_at_s >= grace_s]
     found: dict[str, list[str]] = {}
-    for job_id in sorted({fact.tags.get(JOB_TAG, "") for fact in grown}):
-        living, awaited = _needed(job_id)
-        for fact in grown:
-            if fact.tags.get(JOB_TAG, "") == job_id and fact.instance_id not in living and fact.order_id not in awaited:
-                found.setdefault(job_id, []).append(fact.instance_id)
+    living = store.living_instances()
+    planned = [intent for job_id in ticking_jobs() for intent in store.intents(job_id, [IntentState.PLANNED])]
+    awaited = {name for intent in planned for name in (intent.token, intent.order_id)}
+    for fact in sorted(grown, key=lambda fact: (fact.tags.get(JOB_TAG, ""), fact.launched_at_s)):
+        if fact.instance_id not in living and awaited.isdisjoint((fact.token, fact.order_id)):
+            found.setdefault(fact.tags.get(JOB_TAG, ""), []).append(fact.instance_id)
     return found
-
-
-def _needed(job_id: str) -> tuple[set[str], set[str]]:
-    """Return the job's living machines by the book, and the purchases whose answer is awaited."""
-    store = current_runtime().store
-    if not is_known(job_id):
-        return set(), set()
-    living = {name for record in store.allocations(job_id, alive=True) for name in record.living_ids}
-    planned = store.intents(job_id, [IntentState.PLANNED]) if ticking_jobs(job_id) else []
-    return living, {intent.order_id for intent in planned if intent.token is not None}
 
 
 @runtime_task("enter orphans", market=True)

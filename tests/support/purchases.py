@@ -58,7 +58,7 @@ def refusing(error: Exception) -> Callable[..., list[InstanceFact]]:
     return call
 
 
-def empty(*_: object) -> list[InstanceFact]:
+def empty(*_: object, **_more: object) -> list[InstanceFact]:
     """What EC2 lists of what it has just sold."""
     return []
 

@@ -27,7 +27,7 @@ from tasks.job_spec import JobSpec
 from tasks.market.decisions import decide
 from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
-from tasks.market.instances import let_go
+from tasks.market.instances import job_machines, let_go
 from tasks.market.ledger import book_ledger, lives_within_budget, spending_now
 from tasks.market.opening import open_job
 from tasks.market.purchases.reliable_tier import secure_reliable_tier
@@ -105,7 +105,7 @@ class TaskRuntime:
         """Decide and carry out, as a tick does; return the orders."""
         from bidding.engine.orders import Acquire, Lapse
 
-        facts = self.facts(spec)
+        facts = job_machines(spec.job_id)
         prices = {market: trace.price_at(self.clock.at_s) for market, trace in self.market.traces.items()}
         job_engine = JobEngine(spec.job_id)
         limits = spending_now(spec, job_engine.loaded()), time_left(spec)

@@ -24,7 +24,7 @@ from infra.storage.leases import FIRST_S
 from tasks.job_ends import wants_machines
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import EngineJournal, JobEngine
-from tasks.market.instances import TIER_TAG, machine_tags
+from tasks.market.instances import machine_tags, tier_of
 from tasks.market.purchases.requests import from_record, launch_request, to_record
 from tasks.runtime import current_runtime, runtime_task
 
@@ -114,9 +114,9 @@ def _send(
         record = to_record(make_request(intent))
     else:
         record = dict(intent.request)
-        found = _look(job_engine.job_id, order_id)
+        found = _look(job_engine.job_id, intent)
         if found:
-            return _grant(job_engine, order_id, found)
+            return _grant(job_engine, order_id, from_record(record), found)
     before = runtime.store.begin_sending(order_id, record, runtime.clock.now_s())
     if before.state is not IntentState.PLANNED or before.request is None:
         return PurchaseOutcome(Result.OPEN, f"{order_id} was answered meanwhile")
@@ -124,24 +124,28 @@ def _send(
     try:
         facts = market.launch(request)
     except MarketError as error:
-        return _failed(job_engine, before, error)
-    return _grant(job_engine, order_id, facts)
+        return _failed(job_engine, before, request, error)
+    return _grant(job_engine, order_id, request, facts)
 
 
-def _look(job_id: str, order_id: str) -> list[InstanceFact]:
+def _look(job_id: str, intent: Intent) -> list[InstanceFact]:
     """Return the machines of an order that the market lists, once it reports all of them completely."""
-    facts = current_runtime().market.describe([*machine_tags(job_id), (ORDER_TAG, order_id)])
+    tags = [*machine_tags(job_id), (ORDER_TAG, intent.order_id)]
+    facts = current_runtime().market.describe(tags, tokens=[intent.token or ""])
     return facts if all(fact.complete for fact in facts) else []
 
 
-def _grant(job_engine: EngineJournal[Any], order_id: str, facts: list[InstanceFact]) -> PurchaseOutcome:
-    runtime = current_runtime()
-    granted = grant_of(order_id, facts, Tier(facts[0].tags.get(TIER_TAG, Tier.TRANSIENT)), runtime.now_s())
+def _grant(
+    job_engine: EngineJournal[Any], order_id: str, request: LaunchRequest, facts: list[InstanceFact]
+) -> PurchaseOutcome:
+    granted = grant_of(order_id, facts, tier_of(request.tags), current_runtime().now_s())
     job_engine.commit(lambda engine: [] if order_id in engine.positions else [granted], {order_id: facts})
     return PurchaseOutcome(Result.GRANTED, f"granted: {len(facts)} x {facts[0].market}")
 
 
-def _failed(job_engine: EngineJournal[Any], before: Intent, error: MarketError) -> PurchaseOutcome:
+def _failed(
+    job_engine: EngineJournal[Any], before: Intent, request: LaunchRequest, error: MarketError
+) -> PurchaseOutcome:
     """Record the failure of a request, and return what follows from it."""
     runtime, order_id = current_runtime(), before.order_id
     now_s, failure = runtime.clock.now_s(), error.failure
@@ -152,8 +156,8 @@ def _failed(job_engine: EngineJournal[Any], before: Intent, error: MarketError) 
     if failure is Failure.UNKNOWN and doubtful_since_s is None:
         doubtful_since_s = now_s
     runtime.store.end_sending(order_id, _answer(error), doubtful_since_s, keep_request=step is not Step.REMAKE)
-    if error.code in TOKEN_USED and (found := _look(job_engine.job_id, order_id)):
-        return _grant(job_engine, order_id, found)
+    if error.code in TOKEN_USED and (found := _look(job_engine.job_id, before)):
+        return _grant(job_engine, order_id, request, found)
     _log.warning("%s: %s (%s): %s", order_id, error, failure, step)
     if step is Step.ABANDON and error.code == TOKEN_ENDED:
         _enter_unseen(job_engine, before)
@@ -174,8 +178,9 @@ def _enter_unseen(job_engine: EngineJournal[Any], before: Intent) -> None:
     assert before.request is not None
     request, now_s = from_record(before.request), current_runtime().now_s()
     launched_s = int(now_s if before.doubtful_since_s is None else before.doubtful_since_s)
-    tier = Tier(request.tags.get(TIER_TAG, Tier.TRANSIENT))
-    allocation = Allocation(before.order_id, request.market, request.count, launched_s, tier, request.bid_micros)
+    allocation = Allocation(
+        before.order_id, request.market, request.count, launched_s, tier_of(request.tags), request.bid_micros
+    )
     ended_s = min(launched_s + int(FIRST_S) + MINUTE_S, now_s)
     events = [
         AllocationGranted(now_s, before.order_id, allocation),

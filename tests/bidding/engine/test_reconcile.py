@@ -195,8 +195,8 @@ def test_an_end_that_the_market_does_not_date_is_now():
 
 def test_an_allocation_is_what_its_instances_say():
     facts = [fact("a", 1, launched_at_s=START_S + 2), fact("a", 0, launched_at_s=START_S + 5)]
-    expected = Allocation("a", XLARGE, 2, START_S + 2, Tier.TRANSIENT, 300_000)
-    assert allocation_of(facts, Tier.TRANSIENT) == allocation_of(facts[::-1], Tier.TRANSIENT) == expected
+    expected = Allocation("o", XLARGE, 2, START_S + 2, Tier.TRANSIENT, 300_000)
+    assert allocation_of("o", facts, Tier.TRANSIENT) == allocation_of("o", facts[::-1], Tier.TRANSIENT) == expected
 
 
 def test_instances_are_grouped_whatever_their_order():

@@ -24,6 +24,17 @@ def test_describe_finds_by_all_tags(case):
     assert tokens(("nothing", "j")) == []
 
 
+def test_describe_finds_by_id_and_by_client_token_whatever_the_tags(case):
+    (one,) = case.market.launch(request("1", tags={"job": "j"}))
+    case.market.launch(request("2", tags={"job": "k"}))
+    case.market.launch(request("3"))
+    case.market.launch(request("*", tags={"job": "k"}))
+    found = case.market.describe([("job", "j")], [one.instance_id, "i-0"], ["3", "4"])
+    assert sorted(fact.token for fact in found) == ["1", "3"]
+    assert [fact.token for fact in case.market.describe([("job", "-")], tokens=["*"])] == ["*"]
+    assert [fact.token for fact in case.market.describe([("job", "-")], [one.instance_id])] == ["1"]
+
+
 def test_a_young_machine_whose_bid_is_not_reported_yet_is_marked_and_hides_no_other(case):
     """EC2's reads lag its writes, and those of spot requests more ("Eventual consistency" in its API reference)."""
     case.sim.behaviour = Ec2Behaviour(request_lag_s=(60, 60))

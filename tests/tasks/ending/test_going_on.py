@@ -130,7 +130,7 @@ def test_a_reliable_machine_that_comes_back_after_another_was_bought_in_its_plac
     with pytest.MonkeyPatch.context() as patch:
         describe = here.market.describe
         patch.setattr(
-            here.market, "describe", lambda tags=(): [f for f in describe(tags) if f.order_id != record.order_id]
+            here.market, "describe", lambda *names: [f for f in describe(*names) if f.order_id != record.order_id]
         )
         ticks(1)
     assert {"job-reliable-0", "job-reliable-0-again-1"} <= {*alive(here)}

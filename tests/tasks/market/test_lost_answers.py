@@ -1,6 +1,7 @@
 """Purchases whose answer is lost: repeated or looked for, bought once, never forgotten."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -150,8 +151,8 @@ def test_a_refusal_after_a_lost_answer_is_not_believed_before_the_reads_have_cau
         launch(request)
         raise MarketUnreachable("ReadTimeout", "lost")
 
-    def lagging(tags: object = ()) -> list[InstanceFact]:
-        return [fact for fact in describe(tags) if fact.bid_micros is None]  # type: ignore[arg-type]
+    def lagging(*names: Any, **more: Any) -> list[InstanceFact]:
+        return [fact for fact in describe(*names, **more) if fact.bid_micros is None]
 
     with patched(here, launch=lossy, describe=lagging):
         here.tick(spec())
@@ -225,8 +226,8 @@ def test_an_order_in_doubt_of_a_job_that_ends_is_found_or_abandoned_and_never_fo
     here.begin(spec())
     describe, lossy = here.market.describe, selling(here, MarketUnreachable("ReadTimeout", "lost"))
 
-    def lagging(tags: object = ()) -> list[InstanceFact]:
-        return [fact for fact in describe(tags) if fact.bid_micros is None]  # type: ignore[arg-type]
+    def lagging(*names: Any, **more: Any) -> list[InstanceFact]:
+        return [fact for fact in describe(*names, **more) if fact.bid_micros is None]
 
     with patched(here, launch=lossy, describe=lagging):
         here.tick(spec())

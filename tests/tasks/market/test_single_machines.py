@@ -1,6 +1,7 @@
 """Machines one by one: some are taken, some are missing in an answer, some are found late; none is forgotten."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from tasks.market.opening import close_job
 from tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
 from tasks.market.reaping import enter, orphans
 from tasks.reports.job_summary import snapshot, summary
+from tests.support.purchases import empty
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, TaskRuntime, plain, spec
 
 TICK_S = 120
@@ -68,8 +70,8 @@ def _mark(here: TaskRuntime, patch: pytest.MonkeyPatch, marks: dict[str, int]) -
     """Have the market mark machines, by id, for the second at which it will take them."""
     describe = here.market.describe
 
-    def marked(tags: object = ()) -> list[InstanceFact]:
-        facts = describe(tags)  # type: ignore[arg-type]
+    def marked(*names: Any, **more: Any) -> list[InstanceFact]:
+        facts = describe(*names, **more)
         return [
             replace(fact, notice_at_s=marks[fact.instance_id]) if fact.alive and fact.instance_id in marks else fact
             for fact in facts
@@ -176,7 +178,7 @@ def test_an_answer_without_any_of_our_machines_stops_the_tick_and_nothing_is_bou
     _run(here, 3720)
     before, spent = here.store.allocations("job"), here.store.spent("job")
     with monkeypatch.context() as patch:
-        patch.setattr(here.market, "describe", lambda tags=(): [])
+        patch.setattr(here.market, "describe", empty)
         here.clock.at_s += TICK_S
         with pytest.raises(TickStopped, match="job job: the market lists none of its 3 living machines") as caught:
             here.tick(spec())
@@ -197,7 +199,7 @@ def test_machines_that_were_given_up_and_are_listed_again_are_held_and_the_ledge
     here.tick(spec())
     _run(here, 1800)
     with monkeypatch.context() as patch:
-        patch.setattr(here.market, "describe", lambda tags=(): [])
+        patch.setattr(here.market, "describe", empty)
         patch.setattr(here.market, "launch", _no_capacity)
         for at_s in range(1920, 1920 + 3600, TICK_S):
             here.clock.at_s = BEGIN_S + at_s
@@ -256,7 +258,7 @@ def test_of_machines_that_a_journal_does_not_name_the_one_that_is_forgotten_has_
     here.market.terminate([lost])
     describe = here.market.describe
     monkeypatch.setattr(  # EC2 lists an ended machine for an hour
-        here.market, "describe", lambda tags=(): [fact for fact in describe(tags) if fact.instance_id != lost]
+        here.market, "describe", lambda *names: [fact for fact in describe(*names) if fact.instance_id != lost]
     )
     here.clock.at_s = BEGIN_S + 3600
     here.tick(spec())
@@ -284,8 +286,8 @@ def test_machines_found_beyond_the_limit_stop_no_tick_and_are_booked_and_ended(
         launch(request)  # type: ignore[arg-type]
         raise LaunchRefused("InsufficientInstanceCapacity", "the answer of a request that was carried out all the same")
 
-    def lagging(tags: object = ()) -> list[InstanceFact]:
-        return [fact for fact in describe(tags) if fact.bid_micros is None]  # type: ignore[arg-type]
+    def lagging(*names: Any, **more: Any) -> list[InstanceFact]:
+        return [fact for fact in describe(*names, **more) if fact.bid_micros is None]
 
     with monkeypatch.context() as patch:
         patch.setattr(here.market, "launch", lossy)

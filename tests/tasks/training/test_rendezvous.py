@@ -89,8 +89,8 @@ def test_nobody_is_believed_while_the_market_does_not_answer(
     write(here, controller)
     asked: list[object] = []
 
-    def describe(tags: object = ()) -> list[Any]:
-        asked.append(tags)
+    def describe(*names: object) -> list[Any]:
+        asked.append(names)
         raise MarketUnreachable("Unavailable", "later")
 
     monkeypatch.setattr(here.market, "describe", describe)
