@@ -230,10 +230,8 @@ class JobConfig:
         AgileML's stage, fixed; None: by the ratio of transient to reliable nodes.
     stage_2_above, stage_3_above : float
         Ratios above which stages 2 and 3 hold.
-    push_tree : bool or None
-        Whether updates are added up on a tree of nodes on their way to the servers; None: as measured.
     servers : int or None
-        Number of transient nodes that serve in stages 2 and 3; None: half of them, or as measured.
+        Number of transient nodes that serve in stages 2 and 3; None: half of them.
     evaluate_every : int or None
         Clocks between two evaluations on the held-out data; None: only the final model is evaluated, or every clock
         if `until` is a bound on a figure of the evaluation.
@@ -266,7 +264,6 @@ class JobConfig:
     stage_2_above: float = 1.0
     stage_3_above: float = 15.0
     evaluate_every: int | None = None
-    push_tree: bool | None = None
     servers: int | None = None
     code_sha256: str = ""
     until: str = ""

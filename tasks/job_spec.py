@@ -115,15 +115,12 @@ class Training(FormModel):
     )
     stage_2_above: float = Field(1.0, ge=0, title="Transient / reliable nodes above which stage 2 holds")
     stage_3_above: float = Field(15.0, ge=0, title="Transient / reliable nodes above which stage 3 holds")
-    push_tree: bool | None = Field(
-        None, title="Tree of pushes", description="Whether nodes add up updates for each other. Empty: as measured."
-    )
     servers: int | None = Field(
         None,
         ge=1,
         le=1024,
         title="Servers",
-        description="Transient nodes that serve the model in stages 2 and 3. Empty: half of them, or as measured.",
+        description="Transient nodes that serve the model in stages 2 and 3. Empty: half of them.",
     )
     scale_in: bool | None = Field(
         None,

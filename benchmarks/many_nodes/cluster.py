@@ -55,15 +55,7 @@ class Workload:
     #: Number of nodes that serve; None: one for each shard.
     n_servers: int | None = None
 
-    def config(
-        self,
-        job: str,
-        blobs: Blobs,
-        clocks: int,
-        reliable: int,
-        stage: Stage | None,
-        push_tree: bool | None = False,
-    ) -> JobConfig:
+    def config(self, job: str, blobs: Blobs, clocks: int, reliable: int, stage: Stage | None) -> JobConfig:
         """Return the job's config, and write its input data; without a `stage`, 2 or 3 is chosen by measured time."""
         paths = JobPaths(job)
         for partition in range(self.n_partitions):
@@ -86,7 +78,6 @@ class Workload:
             start_patience_s=PATIENCE_S,
             stage=stage,
             stage_2_above=1.0 if stage else _ALIKE,
-            push_tree=push_tree,
             servers=self.n_servers or self.n_shards,
         )
 

@@ -9,7 +9,7 @@ which kernels take a little more than two table times spends about half of its t
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from psengine.config import Stage
 
@@ -26,8 +26,7 @@ STALENESS = 1
 class TierLayout:
     """Number of nodes of each tier, and the stage; `figure` is the paper's.
 
-    `push_tree`: whether updates are added up on a tree of nodes. A layout with the stage None chooses both by measured
-    time, stages 2 and 3 among them.
+    A layout with the stage None chooses between stages 2 and 3 by measured time.
     """
 
     figure: str
@@ -35,7 +34,6 @@ class TierLayout:
     reliable: int
     transient: int
     stage: Stage | None
-    push_tree: bool | None = False
 
     @property
     def nodes(self) -> int:
@@ -52,11 +50,6 @@ class TierLayout:
         return (self.transient + 1) // 2 if self.stage in (2, 3, None) and self.transient else self.reliable
 
     @property
-    def with_tree(self) -> TierLayout:
-        """Return the layout with the tree of pushes."""
-        return replace(self, name=f"{self.name}, tree", push_tree=True)
-
-    @property
     def tiers(self) -> str:
         """Return the numbers of nodes as text."""
         return f"{self.reliable} + {self.transient}"
@@ -70,7 +63,7 @@ def traditional(n: int) -> TierLayout:
 def tierings(n: int, figures: Collection[int] = PAPER_FIGURES) -> list[TierLayout]:
     """Return the layouts that some of Figs. 11-14 compare with the traditional one of `n` nodes (a multiple of 16).
 
-    The first one of each of Figs. 11 to 13 is there with the tree of pushes, too, and Fig. 14 with what a job chooses.
+    Fig. 14 is there with what a job chooses, too.
     A layout in two figures is returned once, for the first: Fig. 13's stage 2 of sixteen nodes is Fig. 12's.
     """
     few = n // 16
@@ -80,17 +73,14 @@ def tierings(n: int, figures: Collection[int] = PAPER_FIGURES) -> list[TierLayou
         layouts += [TierLayout("13", "stage 2", 1, n - 1, 2)]
     layouts += [TierLayout("13", "stage 3", 1, n - 1, 3)]
     layouts += [TierLayout("14", f"stage {stage}", n // 2, n - n // 2, stage) for stage in (2, 3)]
-    layouts += [TierLayout("14", "chosen", n // 2, n - n // 2, None, None)]
-    first = {layout.figure: layout for layout in reversed(layouts) if layout.figure != "14"}
-    both = [(layout, layout.with_tree) if first.get(layout.figure) is layout else (layout,) for layout in layouts]
-    return [layout for pair in both for layout in pair if int(layout.figure) in figures]
+    layouts += [TierLayout("14", "chosen", n // 2, n - n // 2, None)]
+    return [layout for layout in layouts if int(layout.figure) in figures]
 
 
 def scalings() -> list[TierLayout]:
-    """Return the layouts of Fig. 15, the reference first; those of stage 3 without and with the tree of pushes."""
+    """Return the layouts of Fig. 15, the reference first."""
     layouts = [TierLayout("15", "traditional", 4, 0, 1), TierLayout("15", "stage 1", 4, 4, 1)]
-    large = [TierLayout("15", "stage 3", 1, n - 1, 3) for n in (16, 32, 64)]
-    return layouts + [one for layout in large for one in (layout, layout.with_tree)]
+    return layouts + [TierLayout("15", "stage 3", 1, n - 1, 3) for n in (16, 32, 64)]
 
 
 def table_seconds(nodes: int) -> float:

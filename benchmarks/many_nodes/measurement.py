@@ -21,7 +21,7 @@ MOST_CPU = 0.70
 _WARM, _CLOCKS = 2, 10
 #: The same for layouts that take many times as long.
 _FEW_WARM, _FEW = 1, 2
-#: Clocks before the measurement in which a job chooses its stage, and whether to use the tree of pushes.
+#: Clocks before the measurement in which a job chooses its stage.
 _CHOOSING = 2 * (2 * WINDOW + 2)
 #: Timeout in seconds, longer than any of these jobs takes.
 HOURS_S = 7200.0
@@ -103,9 +103,7 @@ def measure(cluster: Places, layout: TierLayout, load: Workload, *, quick: bool 
         running.start(layout.reliable, layout.transient)
         running.until(all_there(layout.nodes))
         running.client.hold(0)  # until all shards are placed
-        config = load.config(
-            running.name, running.blobs, warm + clocks, layout.reliable, layout.stage, layout.push_tree
-        )
+        config = load.config(running.name, running.blobs, warm + clocks, layout.reliable, layout.stage)
         running.client.start(config.to_dict())
         running.until(served_by(layout.servers, replicated=layout.stage != 1))
         running.client.hold(None)
@@ -114,8 +112,7 @@ def measure(cluster: Places, layout: TierLayout, load: Workload, *, quick: bool 
         running.until(lambda status: status["clock"] >= warm + clocks, HOURS_S)
         cpu, ours, most_bytes = meter.read()
         status = running.client.status(NO_LOSSES)
-        tree = "with the tree of pushes" if status["push_tree"] else "without the tree of pushes"
-        chosen = f"it chose stage {status['stage']}, {tree}; " if chooses else ""
+        chosen = f"it chose stage {status['stage']}; " if chooses else ""
         result = finished(running, load, warm + clocks)
     seconds = result["seconds_by_clock"][warm:]
     per_clock_s = load.work_s / load.n_partitions

@@ -75,9 +75,8 @@ def draw_scaling(found: Sequence[Measured], target: Path) -> None:
     best = [min(clock_s for clock_s, n in zip(middle, nodes, strict=True) if n == some) for some in nodes]
     axis.plot(nodes, best, "-", color=_PALE, lw=0.8)
     for one, n, clock_s in zip(found, nodes, middle, strict=True):
-        filling = "white" if one.layout.push_tree else None
         name = f"{one.layout.name}, {one.layout.tiers}"
-        axis.plot(n, clock_s, "o", color=_colour(one), markerfacecolor=filling, label=name)
+        axis.plot(n, clock_s, "o", color=_colour(one), label=name)
     axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2)
     axis.set_xticks(nodes, [str(n) for n in nodes])

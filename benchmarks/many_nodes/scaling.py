@@ -2,8 +2,7 @@
 
 Set up as `tiering`, with one table and one link rate for all. The work of a clock is the same on any number of nodes,
 but every node reads the table and sends an update of the same size: with sixteen times the nodes this dominates. So the
-notes give the duration of a clock with infinitely fast links. From sixteen nodes on, updates go to the servers first,
-and in another job by the tree of pushes.
+notes give the duration of a clock with infinitely fast links.
 """
 
 from __future__ import annotations

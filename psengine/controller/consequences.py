@@ -14,7 +14,6 @@ from psengine.controller.state import ENDED, CannotContinue, ControllerState, Du
 from psengine.controller.status import summary
 from psengine.membership.node_record import NodeRecord, memory_of
 from psengine.protocol.instructions import GatherModel, RecallTasks
-from psengine.scheduling.push_choice import Pushers
 from psengine.tables.allowed_values import WANT_FINITE
 from psengine.telemetry.formatting import format_ranges
 from psengine.tiers.measured_stage import ClockTime
@@ -29,9 +28,6 @@ OPEN_S = 1800.0
 MOST_FROM_REPLICAS = 5
 #: Seconds until the second attempt; the pause doubles each time, up to a maximum.
 _REOPEN_S, _MOST_REOPEN_S = 0.5, 60.0
-
-#: How long a node waits for others in the tree of pushes, as a multiple of a recent clock, and bounds in seconds.
-_PATIENCE, _LEAST_PATIENCE_S, _MOST_PATIENCE_S = 0.5, 0.25, 30.0
 
 #: Number of nodes that load from which on nodes are planned for once a tick: each plan looks at all partitions.
 MANY_LOAD = 32
@@ -277,7 +273,6 @@ class Consequences(ControllerState):
         self._count_clocks()
         self._saving, self.reason = None, self.rollbacks[-1][1]
         self.tiers.interrupt()
-        self.push_choice.interrupt()
 
     def _advance(self, now_s: float) -> bool:
         """Commit the groups that are complete, and inform the driver; return whether there are any."""
@@ -336,18 +331,7 @@ class Consequences(ControllerState):
         if self.config is None:
             return
         took = ClockTime(self.progress.clock_seconds[-1], self.progress.kernel_s(clock))
-        if self.shards.moving:
-            self.push_choice.interrupt()
-        workers = sum(owner is not None for owner in self.members.placement.by_owner)
-        pushers = Pushers(workers, len({owner.node for owner in self.shards.owners}), self.stage)
-        if self.push_choice.note(pushers, clock, took.seconds):
-            self.tiers.interrupt()
         self._plan_due |= self.tiers.note_clock(self.config, self.members, took)
-
-    def _tree_patience_s(self) -> float | None:
-        """Return how long a node waits for others in the tree of pushes; None if pushes do not use it."""
-        recent_s = self.progress.longest_recent_s
-        return min(max(_PATIENCE * recent_s, _LEAST_PATIENCE_S), _MOST_PATIENCE_S) if self.push_choice.on else None
 
     def _look_at_memory(self) -> None:
         """Note the memory of the nodes at a common clock; offer nodes for release and merge servers by it."""
@@ -394,7 +378,6 @@ class Consequences(ControllerState):
             self.reason = f"the driver waits for executors {format_ranges(driver.absent)}, whose nodes were lost"
         else:
             self.reason = self.progress.trouble
-        dispatcher.tree_patience_s = self._tree_patience_s()
         placement = self.members.placement
         self._instructions += [
             RecallTasks(name, self.members.nodes[name].address, tuple(clocks))

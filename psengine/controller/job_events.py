@@ -60,10 +60,7 @@ class JobEvents(Consequences):
         self.members.adopt(config)
         self.stopping.target = None if self.driver.counts_clocks else config.clocks
         self.stopping.until = config.stop_rule
-        if config.push_tree is not None:
-            self.push_choice.fix(config.push_tree)
-        if config.servers is not None:
-            self.tiers.servers.fix(config.servers)
+        self.tiers.fixed_servers = config.servers
 
     def _on_stop(self, event: events.StopRequested) -> None:
         if self._saving is not None:
@@ -101,33 +98,26 @@ class JobEvents(Consequences):
         if book is None or dispatcher is None or driver is None:
             return
         self._mark_due(Due.TASKS)
-        if dispatcher.superseded(event):  # maybe the node that reports was given up, while the others wait for it
-            return
-        if event.clock > book.common and not driver.counts_clocks:  # else nothing is measured, see `_advance`
-            self.push_choice.pushed(event.clock, event.push_s)
         book.states.drop_before(book.common)
-        ran: list[Done] = []
         claimed: set[str] = set()
-        for (name, address), results in event.by_process.items():
-            node = self.members.process(name, address)
-            if node is None:
-                return
-            completed = [(stats, book.complete(stats.partition, event.clock, stats.attempt)) for stats in results]
-            done = [(stats, running) for stats, running in completed if running is not None]
-            for stats, _ in done:
-                if stats.has_state:
-                    book.states.completed(stats.partition, event.clock, stats.attempt, address)
-                for table, rows in (stats.own_rows or {}).items():
-                    self.own_rows.setdefault(table, {})[stats.partition] = rows
-                    claimed.add(table)
-            self.progress.add(node, event.clock, [stats for stats, _ in done])
-            of_node = [(stats, running.task) for stats, running in done if not running.withdrawn]
-            if not node.gone:
-                node.holds |= frozenset(stats.partition for stats, _ in of_node)
-            ran += [Done(task, stats.result, stats.examples, stats.loss_sum) for stats, task in of_node]
+        node = self.members.process(event.node, event.address)
+        if node is None:
+            return
+        completed = [(stats, book.complete(stats.partition, event.clock, stats.attempt)) for stats in event.results]
+        done = [(stats, running) for stats, running in completed if running is not None]
+        for stats, _ in done:
+            if stats.has_state:
+                book.states.completed(stats.partition, event.clock, stats.attempt, event.address)
+            for table, rows in (stats.own_rows or {}).items():
+                self.own_rows.setdefault(table, {})[stats.partition] = rows
+                claimed.add(table)
+        self.progress.add(node, event.clock, [stats for stats, _ in done])
+        of_node = [(stats, running.task) for stats, running in done if not running.withdrawn]
+        if not node.gone:
+            node.holds |= frozenset(stats.partition for stats, _ in of_node)
         for table in sorted(claimed):
             refuse_shared(table, self.own_rows[table])
-        driver.completed(ran)
+        driver.completed([Done(task, stats.result, stats.examples, stats.loss_sum) for stats, task in of_node])
         if self._advance(event.now_s):
             # The checkpoint comes first: once the next clock is dispatched, the servers fold it in.
             self._save_checkpoint(event.now_s)

@@ -20,7 +20,6 @@ from psengine.protocol.instructions import Instruction
 from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
-from psengine.scheduling.push_choice import PushChoice
 from psengine.scheduling.stopping import StoppingRule
 from psengine.tables.row_sets import RowSet
 from psengine.telemetry.training_progress import TrainingProgress
@@ -93,7 +92,6 @@ class ControllerState:
         self._recovery = Recovery(self.members, self.tiers, self.progress)
         self._dispatcher: BatchDispatcher | None = None
         #: Whether pushes use the tree of nodes.
-        self.push_choice = PushChoice()
         self._joins = JoinBatching()
         self._begun = False
         #: Version of the map that every node was sent, and whether the present one is to be sent at the next tick.

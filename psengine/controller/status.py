@@ -31,7 +31,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         `passes`: how many end the job, or None. `shards`: server and backup owner of each (key `keeper`);
         `backup_clock`: clock of the replicas, None without any. `recent_seconds`: seconds of the last clocks;
         `metrics`: the newest evaluation, as [[clock, figures]]; `bytes_moved` and `bytes_not_read` as in `byte_counts`.
-        `push_tree`: whether pushes use the tree. `went_back`: clock and reason of every rollback.
+        `went_back`: clock and reason of every rollback.
         `damage`: a line on the last checkpoint that could not be used. `nodes`: state as in
         `membership`, with `error` if a node is quarantined, `memory` by kind, and whether it is `offered` for release.
         `machines`: number of transient nodes that the job has a use for, None without a limit. `memory`: [[clock, bytes
@@ -72,7 +72,6 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
             for node in controller.members.nodes.values()
         ],
         "stage": controller.stage,
-        "push_tree": controller.push_choice.on,
         "machines": controller.scale_in.machines,
         "memory": [event.record() for event in controller.history.log.of(MemoryUsed)[-1:]],
         "shards": [

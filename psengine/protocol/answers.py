@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from psengine.protocol.executor_state import ExecutorState
 from psengine.protocol.instructions import ShardOwner
@@ -23,10 +23,6 @@ _CLASS = "answer"
 
 class Answer:
     """Base class of the answers."""
-
-
-#: See `psengine.worker.push_tree`.
-SumsStatus = Literal["held", "taken", "done", "refused", "failed"]
 
 
 @dataclass(frozen=True)
@@ -175,13 +171,6 @@ class PartitionData(Answer):
     """A prepared partition, pickled (see `psengine.worker.hosts.partition_host`); None if the node does not send it."""
 
     pickled: Any
-
-
-@dataclass(frozen=True)
-class ChildSums(Answer):
-    """What has become of the sums that a node has sent to its parent in the tree of pushes."""
-
-    status: SumsStatus
 
 
 _KINDS = MappingProxyType({kind.__name__: kind for kind in Answer.__subclasses__()})

@@ -167,34 +167,16 @@ class StatesTaken(NodeEvent):
 
 
 @dataclass(frozen=True)
-class Contribution:
-    """Micro-tasks of another node whose updates the reporting node has added to its own."""
-
-    node: str
-    address: str
-    results: tuple[TaskStats, ...]
-
-
-@dataclass(frozen=True)
 class BatchDone(NodeEvent):
     """Micro-tasks of one clock completed on a node, their updates flushed to every server before this was sent.
 
-    `others`: those of other nodes whose updates were in the same sums. All are completed by this, or none.
-    `push_s`: seconds from the node's sums to the answer of the last server. `batch`: number of its instruction.
+    `batch`: number of its instruction.
     """
 
     clock: int
     results: tuple[TaskStats, ...]
     now_s: float
-    others: tuple[Contribution, ...] = ()
-    push_s: float = 0.0
     batch: int = 0
-
-    @property
-    def by_process(self) -> dict[tuple[str, str], tuple[TaskStats, ...]]:
-        """The completed micro-tasks by node and address."""
-        of_others = {(other.node, other.address): other.results for other in self.others}
-        return {(self.node, self.address): self.results, **of_others}
 
 
 @dataclass(frozen=True)

@@ -173,28 +173,6 @@ class LoadPartitions:
 
 
 @dataclass(frozen=True)
-class TreePlace:
-    """Where a node stands in the tree on which the updates of a clock are added up, see `scheduling.push_tree`.
-
-    Attributes
-    ----------
-    tree : int
-        Number of the tree; sums of nodes with another one are refused.
-    parent : str
-        Address of the process that the node sends its sums to; empty: to the servers.
-    children : tuple of str
-        Addresses of the processes that send their sums to the node.
-    patience_s : float
-        Maximum seconds that the node waits for them once its own micro-tasks are done.
-    """
-
-    tree: int
-    parent: str
-    children: tuple[str, ...]
-    patience_s: float
-
-
-@dataclass(frozen=True)
 class Dispatch:
     """Run these micro-tasks of one clock (group).
 
@@ -202,8 +180,6 @@ class Dispatch:
     is on the servers, which may fold them. `read` is what the tasks see (see `psengine.drivers.interface.Task`): with
     "group" exactly the state of `committed`, which is the clock before; with "rows" that of the clock before, in the
     rows that they read, which may not be committed; with "parent" all that is there.
-
-    `place` is the node's place in the tree of pushes; None: its updates are sent to the servers.
 
     `completed_by` is the attempt under which each of the partitions completed `committed`, if they all did under the
     same one and none has gone further, else 0. `goes_on`: the node may begin its next clock before its instruction.
@@ -224,7 +200,6 @@ class Dispatch:
     completed_by: int = 0
     goes_on: bool = False
     read: Read = "group"
-    place: TreePlace | None = None
     apart: bool = False
 
 

@@ -3,8 +3,6 @@
 dispatcher    the `Dispatch` instructions: which tasks each node is to run now
 driver_host   the driver of a job: its calls, its snapshots, its rollback
 micro_tasks   table of tasks: queues, running attempts and their nodes, committed groups
-push_choice   whether pushes use the tree of nodes, by measurement
-push_tree     the tree of nodes on which pushes are added up
 stopping      stopping rule: the last clock of a job, by its target, a stop, its time limit, or a hold
 task_records  tasks that were sent, groups that are not committed, and what a task may read after
 """

@@ -12,12 +12,11 @@ from dataclasses import replace
 from psengine.drivers.interface import Read
 from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Placement
-from psengine.protocol.events import BatchDone, BatchFailed
+from psengine.protocol.events import BatchFailed
 from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import Dispatch, TakeStates, TaskKey, TreePlace
+from psengine.protocol.instructions import Dispatch, TakeStates
 from psengine.scheduling.driver_host import DriverHost
 from psengine.scheduling.micro_tasks import MicroTaskTable
-from psengine.scheduling.push_tree import TreeLayout
 from psengine.tables.tree_sum import largest_subtrees
 
 #: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to complete.
@@ -41,9 +40,6 @@ class BatchDispatcher:
         self._taken: dict[int, tuple[StateRef, str]] = {}
         #: The placement that the tasks that follow others were last compared with.
         self._compared: Placement | None = None
-        self._tree = TreeLayout()
-        #: Maximum seconds that a node waits for others in the tree of pushes; None: updates are sent to the servers.
-        self.tree_patience_s: float | None = None
 
     def orders(
         self,
@@ -91,8 +87,6 @@ class BatchDispatcher:
             if owner is not None and owner in ready and task.executor not in self._held_back:
                 groups.setdefault((owner, task.group, task.read, withdrawn), []).append(task.executor)
                 first[owner] = min(task.group, first.get(owner, task.group))
-        if groups and self.tree_patience_s is not None:
-            self._tree.lay_out(placement, ready)
         out = []
         for (name, clock, read, withdrawn), partitions in groups.items():
             stale = read == "parent" and not withdrawn
@@ -106,17 +100,16 @@ class BatchDispatcher:
                 and book.is_full(clock)
                 and all(driver.next_is_certain(partition, clock + 1) for partition in partitions)
             )
-            whole = not withdrawn and len(partitions) == len(placement.owned_by(name))
-            order = self._order(ready[name], clock, partitions, read, whole)
+            order = self._order(ready[name], clock, partitions, read)
             out.append(replace(order, completed_by=completed_by, goes_on=certain))
         out += [
-            self._order(ready[name], clock, partitions, read, whole=True)
+            self._order(ready[name], clock, partitions, read)
             for (name, clock, read), partitions in self._following(placement, ready, limit, ending).items()
         ]
         return [replace(order, map_version=map_version, generation=generation) for order in out]
 
-    def _order(self, node: NodeRecord, clock: int, partitions: list[int], read: Read, whole: bool) -> Dispatch:
-        """Enter a batch in the table, and return it; `whole`: it has all partitions of the node."""
+    def _order(self, node: NodeRecord, clock: int, partitions: list[int], read: Read) -> Dispatch:
+        """Enter a batch in the table, and return it."""
         book, name = self._book, node.name
         self._batches += 1
         self._tasks[name] = len(partitions), self._tasks.get(name, (0, 0))[0]
@@ -132,7 +125,6 @@ class BatchDispatcher:
             map_version=0,
             generation=0,
             read=read,
-            place=self._place(name, read, tasks) if whole and clock <= book.sealed else None,
             apart=clock > book.sealed,
         )
 
@@ -202,17 +194,6 @@ class BatchDispatcher:
         in_step = not running and clock == first
         return in_step and not self._waits(node.name, clock, partitions, placement.owned_by(node.name))
 
-    def _place(self, name: str, read: Read, tasks: Sequence[TaskKey]) -> TreePlace | None:
-        """Return the place in the tree of a node that is to do all of its partitions; not where some are done again.
-
-        Tasks that read rows as soon as these are written have mostly rows of their own: there is little to add up, and
-        others would wait for them.
-        """
-        again = any(task.attempt > self._book.first_attempt for task in tasks)
-        if self.tree_patience_s is None or again or read == "rows":
-            return None
-        return self._tree.place(name, self.tree_patience_s)
-
     def _waits(self, name: str, clock: int, partitions: list[int], owned: Sequence[int]) -> bool:
         """Return whether a node's batch waits for the nodes that are about to complete the rest of its partitions.
 
@@ -242,15 +223,6 @@ class BatchDispatcher:
         if not event.recalled:
             self._held_back |= set(current)
         return current
-
-    def superseded(self, event: BatchDone) -> bool:
-        """Return whether sums of several nodes have an effect that does not count; the others are then sent again."""
-        tasks = [(s.partition, s.attempt) for results in event.by_process.values() for s in results]
-        if not event.others or all(self._book.is_current(p, event.clock, attempt) for p, attempt in tasks):
-            return False
-        for partition, attempt in tasks:
-            self._book.forget(partition, event.clock, attempt)
-        return True
 
     def tick(self) -> None:
         """Hold nothing back any longer."""

@@ -132,8 +132,6 @@ class AgentPlugin(WorkerPlugin):
             "keep": keep,
             "close": close,
             "partition": _answering(partition),
-            "added_up": _answering(agent.tree.answer),
-            "add_up": _answering(agent.tree.hold),
             "gather": _answering(server.gather),
             "marked": _answering(server.marked),
             "hand_over": _answering(server.hand_over),

@@ -7,7 +7,7 @@ parent can complete whole subtrees. With n partitions a sum is sent log2 n times
 Partitions of missing nodes are left out. The children of a missing node send to the first of the remaining nodes under
 their nearest common subtree: there is always one root.
 
-Used by pushes (`scheduling.push_tree`) and by elastic batch gradient descent (`apps.bgd.reduction_tree`).
+Used by elastic batch gradient descent (`apps.bgd.reduction_tree`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ loss_burst      whether the transient tier is being lost in a burst, of which mo
 measured_stage  stage 2 or 3 by the measured time of kernels and transfers
 replication     replication rounds: which clock of the shards has replicas, and on which nodes
 scale_in        nodes and servers that a job no longer needs, as its memory falls
-server_count    number of servers by measured time
 shard_map       the server and the epoch of each shard: opening, moves, reopening after a loss
 stages          the stage for a ratio of transient to reliable nodes
 tier_manager    the tiers of one job: its stage, layout, moves, replication and restoration from replicas

@@ -3,7 +3,7 @@
 | stage | serve | store replicas | work |
 |---|---|---|---|
 | 1 | the reliable nodes (ParamServs) | the reliable nodes, of each other's shards | all |
-| 2 | some of the transient nodes (ActivePSs): half, or see `server_count` | the reliable nodes (BackupPSs) | all |
+| 2 | some of the transient nodes (ActivePSs): half, or as the job says | the reliable nodes (BackupPSs) | all |
 | 3 | as 2 | as 2 | the transient nodes |
 
 A change of many nodes at once is one `Layout` after another, and the difference between them one list of moves.
@@ -20,6 +20,11 @@ from dataclasses import dataclass
 
 from psengine.config import Stage
 from psengine.membership.placement import Capacity, Owners, balance
+
+
+def half_of(transient: int) -> int:
+    """Return the number of ActivePSs by AgileML's rule."""
+    return (transient + 1) // 2
 
 
 @dataclass(frozen=True)

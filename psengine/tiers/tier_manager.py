@@ -25,12 +25,11 @@ from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Instruction
-from psengine.tiers.layout import Layout, kept_by_others, layout_for
+from psengine.tiers.layout import Layout, half_of, kept_by_others, layout_for
 from psengine.tiers.loss_burst import LossBurst
 from psengine.tiers.measured_stage import ClockTime, Footprint, StageTimes
 from psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
 from psengine.tiers.scale_in import JobMemory
-from psengine.tiers.server_count import ServerCount
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.stages import StageThresholds, stage_for
 
@@ -50,8 +49,8 @@ class Tiers:
         self.layout: Layout | None = None
         #: Names of leaving nodes that serve until they have done their last work.
         self._serving_on: Collection[str] = ()
-        #: Number of ActivePSs, and their maximum; None: no limit.
-        self.servers = ServerCount()
+        #: Number of ActivePSs that the job fixes, None: half of the transient nodes; and their maximum, None: no limit.
+        self.fixed_servers: int | None = None
         self.most_servers: int | None = None
         #: Changes of the layout that are not in the event log yet, as lines of text.
         self.changes: list[list[str]] = []
@@ -97,25 +96,22 @@ class Tiers:
         members.resting = "reliable" if self.stage == 3 else None
 
     def note_clock(self, config: JobConfig, members: Membership, clock: ClockTime) -> bool:
-        """Note a committed clock; return whether another stage or number of servers is wanted by what was measured."""
+        """Note a committed clock; return whether another stage is wanted by what was measured."""
         if self.stage == 1:
             return False
         if self.shards.moving or self.shards.opening:
             self.interrupt()
             return False
         by_ratio = config.stage is not None or (self.stage == 3 and not self.times.prefers_3)
-        if not by_ratio and not self.servers.trying:
-            nodes = self._footprint(config, members)
-            self.times.note(self.stage, nodes, clock)
-            if self.times.faster(nodes) != self.stage:
-                return True
-        serve = len({owner.node for owner in self.shards.owners})
-        return self.servers.note(self.stage, len(_servers(members)[1]), config.n_shards, serve, clock)
+        if by_ratio:
+            return False
+        nodes = self._footprint(config, members)
+        self.times.note(self.stage, nodes, clock)
+        return self.times.faster(nodes) != self.stage
 
     def interrupt(self) -> None:
         """Note that the clocks of now are not typical."""
         self.times.interrupt()
-        self.servers.interrupt()
 
     def holding(self, config: JobConfig, members: Membership, memory: Mapping[str, int]) -> JobMemory:
         """Return what the job holds (`memory` by kind); nodes that serve no shards are to be released first."""
@@ -225,7 +221,8 @@ class Tiers:
         return layout_for(self.stage, reliable, transient, before, self._n_servers(len(transient), len(now)))
 
     def _n_servers(self, transient: int, n_shards: int) -> int:
-        wanted = self.servers.wanted(transient, n_shards)
+        count = half_of(transient) if self.fixed_servers is None else self.fixed_servers
+        wanted = min(transient, n_shards, count)
         return wanted if self.most_servers is None else min(wanted, self.most_servers)
 
     def _footprint(self, config: JobConfig, members: Membership) -> Footprint:
@@ -233,7 +230,7 @@ class Tiers:
         of_reliable, of_transient = (
             sum(members.nodes[name].threads for name in names) for names in (reliable, transient)
         )
-        servers = max(1, self.servers.wanted(len(transient), config.n_shards))
+        servers = max(1, self._n_servers(len(transient), config.n_shards))
         return Footprint(len(reliable), len(transient), of_reliable, of_transient, servers)
 
     def _adopt(self, wanted: Layout) -> None:

@@ -8,7 +8,6 @@ kernel_threads     the thread pool of a node, which runs the kernels of the batc
 node_scheduler     the batches in flight on a node, and in which order they begin and are reported
 parameter_client   the parameter client of a node: cached reads, batched pushes
 push_messages      the messages of a push: updates summed in blocks, cut to shards
-push_tree          a node's part in the tree on which pushes are added up
 read_messages      the messages of a read: rows cut to shards, and joined again
 routing            routing of requests by the shard map: redirects, retries, generations
 server_calls       requests to the servers of shards, and what follows from each answer

@@ -37,7 +37,6 @@ from psengine.worker.hosts.partition_host import PartitionHost
 from psengine.worker.hosts.shard_host import ShardHost, Unreadable
 from psengine.worker.node_scheduler import Batch, NodeScheduler, RecalledError
 from psengine.worker.parameter_client import ParameterClient
-from psengine.worker.push_tree import PushTree
 from psengine.worker.routing import SupersededError
 from psengine.worker.server_calls import BadSumError
 
@@ -141,12 +140,8 @@ class NodeAgent:
             self.partitions.data,
             lambda: self.host.executors,
         )
-        #: The part of this node in the tree of pushes.
-        self.tree = PushTree(node, address, self.client)
-        self._runner = BatchRunner(
-            self.client, self.tree, threads, self.host.executor, self.host.states, self.host.find_states
-        )
-        self._batches = NodeScheduler(lambda batch: self._run(batch), self._report_done, self._report_failure)
+        self._runner = BatchRunner(self.client, threads, self.host.executor, self.host.states, self.host.find_states)
+        self._batches = NodeScheduler(lambda batch: self._run(batch), self._report, self._report_failure)
         self.client.gives_way = self._batches.is_awaited
 
     async def close(self) -> None:
@@ -274,21 +269,14 @@ class NodeAgent:
                 await asyncio.sleep(again_s)
         raise AssertionError("unreachable")
 
-    async def _run(self, batch: Batch) -> events.BatchDone | None:
+    async def _run(self, batch: Batch) -> events.BatchDone:
         instruction = batch.order
         if self._job is None or instruction.map_version > self.client.routes.version:
             raise SupersededError(f"map {instruction.map_version} required, {self.client.routes.version} present")
         self.client.begin(instruction.generation, instruction.batch, instruction.parent_clock)
         computed = partial(self._batches.computed, batch)
-        ran = await self._runner.run(self._job, instruction, computed, batch.earlier_reported)
-        if ran.others is None:
-            return None
-        about = (ran.others, ran.push_s, instruction.batch)
-        return events.BatchDone(self.node, self.address, instruction.clock, ran.stats, 0.0, *about)
-
-    async def _report_done(self, done: events.BatchDone) -> None:
-        await self._report(done)
-        self.tree.settle(done.batch, done=True)
+        stats = await self._runner.run(self._job, instruction, computed)
+        return events.BatchDone(self.node, self.address, instruction.clock, stats, 0.0, instruction.batch)
 
     async def _report_failure(self, instruction: instructions.Dispatch, error: Exception, fatal: bool) -> None:
         if isinstance(error, Unreadable):
@@ -300,7 +288,6 @@ class NodeAgent:
         if isinstance(error, BadSumError):  # of an earlier clock, and of all partitions
             await self._report(events.NodeFailed(self.node, self.address, str(error), 0.0))
         await self._report(self._failed(instruction, error, fatal=fatal))
-        self.tree.settle(instruction.batch, done=False)
 
     # -- utilities ------------------------------------------------------------------------------------------------
 

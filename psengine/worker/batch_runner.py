@@ -21,7 +21,7 @@ import numpy as np
 from psengine.apps.base import Application
 from psengine.apps.executors import ResidentExecutor, claimed_rows
 from psengine.config import JobConfig
-from psengine.protocol.events import Contribution, TaskStats
+from psengine.protocol.events import TaskStats
 from psengine.protocol.executor_state import ExecutorState
 from psengine.protocol.instructions import Dispatch, TaskKey
 from psengine.rpc.cancellation import raising_plainly
@@ -31,7 +31,6 @@ from psengine.worker.hosts.executor_states import ExecutorStates
 from psengine.worker.kernel_threads import KernelThreads
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.push_messages import sum_up, under
-from psengine.worker.push_tree import PushTree
 from psengine.worker.routing import SupersededError
 from psengine.worker.speculative_batch import NOTHING_DONE, Ahead, Begun, Kernels, MicroTaskResult, Sums
 from psengine.worker.task_parameters import (
@@ -65,19 +64,6 @@ class _Assigned:
     args: Any
 
 
-@dataclass(frozen=True)
-class BatchResult:
-    """What is reported of a batch.
-
-    `others` are micro-tasks of other nodes to be reported with it; None: another node has reported all of it. `push_s`
-    is how long its updates took to the servers.
-    """
-
-    stats: tuple[TaskStats, ...]
-    others: tuple[Contribution, ...] | None
-    push_s: float
-
-
 class BatchRunner:
     """Runs batches, several of them in flight.
 
@@ -96,13 +82,11 @@ class BatchRunner:
     def __init__(
         self,
         client: ParameterClient,
-        tree: PushTree,
         threads: int,
         executor: Callable[[int], Awaitable[ResidentExecutor]],
         states: ExecutorStates,
         find_states: Callable[[Sequence[TaskKey]], Awaitable[dict[int, Arrays | None]]],
     ) -> None:
-        self._tree = tree
         self._client, self._executor, self._states, self._find_states = client, executor, states, find_states
         self._kernel_threads = KernelThreads(threads, "kernel")
         self._foresight = ThreadPoolExecutor(1, thread_name_prefix="rows")
@@ -116,8 +100,6 @@ class BatchRunner:
         self._reported_rows: dict[int, tuple[int, dict[str, RowSet]]] = {}
         #: {(generation, group, executor): rows of the last batches that read rows, for their next reader}.
         self._written: dict[tuple[int, int, int], WrittenRows] = {}
-        #: The last batch that had a place in the tree, the results of its micro-tasks, and their sums.
-        self._sent: tuple[Dispatch, dict[int, MicroTaskResult], Sums] | None = None
 
     def close(self) -> None:
         """Begin nothing more; a running kernel is completed."""
@@ -135,17 +117,13 @@ class BatchRunner:
         for task in list(self._task_reads):
             task.cancel()
 
-    async def run(
-        self, job: Job, order: Dispatch, on_computed: Callable[[], None], earlier: Callable[[], Awaitable[None]]
-    ) -> BatchResult:
-        """Run the micro-tasks of `order`, and return when every server has their updates.
+    async def run(self, job: Job, order: Dispatch, on_computed: Callable[[], None]) -> tuple[TaskStats, ...]:
+        """Run the micro-tasks of `order`, and return what is reported of them when every server has their updates.
 
         Parameters
         ----------
         on_computed : callable
             Called when the kernels have ended, and the states that they leave are in `states`.
-        earlier : callable
-            Returns when the batches of these executors before this one are reported.
 
         Raises
         ------
@@ -154,12 +132,9 @@ class BatchRunner:
         Exception
             What the application raised.
         """
-        config, _, sharding = job
-        sent = self._sent_before(order)
-        if sent is not None:
-            self.drop_ahead()
+        _, _, sharding = job
         handed = self._handed_over(order)
-        done, sums = sent or await self._kernels_of(job, order, handed)
+        done, sums = await self._kernels_of(job, order, handed)
         self._states.drop_before(order.committed)
         for task in order.tasks:
             state = done[task.partition].state
@@ -178,21 +153,15 @@ class BatchRunner:
         if order.goes_on:
             self.drop_ahead()  # of another batch in flight
             self._ahead = Ahead(order, self._client.routes.version, partial(self._begin_ahead, job, order, done))
-        if order.place is not None:
-            # Another node may report this batch. The updates of the batch before may be on their way by another node.
-            await earlier()
-            # The sums of several nodes may be sent once more because of one of them.
-            self._sent = order, done, sums
-        began_s = asyncio.get_running_loop().time()
         try:
             await pushed(handed.values())
-            others = await self._tree.push(order, config, sharding, named, stats, self._on_threads)
+            await self._client.flush(sharding, order.clock, named, order.committed)
             is_pushed.set_result(True)
         finally:
             if not is_pushed.done():
                 is_pushed.set_result(False)
         self._client.moved["own"] += sum(finished.kept_bytes for finished in done.values())
-        return BatchResult(stats, others, asyncio.get_running_loop().time() - began_s)
+        return stats
 
     def _handed_over(self, order: Dispatch) -> HandedOver:
         """Return the rows that tasks of this node wrote and tasks of `order` read next, by partition of the reader."""
@@ -203,20 +172,6 @@ class BatchRunner:
         }
         self._written = {key: rows for key, rows in self._written.items() if key[1] >= order.clock}
         return {part: rows for part, rows in found.items() if rows is not None}
-
-    def _sent_before(self, order: Dispatch) -> tuple[dict[int, MicroTaskResult], Sums] | None:
-        """Return the results of the micro-tasks of `order` if they were sent last, under other attempts.
-
-        The micro-tasks before may have been repeated since, and have left other states.
-        """
-        if self._sent is None:
-            return None
-        sent, done, sums = self._sent
-        begun_after = {task.partition: task.begins_after for task in sent.tasks}
-        fits = (sent.generation, sent.clock) == (order.generation, order.clock) and all(
-            not task.withdrawn and task.begins_after in (None, begun_after.get(task.partition)) for task in order.tasks
-        )
-        return (done, sums) if fits and {task.partition for task in order.tasks} == done.keys() else None
 
     async def _kernels_of(
         self, job: Job, order: Dispatch, handed: HandedOver

@@ -44,10 +44,9 @@ class Batch:
 
     order: Dispatch
     earlier: Sequence[Batch]
-    work: asyncio.Task[BatchDone | None] | None = None
+    work: asyncio.Task[BatchDone] | None = None
     is_begun: bool = False
     is_recalled: bool = False
-    has_failed: bool = False
     computed: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     reported: asyncio.Event = field(default_factory=asyncio.Event)
@@ -67,22 +66,9 @@ class Batch:
         group = other.order.clock
         return any(self.followed.get(task.partition) == (group, task.attempt) for task in other.order.tasks)
 
-    async def earlier_reported(self) -> None:
-        """Return when the earlier batches are reported.
 
-        Raises
-        ------
-        SupersededError
-            If one that this one follows has failed: the controller has both sent again.
-        """
-        for other in self.earlier:
-            await other.reported.wait()
-            if other.has_failed and self.follows(other):
-                raise SupersededError(f"the tasks of clock {other.order.clock}, which are before, have failed")
-
-
-#: Carries out a batch, and calls `NodeScheduler.computed`; None: another node reports it.
-Run = Callable[[Batch], Coroutine[Any, Any, BatchDone | None]]
+#: Carries out a batch, and calls `NodeScheduler.computed`.
+Run = Callable[[Batch], Coroutine[Any, Any, BatchDone]]
 
 
 class NodeScheduler:
@@ -161,7 +147,7 @@ class NodeScheduler:
             batch.reported.set()
             batch.earlier = ()
 
-    async def _work(self, batch: Batch) -> BatchDone | None:
+    async def _work(self, batch: Batch) -> BatchDone:
         if batch.is_recalled:
             raise RecalledError(_RECALLED)
         for other in batch.earlier:
@@ -199,7 +185,6 @@ class NodeScheduler:
         except Exception as error:
             logger.exception("clock %d failed", clock)
             failure, fatal = error, True
-        batch.has_failed = failure is not None
         batch.computed.set()
         batch.ended.set()
         if self._closing:

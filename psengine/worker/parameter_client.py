@@ -281,12 +281,6 @@ class ParameterClient:
             named = [rows for of_shard in asked.values() for rows in of_shard.values()]
             count_moved(self.moved, "read", address, read + sum(wire_bytes(rows) for rows in named))
 
-    def count_push(self, address: str, sums: Sequence[BlockSum]) -> None:
-        """Count the bytes of sums that were sent to another node."""
-        count_moved(
-            self.moved, "push", address, sum(wire_bytes(delta) for *_, update in sums for delta in update.values())
-        )
-
 
 def _rows_by_shard(sharding: Sharding, wanted: Wanted) -> dict[int, Wanted | None]:
     """Return the wanted rows of each shard, counted from its first rows; None for all rows of all tables."""

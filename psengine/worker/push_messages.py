@@ -34,14 +34,6 @@ def under(sums: Sequence[tuple[Subtree, Delta]], attempts: Mapping[int, int]) ->
     return [(low, tuple(attempts[part] for part in range(low, high)), total) for (low, high), total in sums]
 
 
-def add_up(sums: Sequence[BlockSum], n_partitions: int, tables: Sequence[TableSpec]) -> list[BlockSum]:
-    """Return the sums of disjoint blocks over the largest possible blocks; the other ones as they are."""
-    by_block = {(low, low + len(attempts)): total for low, attempts, total in sums}
-    attempts = {low + at: attempt for low, of_block, _ in sums for at, attempt in enumerate(of_block)}
-    blocks = largest_subtrees(attempts.keys(), n_partitions)
-    return under([(block, by_block.get(block) or _sum(block, by_block, tables)) for block in blocks], attempts)
-
-
 def _sum(block: Subtree, by_block: Mapping[Subtree, Delta], tables: Sequence[TableSpec]) -> Delta:
     parts = [update for (low, high), update in by_block.items() if block[0] <= low and high <= block[1]]
     for name in {name for update in parts for name in update} if len(parts) > 1 else ():

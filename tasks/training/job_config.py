@@ -36,7 +36,6 @@ def job_config(
         stage=training.stage,
         stage_2_above=training.stage_2_above,
         stage_3_above=training.stage_3_above,
-        push_tree=training.push_tree,
         servers=training.servers,
         evaluate_every=training.evaluate_every,
         clocks=training.clocks,

@@ -150,14 +150,10 @@ def weather(cluster: LocalCluster, seed: int, config: JobConfig) -> dict[str, An
 
 
 def weathered(seed: int) -> dict[str, Any]:
-    """Return what both jobs have in common: one in three comes to stage 3, in which reliable nodes do not work.
-
-    In one in three updates are added up on a tree of nodes, in every other one of these in stage 3.
-    """
+    """Return what both jobs have in common: one in three comes to stage 3, in which reliable nodes do not work."""
     above = 1.0 if seed % 3 == 1 else 15.0
-    tree = True if seed % 6 in (1, 5) else None
     jobs = {"clocks": CLOCKS, "n_shards": 3, "n_reliable": 2, "checkpoint_s": 1.0}
-    return jobs | {"stage_3_above": above, "push_tree": tree}
+    return jobs | {"stage_3_above": above}
 
 
 def job(cluster: LocalCluster, seed: int = 0) -> JobConfig:

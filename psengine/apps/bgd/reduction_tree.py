@@ -1,7 +1,7 @@
 """Broadcast and Reduce on a binary tree of nodes that survives missing ones and reports the contributors.
 
 Each node adds the sums of its children to its own contribution. Where an inner node is missing, its children send to
-another one (`tables.node_tree`, which pushes use, too). A node keeps each child's sum of the last round that ended in a
+another one (`tables.node_tree`). A node keeps each child's sum of the last round that ended in a
 step, and which partitions are in it: where all of these vanish, the kept sum is their gradient at the model of that
 round.
 

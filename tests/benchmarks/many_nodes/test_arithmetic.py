@@ -1,6 +1,5 @@
 """What the benchmarks of many nodes decide and work out, without a node."""
 
-from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
@@ -34,20 +33,12 @@ def test_every_layout_has_all_nodes_and_the_same_work(n: int) -> None:
 
 def test_with_sixteen_nodes_figure_13_s_stage_2_is_figure_12_s() -> None:
     def direct(n: int, figures: tuple[int, ...] = PAPER_FIGURES) -> list[tuple[str, Stage | None]]:
-        return [(layout.figure, layout.stage) for layout in tierings(n, figures) if not layout.push_tree]
+        return [(layout.figure, layout.stage) for layout in tierings(n, figures)]
 
     assert [figure for figure, stage in direct(16) if stage == 2] == ["12", "14"]
     assert [figure for figure, stage in direct(32) if stage == 2] == ["12", "13", "14"]
     assert direct(16, (13,)) == [("13", 2), ("13", 3)]
     assert direct(64, (12, 14)) == [("12", 2), ("14", 2), ("14", 3), ("14", None)]
-
-
-@pytest.mark.parametrize("n", [16, 32, 64])
-def test_a_layout_with_the_tree_stands_beside_the_same_one_without(n: int) -> None:
-    layouts = [*tierings(n), *scalings()]
-    trees = [layout for layout in layouts if layout.push_tree]
-    assert len(trees) == 6
-    assert all(replace(tree, name=tree.name.removesuffix(", tree"), push_tree=False) in layouts for tree in trees)
 
 
 def test_more_nodes_are_given_slower_links() -> None:
@@ -56,9 +47,8 @@ def test_more_nodes_are_given_slower_links() -> None:
 
 def test_figure_15_goes_from_4_to_64() -> None:
     assert [(one.nodes, one.name) for one in scalings()] == [
-        (4, "traditional"), (8, "stage 1"), (16, "stage 3"), (16, "stage 3, tree"), (32, "stage 3"),
-        (32, "stage 3, tree"), (64, "stage 3"), (64, "stage 3, tree"),
-    ]  # fmt: skip
+        (4, "traditional"), (8, "stage 1"), (16, "stage 3"), (32, "stage 3"),
+        (64, "stage 3"), ]  # fmt: skip
     first = Measured(scalings()[0], [8.0, 10.0], 0.1, 0.2, 0.1, 1.0)
     assert ideal(first, 16) == [2.0, 2.5]
 

@@ -1,11 +1,12 @@
 """Who is to serve and to keep what, in each stage."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.config import Stage
-from psengine.tiers.layout import Layout, active_servers, layout_for
-from psengine.tiers.server_count import half_of
+from psengine.config import JobConfig, JobError, Stage
+from psengine.tiers.layout import Layout, active_servers, half_of, layout_for
+from tests.support.instant_cluster import InstantCluster
 
 NAMES = [f"n{i}" for i in range(12)]
 STAGES: tuple[Stage, ...] = (1, 2, 3)
@@ -81,3 +82,22 @@ def test_every_shard_has_a_server_that_may_serve_in_even_shares_and_staying_is_f
         assert len(loads) == min(len(owners), (len(transient) + 1) // 2)
         assert set(wanted.backup_owners) <= ({*reliable} or {None})
     assert layout_for(stage, reliable, transient, wanted, half_of(len(transient))) == wanted, "nobody moves for nothing"
+
+
+@pytest.mark.parametrize(("servers", "serving"), [(None, 6), (2, 2)])
+def test_half_of_the_transient_nodes_serve_or_as_many_as_the_job_fixes(servers: int | None, serving: int) -> None:
+    config = JobConfig(
+        "job", n_partitions=24, n_shards=12, n_reliable=2, clocks=99, stage=2, start_patience_s=0.0, servers=servers
+    )
+    cluster = InstantCluster(config, transient=12)
+    for _ in range(8):  # the shards leave the reliable nodes
+        cluster.do_clock(1.0)
+    assert len({owner.node for owner in cluster.controller.shards.owners}) == serving
+    assert not cluster.controller.rollbacks
+
+
+def test_no_servers_are_refused() -> None:
+    config = JobConfig("job", clocks=1, servers=2).to_dict()
+    assert JobConfig.from_dict(config).servers == 2
+    with pytest.raises(JobError, match="servers is 0: it must be at least 1"):
+        JobConfig.from_dict({**config, "servers": 0})

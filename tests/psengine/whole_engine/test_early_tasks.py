@@ -10,7 +10,7 @@ import pytest
 from psengine.protocol.events import BatchDone, BatchFailed, Event
 from psengine.protocol.instructions import Instruction, RecallTasks
 from psengine.scheduling.dispatcher import BatchDispatcher
-from psengine.worker.node_scheduler import Batch, NodeScheduler, RecalledError
+from psengine.worker.node_scheduler import NodeScheduler, RecalledError
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import CLOCKS, Meanwhile, check, finished, job, reached, run_job, started
@@ -140,25 +140,6 @@ def test_a_task_that_is_given_back_and_done_is_seen(monkeypatch: pytest.MonkeyPa
         history.check()
 
 
-LATE = Trouble(late=0.1, late_s=2.0, usual_s=0.05)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_on_the_tree_of_pushes_no_task_is_reported_before_the_one_before(seed: int) -> None:
-    _, history = trained(None, LATE, seed, push_tree=True, n_reliable=2, stage=1)
-    history.check()
-
-
-def test_on_the_tree_a_batch_that_does_not_wait_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums of a child that its parent refuses go to the servers later than those of the next clock by the parent."""
-
-    async def at_once(self: Batch) -> None:
-        return None
-
-    monkeypatch.setattr(Batch, "earlier_reported", at_once)
-    assert any(trained(None, LATE, seed, push_tree=True, n_reliable=2, stage=1)[1].early for seed in range(4))
-
-
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.storm) for seed in range(40) if seed != 3)])
 def test_the_history_is_in_order_while_nodes_come_and_go(seed: int) -> None:
     async def meanwhile(cluster: WiredCluster) -> None:
@@ -168,6 +149,6 @@ def test_the_history_is_in_order_while_nodes_come_and_go(seed: int) -> None:
         await storm.run(10)
 
     trouble = Trouble(lost=0.01, doubled=0.1, late=0.02, late_s=3.0, usual_s=0.05)
-    config = {"n_reliable": 2, "checkpoint_s": 2.0, "stage_2_above": 0.5, "push_tree": bool(seed % 2)}
+    config = {"n_reliable": 2, "checkpoint_s": 2.0, "stage_2_above": 0.5}
     _, history = trained(meanwhile, trouble, seed, ("Tally", "Walk")[seed // 2 % 2], staleness=1 + seed % 3, **config)
     history.check()

@@ -48,7 +48,6 @@ def train(seed: int, trouble: Trouble, blows: int, app: str = "") -> list[tuple[
         stage_2_above=[0.5, 1.0, 9.0][seed % 3],
         stage_3_above=[15.0, 1.0][seed % 12 == 0],
         checkpoint_s=[None, 2.0][seed % 2],
-        push_tree=[None, True][seed % 3 == 1],
     )
 
     async def meanwhile(cluster: WiredCluster) -> None:

@@ -9,18 +9,14 @@ import numpy as np
 from psengine.apps.base import Work
 from psengine.config import TableSpec
 from psengine.protocol.events import BatchDone, BatchFailed, ShardsOpened
-from psengine.protocol.executor_state import StateRef
 from psengine.protocol.instructions import (
     Dispatch,
     OpenShards,
     RecallTasks,
     ShardOwner,
-    TreePlace,
     UpdateShardMap,
 )
 from psengine.worker.agent import NodeAgent
-from psengine.worker.batch_runner import BatchRunner
-from psengine.worker.speculative_batch import NOTHING_DONE
 from tests.support.agents import HERE, OWNERS, THERE, Counting, Wires, called, dispatch, story
 from tests.support.timeouts import PATIENCE
 
@@ -239,38 +235,3 @@ def test_what_has_not_begun_is_given_back_and_what_has_begun_is_completed() -> N
         assert not wires.reports
 
     story(body)
-
-
-def test_on_the_tree_a_batch_is_sent_to_its_parent_when_the_one_before_is_reported() -> None:
-    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
-        pushes, sums = Gate(wires, "proteus_push"), Gate(wires, "proteus_add_up")
-        here.instruct(dispatch(1, 1, [(0, 1)], read="parent"))
-        place = TreePlace(1, THERE, (), 1.0)
-        here.instruct(replace(follow(2, 2, [(0, 1)], (1, 1)), place=place))
-        await pushes.has(1)
-        while not here._batches._in_flight[1].computed.is_set():
-            await asyncio.sleep(0.001)
-        for _ in range(20):
-            await asyncio.sleep(0.001)
-        assert sums.calls == 0, "its parent might report it before the one before"
-        pushes.open.set()
-        await wires.report(BatchDone)
-        await sums.has(1)
-
-    story(body)
-
-
-def test_results_are_sent_again_unless_the_task_before_has_left_another_state() -> None:
-    runner = BatchRunner.__new__(BatchRunner)
-
-    def state(attempt: int) -> StateRef:
-        return StateRef(0, 1, attempt, HERE)
-
-    sent = follow(2, 2, [(0, 1)], (1, 1))
-    done, sums = {0: NOTHING_DONE}, list[Any]()
-    runner._sent = sent, done, sums
-    for begins, fits in ((None, True), (state(1), True), (state(2), False)):
-        again = dispatch(3, 2, [(0, 2)])
-        again = replace(again, tasks=(replace(again.tasks[0], state=begins),))
-        assert (runner._sent_before(again) == (done, sums)) == fits
-    assert runner._sent_before(follow(3, 2, [(0, 2)], (1, 2))) is None
