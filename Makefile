@@ -14,7 +14,7 @@ endif
 # Storms of many seeds in one process each; the others start processes of their own.
 MANY_SEEDS := tests/storms/test_engine_storms.py tests/storms/test_crash_points.py tests/storms/test_fault_scripts.py
 
-.PHONY: help lock run test storms lint compiled bench clean
+.PHONY: help lock run test storms lint compiled bench size clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ storms: $(STAMP) ## the long storms of faults (up to two hours)
 
 bench: $(STAMP) ## the benchmarks, each beside a peer or a limit
 	$(BIN)/proteus bench
+
+size: $(STAMP) ## code lines and statements, by package
+	$(BIN)/python tools/size.py
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

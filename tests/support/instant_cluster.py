@@ -47,11 +47,11 @@ class InstantCluster:
     def results(self, batch: Dispatch) -> tuple[events.TaskStats, ...]:
         return tuple(events.TaskStats(t.partition, t.attempt, 1.0, 1, self.kernel_s) for t in batch.tasks)
 
-    def do_clock(self, seconds: float, push_s: float = 0.0) -> None:
+    def do_clock(self, seconds: float) -> None:
         """Report all batches under way, `seconds` later, each by itself, and let the timer fire."""
         self.now_s += seconds
         batches, self.batches = self.batches, []
         for batch in batches:
             done = self.results(batch)
-            self.feed(events.BatchDone(batch.node, batch.address, batch.clock, done, self.now_s, push_s=push_s))
+            self.feed(events.BatchDone(batch.node, batch.address, batch.clock, done, self.now_s))
         self.tick()

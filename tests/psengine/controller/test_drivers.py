@@ -252,7 +252,6 @@ def test_clocks_that_the_driver_counts_are_those_of_the_status_the_hold_and_the_
     (last,) = gathered
     assert (last.committed, last.summary["clocks"], last.summary["driver_figures"]) == (6, 3, {"groups": 6})
     assert [clock for clock, _ in last.summary["losses"]] == [1, 2, 3]
-    assert not controller.push_choice._pushes, "of groups that are no clocks nothing is measured, nor kept"
 
 
 def test_a_job_ends_by_a_rule_on_the_losses_of_the_clocks_that_the_driver_counts() -> None:

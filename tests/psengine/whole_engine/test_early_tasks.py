@@ -36,7 +36,7 @@ class History:
             if isinstance(event, BatchFailed) and event.recalled:
                 self.given_back |= {(event.clock, *task) for task in event.tasks}
             if isinstance(event, BatchDone) and book is not None:
-                done = {(s.partition, s.attempt) for results in event.by_process.values() for s in results}
+                done = {(s.partition, s.attempt) for s in event.results}
                 self.reported |= {(event.clock, *task) for task in done}
                 following = {(p, sent.attempt) for p, sent in book.following.items() if sent.clock == event.clock}
                 self.early |= {(event.clock, *task) for task in done & following}
