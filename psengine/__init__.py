@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from psengine.apps.base import App, Application, Executor, Parameters, Work
-    from psengine.config import Adam, Add, JobConfig, JobError, Momentum, Replace, Sgd, TableSpec
+    from psengine.config import Adam, Add, JobConfig, JobError, Momentum, Nesterov, Replace, Sgd, TableSpec
     from psengine.drivers.interface import Dispatcher, Done, Driver, Task
     from psengine.drivers.ssp import Ssp
 
@@ -47,6 +47,7 @@ __all__ = [
     "JobConfig",
     "JobError",
     "Momentum",
+    "Nesterov",
     "Parameters",
     "Replace",
     "Sgd",
@@ -61,7 +62,17 @@ __all__ = [
 _PUBLIC = MappingProxyType(
     {
         "psengine.apps.base": ("App", "Application", "Executor", "Parameters", "Work"),
-        "psengine.config": ("Adam", "Add", "JobConfig", "JobError", "Momentum", "Replace", "Sgd", "TableSpec"),
+        "psengine.config": (
+            "Adam",
+            "Add",
+            "JobConfig",
+            "JobError",
+            "Momentum",
+            "Nesterov",
+            "Replace",
+            "Sgd",
+            "TableSpec",
+        ),
         "psengine.drivers.interface": ("Dispatcher", "Done", "Driver", "Task"),
         "psengine.drivers.ssp": ("Ssp",),
     }

@@ -103,6 +103,25 @@ class Momentum:
 
 
 @dataclass(frozen=True)
+class Nesterov:
+    """Update rule: the summed changes, with Nesterov momentum; the outer step of DiLoCo.
+
+    The updates are changes of the table, as of `Add`. With g their sum, negated, the velocity becomes `momentum` times
+    itself plus g, and the table loses `lr` times (g + `momentum` times the velocity), as by `torch.optim.SGD` with
+    `nesterov=True`. ``Nesterov(1, 0)`` adds the sum.
+
+    Source: Douillard et al., DiLoCo (arXiv 2311.08105), Algorithm 1.
+    """
+
+    lr: float
+    momentum: float
+
+    def __post_init__(self) -> None:
+        _check_range("Nesterov", "lr", self.lr, 0.0, math.inf)
+        _check_range("Nesterov", "momentum", self.momentum, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
 class Adam:
     """Update rule: Adam, on the summed gradients.
 
@@ -136,7 +155,7 @@ class Replace:
 
 
 #: What a server does with the sum of a clock's updates of a table, once, when the clock is committed.
-UpdateRule = Add | Sgd | Momentum | Adam | Replace
+UpdateRule = Add | Sgd | Momentum | Nesterov | Adam | Replace
 
 
 def _check_range(rule: str, name: str, value: float, low: float, end: float) -> None:
@@ -184,9 +203,10 @@ class TableSpec:
         if isinstance(self.rule, Add):
             return
         rule = type(self.rule).__name__
-        if not isinstance(self.rule, Sgd | Momentum | Adam | Replace):
+        if not isinstance(self.rule, Sgd | Momentum | Nesterov | Adam | Replace):
             raise JobError(
-                f"table {self.name!r}: rule is {self.rule!r}; want Add(), Sgd(), Momentum(), Adam() or Replace()"
+                f"table {self.name!r}: rule is {self.rule!r}; "
+                "want Add(), Sgd(), Momentum(), Nesterov(), Adam() or Replace()"
             )
         if self.own:
             raise JobError(f"table {self.name!r}: rule {rule} does not go with own=True; leave out one of them")

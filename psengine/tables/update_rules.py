@@ -1,4 +1,5 @@
-"""What becomes of a table with the summed updates of a clock: `add`, `sgd`, `momentum`, `adam`, `replace`.
+"""What becomes of a table with the summed updates of a clock: `add`, `sgd`, `momentum`, `nesterov`,
+`adam`, `replace`.
 
 A rule is applied once to the sum of all updates, when a clock is committed in which some micro-task has updated the
 table; rows that the sum lacks have a gradient of 0. The memory of a rule (velocity, moments, count) is further tables
@@ -14,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from psengine.config import Adam, Add, Momentum, Replace, Sgd, TableSpec
+from psengine.config import Adam, Add, Momentum, Nesterov, Replace, Sgd, TableSpec
 from psengine.tables.row_sets import Array
 from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.sharding import Arrays
@@ -22,7 +23,14 @@ from psengine.tables.tree_sum import Delta
 
 #: {rule: names of its memory}; `count` is the number of applications, as one column.
 _MEMORY: Mapping[type, tuple[str, ...]] = MappingProxyType(
-    {Add: (), Sgd: (), Replace: (), Momentum: ("velocity",), Adam: ("mean", "square", "count")}
+    {
+        Add: (),
+        Sgd: (),
+        Replace: (),
+        Momentum: ("velocity",),
+        Nesterov: ("velocity",),
+        Adam: ("mean", "square", "count"),
+    }
 )
 
 #: Bytes of a table that are worked on at a time.
@@ -89,12 +97,14 @@ def apply_rule(
     if isinstance(rule, Replace):
         np.add(gradient, before.dtype.type(0), out=after)  # without -0, as after every addition
         return {name: after}
-    if isinstance(rule, Momentum):
+    if isinstance(rule, Momentum | Nesterov):
         velocity = np.empty_like(before)
         for rows in _chunks(before):
-            _move_with_momentum(
-                rule, before[rows], arrays[f"{name}:velocity"][rows], gradient[rows], after[rows], velocity[rows]
-            )
+            memory_and_sum = arrays[f"{name}:velocity"][rows], gradient[rows]
+            if isinstance(rule, Momentum):
+                _move_with_momentum(rule, before[rows], *memory_and_sum, after[rows], velocity[rows])
+            else:
+                _move_with_nesterov(rule, before[rows], *memory_and_sum, after[rows], velocity[rows])
         return {name: after, f"{name}:velocity": velocity}
     mean, square, count = np.empty_like(before), np.empty_like(before), arrays[f"{name}:count"] + 1
     for rows in _chunks(before):
@@ -111,6 +121,18 @@ def _move_with_momentum(
     np.multiply(velocity, kind(rule.momentum), out=new_velocity)
     np.add(new_velocity, gradient, out=new_velocity)
     np.subtract(before, np.multiply(new_velocity, kind(rule.step)), out=after)
+
+
+def _move_with_nesterov(
+    rule: Nesterov, before: Array, velocity: Array, change: Array, after: Array, new_velocity: Array
+) -> None:
+    kind = before.dtype.type
+    np.multiply(velocity, kind(rule.momentum), out=new_velocity)
+    np.subtract(new_velocity, change, out=new_velocity)
+    step = np.multiply(new_velocity, kind(rule.momentum))
+    np.subtract(step, change, out=step)
+    np.multiply(step, kind(rule.lr), out=step)
+    np.subtract(before, step, out=after)
 
 
 def _move_with_adam(

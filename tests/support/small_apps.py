@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from psengine.apps.base import Parameters, Work
-from psengine.config import Adam, Momentum, Sgd, TableSpec
+from psengine.config import Adam, Momentum, Nesterov, Sgd, TableSpec
 
 PARTITIONS, TOKENS, TOPICS = 5, 6, 4
 
@@ -69,6 +69,7 @@ class Steered:
             TableSpec("weights", 9, 3, rule=Adam(0.05)),
             TableSpec("bias", 1, 3, "float64", rule=Momentum(0.02, 0.8)),
             TableSpec("scale", 9, 1, rule=Sgd(0.1)),
+            TableSpec("shift", 9, 3, rule=Nesterov(0.7, 0.9)),
             TableSpec("seen", 1, 1, "int64"),
         )
 
@@ -84,10 +85,11 @@ class Steered:
 
     def run(self, data: Any, params: Any, clock: int) -> Work:
         x = data[1]
-        out = np.tanh(x @ params["weights"] + params["bias"]).astype(np.float32) - np.float32(0.3)
+        out = np.tanh(x @ (params["weights"] + params["shift"]) + params["bias"]).astype(np.float32) - np.float32(0.3)
         updates = {
             "weights": x.T @ out * (np.float32(0.1) + params["scale"].sum()),
             "scale": params["scale"] * np.float32(0.1 * out.mean()),
+            "shift": (x.T @ out - params["shift"]) * np.float32(0.01),
             "seen": np.ones((1, 1), np.int64),
         }
         if clock % 4:  # now and then no micro-task names this table, and its velocity stays
@@ -95,7 +97,9 @@ class Steered:
         return Work(updates, float((out**2).sum()), len(x))
 
     def evaluate(self, params: Any, heldout: Any) -> dict[str, float]:
-        assert set(params) == {"weights", "bias", "scale", "seen"}, "no rule's memory is shown to the application"
+        assert set(params) == {"weights", "bias", "scale", "shift", "seen"}, (
+            "no rule's memory is shown to the application"
+        )
         return {}
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.config import Adam, Add, JobError, Momentum, Replace, Sgd, TableSpec
+from psengine.config import Adam, Add, JobError, Momentum, Nesterov, Replace, Sgd, TableSpec
 from psengine.tables import update_rules
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.sharding import Arrays
 from psengine.tables.update_rules import advance_tables, begin_memory, memory_tables, without_memory
 
 ROWS, COLS, CLOCKS = 50, 3, 6
-RULES = (Sgd(0.3), Momentum(0.1, 0.7), Adam(0.01, 0.8, 0.99, 1e-6), Replace())
+RULES = (Sgd(0.3), Momentum(0.1, 0.7), Nesterov(0.7, 0.9), Adam(0.01, 0.8, 0.99, 1e-6), Replace())
 GRADIENTS = np.random.default_rng(1).standard_normal((CLOCKS, ROWS, COLS)).astype(np.float32)
 GRADIENTS[:, 10:30] = 0.0
 
@@ -30,6 +30,9 @@ def textbook(rule: Any) -> np.ndarray:
             case Momentum(step, momentum):
                 v = momentum * v + g
                 w = w - step * v
+            case Nesterov(lr, momentum):
+                v = momentum * v - g
+                w = w - lr * (momentum * v - g)
             case Replace():
                 w = g
             case Adam(step, beta1, beta2, epsilon):
@@ -87,6 +90,23 @@ def test_a_clock_that_names_the_table_counts_even_with_no_rows_and_any_other_doe
     assert (left["w"].tobytes() == same["w"].tobytes()) is isinstance(rule, Sgd | Replace)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_nesterov_is_what_torch_does_with_the_negated_changes(momentum: float) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed: `make torch`")
+    w = torch.zeros(ROWS, COLS, requires_grad=True)
+    optimizer = torch.optim.SGD([w], lr=0.7, momentum=momentum, nesterov=momentum > 0)
+    for change in GRADIENTS:
+        w.grad = torch.from_numpy(-change)
+        optimizer.step()
+    ours = after(TableSpec("w", ROWS, COLS, rule=Nesterov(0.7, momentum)), list(GRADIENTS))["w"]
+    np.testing.assert_allclose(ours, w.detach().numpy(), rtol=1e-6, atol=1e-6)
+
+
+def test_nesterov_without_momentum_at_rate_1_adds_the_sum() -> None:
+    ours = after(TableSpec("w", ROWS, COLS, rule=Nesterov(1, 0)), list(GRADIENTS))["w"]
+    assert ours.tobytes() == after(TableSpec("w", ROWS, COLS), list(GRADIENTS))["w"].tobytes()
+
+
 def test_a_rule_keeps_its_memory_in_tables_of_as_many_rows() -> None:
     adam = TableSpec("w", ROWS, COLS, "float64", rule=Adam())
     assert memory_tables(adam) == (
@@ -106,10 +126,11 @@ def test_a_rule_keeps_its_memory_in_tables_of_as_many_rows() -> None:
         (lambda: Sgd(-1.0), "Sgd: step is -1.0; want a number from 0 on"),
         (lambda: Sgd(True), "Sgd: step is True; want a number from 0 on"),
         (lambda: Momentum(0.1, 1.0), "Momentum: momentum is 1.0; want a number from 0 on and below 1"),
+        (lambda: Nesterov(0.7, 1), "Nesterov: momentum is 1; want a number from 0 on and below 1"),
         (lambda: Adam(beta2=math.nan), "Adam: beta2 is nan; want a number from 0 on and below 1"),
         (
             lambda: TableSpec("w", 1, 1, rule="adam"),
-            "table 'w': rule is 'adam'; want Add(), Sgd(), Momentum(), Adam() or Replace()",
+            "table 'w': rule is 'adam'; want Add(), Sgd(), Momentum(), Nesterov(), Adam() or Replace()",
         ),
         (lambda: TableSpec("w", 1, 1, "int32", rule=Sgd(1)), "table 'w': rule Sgd needs dtype float32 or float64, not"),
         (

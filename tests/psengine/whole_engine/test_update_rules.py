@@ -36,7 +36,7 @@ def test_a_restored_checkpoint_holds_what_the_rules_remember() -> None:
     run_job(cluster, config, ("r1", "t1"), replaced)
     check(cluster, APP)
     names = {name for shards in cluster.store.shards.values() for arrays in shards.values() for name in arrays}
-    memory = {"weights:mean", "weights:square", "weights:count", "bias:velocity"}
-    assert names == memory | {"weights", "bias", "scale", "seen"}
+    memory = {"weights:mean", "weights:square", "weights:count", "bias:velocity", "shift:velocity"}
+    assert names == memory | {"weights", "bias", "scale", "shift", "seen"}
     assert cluster.store.model is not None
     assert not memory & set(cluster.store.model)
