@@ -10,7 +10,6 @@ from functools import cached_property, lru_cache
 from bidding.market.catalog import Catalog
 from bidding.market.spot_market import SpotMarket
 from infra.clock import Clock, open_clock
-from infra.ec2.spot_market import Ec2SpotMarket
 from infra.errors import InputError
 from infra.market_data.catalogs import read_catalog
 from infra.masking import mask_logs
@@ -68,6 +67,8 @@ def open_runtime() -> Runtime:
     InputError
         If a setting is invalid: one line that names it.
     """
+    from infra.ec2.spot_market import Ec2SpotMarket  # boto3 takes a third of a second, and not every verb needs it
+
     mask_logs()
     settings = load_settings()
     clock = open_clock(settings.clock)

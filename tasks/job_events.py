@@ -7,9 +7,6 @@ from enum import StrEnum
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from prefect.events import emit_event
-from prefect.settings import PREFECT_API_URL
-
 from bidding.market.money import Micros, to_dollars
 from infra.state.records import Job, JobState
 
@@ -72,6 +69,9 @@ def _emit(job: Job, event: JobEvent, what: str, payload: dict[str, Any]) -> None
 
 
 def _send(event: JobEvent, resource: str, name: str, payload: dict[str, Any], event_id: UUID | None = None) -> None:
+    from prefect.events import emit_event
+    from prefect.settings import PREFECT_API_URL
+
     if PREFECT_API_URL.value() is None:
         return  # Prefect would start a server for it
     labels = {"prefect.resource.id": resource, "prefect.resource.name": name}

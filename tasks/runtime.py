@@ -2,19 +2,15 @@
 
 import signal
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
-
-from prefect import State, Task
-from prefect.cache_policies import NO_CACHE
-from prefect.exceptions import TerminationSignal
-from prefect.runtime import flow_run
-from prefect.states import Cancelled
-from prefect.utilities.annotations import quote
+from functools import cached_property, update_wrapper, wraps
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from bidding.market.spot_market import MarketUnreachable
 from infra.runtime import Runtime, open_runtime
 from infra.settings import load_settings
+
+if TYPE_CHECKING:
+    from prefect import Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,37 +31,60 @@ def _unreachable(_task: Any, _run: Any, state: Any) -> bool:
     return isinstance(state.result(raise_on_failure=False), MarketUnreachable)
 
 
-def runtime_task(name: str, *, market: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def runtime_task(name: str, *, market: bool = False) -> Callable[[Callable[P, R]], "RuntimeTask[P, R]"]:
     """Return the decorator that makes a function a task called `name`.
 
     Nothing is cached: a remembered "bought" would be wrong after an eviction. Tasks that call the market (`market`) are
     retried if it does not answer; that is harmless, because every purchase has a token.
     """
-    again: dict[str, Any] = {}
-    if market:
-        again = {"retries": MARKET_RETRIES, "retry_delay_seconds": 1, "retry_condition_fn": _unreachable}
-
-    def made(function: Callable[P, R]) -> Callable[P, R]:
-        return RuntimeTask(_outlived(function), name=name, cache_policy=NO_CACHE, persist_result=False, **again)
-
-    return made
+    return lambda function: RuntimeTask(function, name, MARKET_RETRIES if market else 0)
 
 
-class RuntimeTask(Task[P, R]):
-    """A task that ends in order when its flow run is told to end, as by Cancel in the UI.
+class RuntimeTask(Generic[P, R]):
+    """A function that is called as a Prefect task; the function itself is `__wrapped__`.
 
-    Prefect would log a crash of the task; here it ends as cancelled, and the signal goes on in the flow.
+    Prefect takes more than a second to import, so that is left to the first call: a verb that shows a table calls none.
+    The task ends in order when its flow run is told to end, as by Cancel in the UI: Prefect would log a crash of the
+    task; here it ends as cancelled, and the signal goes on in the flow.
     """
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    __wrapped__: Callable[P, R]
+
+    def __init__(self, function: Callable[P, R], name: str, retries: int) -> None:
+        self._name = name
+        self.retries = retries
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the task; return its result, or raise the signal that ended it."""
-        result = super().__call__(*args, **kwargs)
+        from prefect import State
+        from prefect.exceptions import TerminationSignal
+
+        result: Any = self._task(*args, **kwargs)
         if isinstance(result, State) and result.name == _TOLD_TO_END:
             raise TerminationSignal(signal.SIGTERM)
-        return result
+        return cast(R, result)
+
+    @cached_property
+    def _task(self) -> "Task[P, R]":
+        from prefect import Task
+        from prefect.cache_policies import NO_CACHE
+
+        return Task(
+            _outlived(self.__wrapped__),
+            name=self._name,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+            retries=self.retries,
+            retry_delay_seconds=1,
+            retry_condition_fn=_unreachable,
+        )
 
 
 def _outlived(function: Callable[P, R]) -> Callable[P, R]:
+    from prefect.exceptions import TerminationSignal
+    from prefect.states import Cancelled
+
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
@@ -81,6 +100,9 @@ def untraversed(value: R) -> R:
 
     Outside a flow run, where a task is called as a plain function, it is the value itself.
     """
+    from prefect.runtime import flow_run
+    from prefect.utilities.annotations import quote
+
     return cast(R, quote(value)) if flow_run.id else value
 
 

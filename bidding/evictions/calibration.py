@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from bidding.evictions.base import EvictionModel
@@ -17,6 +16,7 @@ from bidding.evictions.curves import Float64s
 from bidding.evictions.fit_survival import Report, quiet
 from bidding.evictions.lifetimes import Int32s, grants_s, lifetimes_s
 from bidding.evictions.table import DELTAS_MICROS
+from bidding.jit import compiled
 from bidding.market.model import DAY_S, HOUR_S, MINUTE_S, Market
 from bidding.market.money import Micros
 from bidding.market.time_window import TimeWindow
@@ -215,7 +215,7 @@ def _calibration(
     return Calibration(horizon_s, deltas, tuple(markets), counts, predicted, observed, errors, asked)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _compare(
     foretold: Float64s, states: NDArray[Any], lives: Int32s, day: Int64s, horizon_s: int, days: int
 ) -> tuple[Int64s, Float64s, Int64s, Float64s, Int64s]:

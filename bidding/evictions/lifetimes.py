@@ -7,10 +7,10 @@ whose price is above it.
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from bidding.evictions.curves import Float64s
+from bidding.jit import compiled
 from bidding.market.model import HOUR_S, MINUTE_S
 from bidding.market.traces import Int64s, Trace
 
@@ -48,7 +48,7 @@ def lifetimes_s(trace: Trace, deltas_micros: Int64s, at_s: Int64s, until_s: int,
     return _lifetimes(trace.times_s, trace.prices_micros, deltas_micros, at_s, until_s, longest_s)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _lifetimes(
     times_s: Int64s, prices: Int64s, deltas_micros: Int64s, at_s: Int64s, until_s: int, longest_s: int
 ) -> Int32s:
@@ -75,7 +75,7 @@ def _lifetimes(
     return lives
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def survivors(
     lives: Int32s, states: NDArray[Any], left_s: Int64s, horizons_s: Int64s, n_states: int
 ) -> tuple[Int64s, Int64s]:

@@ -8,9 +8,9 @@ moment and a delta.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from bidding.jit import compiled
 from bidding.market.traces import Int64s, Trace
 
 States = NDArray[np.int16]
@@ -74,7 +74,7 @@ def states_at(trace: Trace, bins: Bins, market: int, deltas_micros: Int64s, at_s
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _states(
     times_s: Int64s,
     prices: Int64s,

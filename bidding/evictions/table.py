@@ -12,9 +12,9 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from bidding.jit import compiled
 from bidding.market.model import HOUR_S, MINUTE_S, Market
 from bidding.market.money import Micros, to_micros
 from bidding.market.traces import Int64s, TraceSet
@@ -156,7 +156,7 @@ def _medians(taken: Int64s) -> NDArray[np.float64]:
     return np.where(total[:, 0] > 0, (low + high) / 2, float(HOUR_S))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count_evictions(
     times_s: Int64s, prices_micros: Int64s, deltas_micros: Int64s, first_s: int, grants: int
 ) -> Int64s:

@@ -5,9 +5,9 @@ from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from bidding.jit import compiled
 from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.traces import Int64s, Trace, TraceSet
 
@@ -98,7 +98,7 @@ def features_at(past: PriceHistory, at_s: int) -> MarketFeatures | None:
     return MarketFeatures(*counts, *(float(value) for value in row[5:]))
 
 
-@njit(cache=True)  # type: ignore[misc,unused-ignore]  # numba has no types
+@compiled
 def _before(times_s: Int64s, first: int, last: int, at_s: int) -> int:
     """Return the index of the last change at or before `at_s` among [first, last], or `first` where there is none."""
     low, high = first, last + 1
@@ -111,7 +111,7 @@ def _before(times_s: Int64s, first: int, last: int, at_s: int) -> int:
     return max(low - 1, first)
 
 
-@njit(cache=True)  # type: ignore[misc,unused-ignore]
+@compiled
 def _mean(times_s: Int64s, micros: Int64s, areas: Int64s, first: int, index: int, at_s: int, back_s: int) -> float:
     """Return the time-weighted mean price over the last `back_s` seconds, or over the known part of them."""
     from_s = max(at_s - back_s, times_s[first])
@@ -124,7 +124,7 @@ def _mean(times_s: Int64s, micros: Int64s, areas: Int64s, first: int, index: int
     return mean
 
 
-@njit(cache=True)  # type: ignore[misc,unused-ignore]
+@compiled
 def _signal(
     times_s: Int64s,
     micros: Int64s,
@@ -151,7 +151,7 @@ def _signal(
     out[7] = _mean(times_s, micros, areas, first, index, at_s, LOOKBACK_S)
 
 
-@njit(cache=True)  # type: ignore[misc,unused-ignore]
+@compiled
 def _features(fields: NDArray[np.float64], on_demand: float, out: NDArray[np.float64]) -> None:
     """Write a model's inputs: age, share of on-demand, last step, rises, the price relative to three means."""
     price = max(fields[0], 1.0)

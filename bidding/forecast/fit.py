@@ -1,13 +1,14 @@
 """Fit of a forecast: penalised logistic regression on step functions, by Newton's method."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from bidding.forecast.features import FEATURES, features, price_history_of, signal
 from bidding.forecast.model import HORIZONS_S, SHARES, Forecast, Weights
+from bidding.jit import compiled
 from bidding.market.model import HOUR_S, InstanceType
 from bidding.market.traces import Int64s, TraceSet
 
@@ -75,7 +76,7 @@ def _regress(bins: Int64s, taken: NDArray[np.bool_]) -> Floats:
     return found
 
 
-@njit(cache=True)  # type: ignore[misc,unused-ignore]  # numba has no types
+@compiled
 def _normal_equations(bins: Int64s, taken: NDArray[np.bool_], found: Floats, each: int) -> tuple[Floats, Floats]:
     """Return gradient and curvature of the log-likelihood at `found`."""
     size = len(found)
@@ -100,7 +101,7 @@ def _normal_equations(bins: Int64s, taken: NDArray[np.bool_], found: Floats, eac
     return slope, curve
 
 
-@njit(cache=True)  # type: ignore[misc,unused-ignore]
+@compiled
 def _solve(curve: Floats, slope: Floats) -> Floats:
     """Return x of ``curve @ x = slope``; `curve` is positive definite, and is overwritten by its Cholesky factor.
 
@@ -125,7 +126,7 @@ def _solve(curve: Floats, slope: Floats) -> Floats:
 
 
 # Not cached: numba would not see a change of `signal` in its own file.
-@njit(nogil=True)  # type: ignore[misc,unused-ignore]
+@partial(compiled, cache=False)
 def _bids(
     times_s: Int64s, micros: Int64s, areas: Int64s, rises: Int64s, on_demand: int, from_s: int, until_s: int
 ) -> tuple[Floats, Int64s]:

@@ -7,9 +7,9 @@ first later event whose price is above it; a price that equals the bid takes not
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from bidding.jit import compiled
 from bidding.market.traces import Int64s, Trace
 
 #: Later than anything that happens.
@@ -43,7 +43,7 @@ def taken_at(trace: Trace, bids_micros: Int64s, after_s: Int64s, before_s: Int64
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _first_above(
     times_s: Int64s, prices_micros: Int64s, highest: Int64s, bids_micros: Int64s, firsts: Int64s, before_s: Int64s
 ) -> Int64s:

@@ -17,6 +17,8 @@ DAY_S = 24 * HOUR_S
 
 #: Tag of every instance of ours: the order that bought it.
 ORDER_TAG = "proteus:order"
+#: Tags of every machine of ours: its owner and its job.
+OWNER_TAG, JOB_TAG = "proteus:owner", "proteus:job"
 
 
 @dataclass(frozen=True, order=True, slots=True)

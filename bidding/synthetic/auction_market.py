@@ -15,9 +15,9 @@ from itertools import pairwise
 from math import isfinite
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from bidding.jit import compiled
 from bidding.market.model import HOUR_S
 from bidding.market.money import Micros
 from bidding.market.traces import Int64s
@@ -148,7 +148,7 @@ def _heights(
     return np.minimum(heights, _HIGHEST)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def mean_reverting(times_s: Int64s, normals: Floats, deviation: float, reversion_s: float) -> Floats:
     """Return a mean-reverting (Ornstein-Uhlenbeck) process at irregular times, exactly, from independent normals."""
     values = np.empty(len(times_s))

@@ -12,6 +12,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConfigParseError, ProfileNotFound
 
+from bidding.market.model import JOB_TAG, OWNER_TAG
 from infra.ec2.aws_configuration import aws_configuration
 from infra.errors import InputError, ProteusError
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Tags of every machine of ours: its owner and its job.
-OWNER_TAG, JOB_TAG = "proteus:owner", "proteus:job"
 #: A stopped instance is not paid for by the hour, but its disk is, and it can be started.
 _LIVING = ("pending", "running", "stopping", "stopped")
 _CONFIG = Config(

@@ -12,9 +12,6 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from bidding.market.model import Market, PricePoint
 from bidding.market.money import MICROS_PER_DOLLAR
@@ -27,18 +24,6 @@ _PRODUCT = "Linux/UNIX"
 _MOST_SEGMENTS = 48
 #: Key of a row: a market has one price at a time.
 _KEY = ("instance_type", "az", "timestamp")
-_SECOND = pa.timestamp("s", tz="UTC")
-_SCHEMA = pa.schema(
-    [
-        ("timestamp", _SECOND),
-        ("instance_type", pa.string()),
-        ("az", pa.string()),
-        ("product", pa.string()),
-        ("price", pa.float64()),
-        ("source", pa.string()),
-        ("observed_at", _SECOND),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +94,9 @@ class PriceStore:
 
     def read(self, markets: Sequence[Market], from_s: int, until_s: int) -> TraceSet:
         """Return the traces of `markets` in [from_s, until_s], with the prices that hold at `from_s`."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         tables = [self._read(segment) for segment in self.segments() if segment.rows]
         if not tables:
             return TraceSet({})
@@ -147,6 +135,8 @@ class PriceStore:
 
     def _merged(self, segments: Sequence[Segment]) -> Segment:
         """Return one segment with the rows of all; its window ends with the earliest end among the markets."""
+        import pyarrow as pa
+
         table = pa.concat_tables([self._read(segment) for segment in segments])
         table = table.sort_by([(name, "ascending") for name in _KEY])
         until: dict[str, int] = {}
@@ -157,6 +147,8 @@ class PriceStore:
         return replace(first, name=name, rows=table.num_rows, until_s=min(until.values()), markets=tuple(sorted(until)))
 
     def _write(self, table: Any, stamp_s: int) -> str:
+        import pyarrow.parquet as pq
+
         buffer = io.BytesIO()
         pq.write_table(table, buffer, compression="zstd")
         data = buffer.getvalue()
@@ -165,6 +157,8 @@ class PriceStore:
         return name
 
     def _read(self, segment: Segment) -> Any:
+        import pyarrow.parquet as pq
+
         data = self._blobs.read_bytes(segment.name)
         if not segment.name.endswith(_ending(data)):
             raise DamagedSet(
@@ -172,7 +166,29 @@ class PriceStore:
                 f"it from a copy"
             )
         table = pq.read_table(io.BytesIO(data))
-        return table.cast(_SCHEMA)  # Parquet knows no seconds: it gives milliseconds back
+        return table.cast(_schema())  # Parquet knows no seconds: it gives milliseconds back
+
+
+def _second() -> Any:
+    import pyarrow as pa  # a tenth of a second, which most processes that know of this module do not need
+
+    return pa.timestamp("s", tz="UTC")
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("timestamp", _second()),
+            ("instance_type", pa.string()),
+            ("az", pa.string()),
+            ("product", pa.string()),
+            ("price", pa.float64()),
+            ("source", pa.string()),
+            ("observed_at", _second()),
+        ]
+    )
 
 
 def _ending(data: bytes) -> str:
@@ -192,13 +208,15 @@ def _segment(row: Any) -> Segment:
 
 def _table(points: Sequence[PricePoint], source: str, observed_at_s: int) -> Any:
     """Return the rows of a segment."""
+    import pyarrow as pa
+
     columns: Mapping[str, Any] = {
-        "timestamp": pa.array([point.at_s for point in points], pa.int64()).cast(_SECOND),
+        "timestamp": pa.array([point.at_s for point in points], pa.int64()).cast(_second()),
         "instance_type": [point.market.instance_type for point in points],
         "az": [point.market.zone for point in points],
         "product": [_PRODUCT] * len(points),
         "price": [point.price_micros / MICROS_PER_DOLLAR for point in points],
         "source": [source] * len(points),
-        "observed_at": pa.array([observed_at_s] * len(points), pa.int64()).cast(_SECOND),
+        "observed_at": pa.array([observed_at_s] * len(points), pa.int64()).cast(_second()),
     }
-    return pa.table(columns, schema=_SCHEMA)
+    return pa.table(columns, schema=_schema())

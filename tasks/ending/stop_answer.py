@@ -23,7 +23,6 @@ from infra.state.records import AllocationRecord, IntentState, Job, JobKind, Job
 from infra.storage.blobs import BlobError
 from infra.storage.leases import read_lease
 from tasks.ending.machines import end_machines, living_machines
-from tasks.ending.stopping import end_at_once
 from tasks.job_ends import request_stop, why_ended
 from tasks.job_records import terms_of
 from tasks.market.engine_journal import JobEngine, journal_of
@@ -31,7 +30,6 @@ from tasks.market.instances import TIER_TAG
 from tasks.market.ledger import book_ledger
 from tasks.runtime import current_runtime
 from tasks.times import minute
-from tasks.training.controller import find_controller
 
 _CALL_S = 5.0
 _LOOK_S = 0.2
@@ -140,6 +138,8 @@ def _end_now(job: Job) -> list[InstanceFact]:
     if job.kind is JobKind.SWEEP:  # a tick closes it
         ended: list[InstanceFact] = unwrap(end_machines)(journal_of(job.job_id))
     else:
+        from tasks.ending.stopping import end_at_once  # it brings along all of training
+
         job_engine = JobEngine(job.job_id)
         ended = unwrap(end_machines)(job_engine) if job.state.terminal else end_at_once(job_engine)
     with suppress(MarketError):  # a tick books the same
@@ -205,6 +205,8 @@ def _ask_controller(job: Job) -> bool:
     """Ask the controller at once, which spares the wait for a tick; return whether it answered."""
     if job.state is not JobState.STOPPING or job.kind is JobKind.SWEEP:
         return False
+    from tasks.training.controller import find_controller
+
     found = find_controller(job.job_id)
     if found is None or found[1]["job_id"] is None:
         return False

@@ -7,7 +7,6 @@ from typing import Any
 from bidding.billing.spending import MachineLife, Use, divide_hour
 from bidding.market.model import HOUR_S, Tier
 from bidding.market.money import Micros
-from bidding.tuning.journal import replay
 from infra.state.charge_shares import by_hour, by_second
 from infra.state.ledger import charges_and_refunds, is_by_second
 from infra.state.records import AllocationRecord, Job, JobKind, ObservationKind
@@ -177,6 +176,8 @@ def _lives(store: Store, job: Job, records: Mapping[str, AllocationRecord]) -> d
 
 def _repeated_share(store: Store, sweep: Job) -> float:
     """Return the part of a sweep's steps that had to be trained again."""
+    from bidding.tuning.journal import replay
+
     trials = replay(entry.record for entry in store.journal(sweep.job_id)).trials.values()
     repeated = sum(trial.repeated_steps for trial in trials)
     done = sum(len(trial.curve) for trial in trials)

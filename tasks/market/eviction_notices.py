@@ -4,9 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from prefect.events import emit_event
-from prefect.runtime import flow_run
-from prefect.settings import get_current_settings
 from pydantic import BaseModel, ConfigDict, Field
 
 from infra.clock import SystemClock
@@ -44,6 +41,8 @@ def events_url() -> str | None:
     A machine holds no secret, for many can read its user-data. So where the server requires authentication, machines
     report to their controller alone, and the flow that follows the training reports what the controller has received.
     """
+    from prefect.settings import get_current_settings
+
     api = get_current_settings().api
     return None if api.key is not None or api.auth_string is not None else current_runtime().settings.events_url
 
@@ -57,12 +56,16 @@ def notices_in(status: Mapping[str, Any]) -> list[EvictionNotice]:
 
 def report_notice(notice: EvictionNotice) -> None:
     """Emit the event that starts `handle-eviction`, with the credentials of this process."""
+    from prefect.events import emit_event
+
     event = notice_event(notice.model_dump(exclude={"patience_s"}))
     emit_event(event["event"], resource=event["resource"], payload=event["payload"], id=UUID(event["id"]))
 
 
 def await_burst() -> None:
     """Wait until the scheduled start of this run, the end of a burst: workers start runs early."""
+    from prefect.runtime import flow_run
+
     scheduled = flow_run.scheduled_start_time if flow_run.id else None
     if scheduled is not None:
         SystemClock().wait_until(float(scheduled.timestamp()))

@@ -17,8 +17,7 @@ from bidding.engine.reconcile import (
     pending_notice_s,
     reconcile,
 )
-from bidding.market.model import ORDER_TAG, InstanceFact, Tier
-from infra.ec2.owned_machines import JOB_TAG, OWNER_TAG
+from bidding.market.model import JOB_TAG, ORDER_TAG, OWNER_TAG, InstanceFact, Tier
 from infra.state.records import IntentState
 from infra.storage.blobs import BlobError, BlobMissing
 from infra.storage.leases import read_lease

@@ -1,8 +1,7 @@
 """Reaping: the machines of this owner that nothing needs, by machine."""
 
 from bidding.engine.reconcile import by_order
-from bidding.market.model import InstanceState
-from infra.ec2.owned_machines import JOB_TAG, OWNER_TAG
+from bidding.market.model import JOB_TAG, OWNER_TAG, InstanceState
 from infra.state.records import IntentState
 from tasks.job_records import is_known, ticking_jobs
 from tasks.market.engine_journal import journal_of

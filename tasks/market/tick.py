@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-from prefect.runtime import deployment, flow_run
-
 from infra.clock import SystemClock
 from tasks.job_records import is_paid_by_hour
 from tasks.runtime import current_runtime
@@ -47,6 +45,8 @@ def is_overtaken() -> bool:
     that where every run starts late, by however much, each still makes its decision. An unscheduled run is never
     overtaken.
     """
+    from prefect.runtime import deployment, flow_run
+
     if not flow_run.id or not deployment.id:
         return False
     scheduled = flow_run.scheduled_start_time

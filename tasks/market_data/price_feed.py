@@ -4,7 +4,6 @@ from pathlib import Path
 
 from bidding.market.spot_market import MarketError
 from infra.clock import ScaledClock, open_clock
-from infra.ec2.spot_market import Ec2SpotMarket
 from infra.local.announcement import Announcement
 from infra.local.environment import clock_file
 from infra.settings import load_settings
@@ -32,6 +31,8 @@ def ended_prices(up: Announcement | None) -> str:
     settings = load_settings()
     if settings.ec2_endpoint_url is None:
         return ""
+    from infra.ec2.spot_market import Ec2SpotMarket
+
     now_s, limit_s = int(open_clock(settings.clock).now_s()), settings.prices_max_age_s
     try:
         market = Ec2SpotMarket(settings, attempts=1, connect_s=_ANSWER_S, read_s=_ANSWER_S)

@@ -5,10 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bidding.engine.journal import JournalError
-from bidding.tuning.journal import replay
-from bidding.tuning.record import SweepError
-from bidding.tuning.views import result_view
 from infra.errors import ProteusError
 from infra.local.announcement import find_announcement
 from infra.local.job_stores import JobStore, find_job, open_job_stores
@@ -135,6 +131,11 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
 
 def _sweep_progress(store: Store, sweep_id: str, notes: list[str]) -> tuple[int, float | None, str]:
     """Return the steps of all trials, the best metric, and how many trials are in each state."""
+    from bidding.engine.journal import JournalError  # only for sweeps: the engines take a while to import
+    from bidding.tuning.journal import replay
+    from bidding.tuning.record import SweepError
+    from bidding.tuning.views import result_view
+
     try:
         view = result_view(replay(entry.record for entry in store.journal(sweep_id)))
     except (JournalError, SweepError) as error:

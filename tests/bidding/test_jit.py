@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
 from bidding import jit
 from bidding.economics.equations import useful_time_s
-from bidding.jit import entry, inline_jit, jitable, source_digest
+from bidding.jit import compiled, entry, inline_jit, jitable, source_digest
 
 
 @jitable
@@ -21,11 +20,11 @@ def doubled(paid: float, whole: float) -> float:
 
 
 def test_a_formula_is_the_same_for_figures_arrays_and_compiled_callers() -> None:
-    compiled = njit(lambda beta, median_s: useful_time_s(beta, median_s, 3600))
+    in_a_loop = compiled(lambda beta, median_s: useful_time_s(beta, median_s, 3600), cache=False)
     betas, medians_s = np.linspace(0, 1, 7), np.linspace(0, 3600, 7)
     by_arrays = useful_time_s(betas, medians_s, 3600).tolist()
     assert by_arrays == [useful_time_s(*each, 3600) for each in zip(betas, medians_s, strict=True)]
-    assert by_arrays == [compiled(*each) for each in zip(betas, medians_s, strict=True)]
+    assert by_arrays == [in_a_loop(*each) for each in zip(betas, medians_s, strict=True)]
     assert not hasattr(useful_time_s, "py_func"), "Python runs it as it is, and compiles nothing"
 
 

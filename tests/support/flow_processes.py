@@ -18,13 +18,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import prefect
 import pytest
 from sqlalchemy import Connection, Engine, event
 
 from bidding.market.spot_market import MarketUnreachable
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.storage.blobs import Blobs
+from tasks.runtime import RuntimeTask
 
 
 class Killed(BaseException):
@@ -195,9 +195,10 @@ class Boundary:
         ----------
         retry : called between two attempts of a task that the market did not answer.
         """
+        patch.setattr("prefect.events.emit_event", self._prefect_call("emit_event", lambda *a, **k: None))
         for module in flow_modules():
             for name, value in list(vars(module).items()):
-                if isinstance(value, prefect.Task):
+                if isinstance(value, RuntimeTask):
                     patch.setattr(module, name, _as_function(value, retry))
                 elif name == "get_run_logger":
                     patch.setattr(module, name, lambda: logging.getLogger("flows"))

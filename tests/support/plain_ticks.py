@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from prefect import Task
 
 import flows.allocation_tick
+from tasks.runtime import RuntimeTask
 from tests.support.task_runtime import plain
 
 #: What a tick shows in the Prefect UI, or books there.
@@ -20,7 +20,7 @@ def plain_tick(patch: pytest.MonkeyPatch) -> Callable[[str], str]:
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("tasks", "flows"):
             for attribute, value in list(vars(module).items()):
-                if isinstance(value, Task):
+                if isinstance(value, RuntimeTask):
                     patch.setattr(module, attribute, plain(value))
     for shown in _SHOWN:
         patch.setattr(flows.allocation_tick, shown, _show_nothing)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-import tasks.job_events
 from infra.state.records import Job, JobState
 from tasks.job_events import JobEvent, emit_budget, emit_end, emit_orphans, emit_tick
 
@@ -16,7 +15,7 @@ JOB = Job("job", {}, JobState.FINISHED, created_at_s=1.0, ended_at_s=2.0)
 @pytest.fixture
 def emitted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     found: list[dict[str, Any]] = []
-    monkeypatch.setattr(tasks.job_events, "emit_event", lambda event, **rest: found.append({"event": event, **rest}))
+    monkeypatch.setattr("prefect.events.emit_event", lambda event, **rest: found.append({"event": event, **rest}))
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         yield found
 

@@ -9,11 +9,11 @@ backtest.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from bidding.backtest.parameters import JobParameters
 from bidding.backtest.price_arrays import Markets
+from bidding.jit import compiled
 from bidding.market.model import HOUR_S
 from bidding.market.traces import Int64s
 
@@ -78,7 +78,7 @@ def offers(markets: Markets, setting: JobParameters, from_s: int, until_s: int, 
     return found
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc,unused-ignore]  # numba has no types
+@compiled
 def _look(markets: Markets, ceiling: bool, found: HourlyOffers) -> None:
     events, first_s, grid_s = markets.events, found.first_s, found.grid_s
     bins, columns = found.free_s.shape
@@ -117,7 +117,7 @@ def _look(markets: Markets, ceiling: bool, found: HourlyOffers) -> None:
         found.owed_s[k] = max(found.owed_s[k], found.owed_s[k - columns + 1], found.owed_s[max(k - hour, 0)])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc,unused-ignore]
+@compiled
 def _note(free_s: Int64s, taken_s: int, grid_s: int) -> None:
     """Record an eviction `taken_s` seconds after the beginning of the bin of the purchase."""
     column = min(taken_s // grid_s, len(free_s) - 1)

@@ -1,11 +1,11 @@
 """Limits to train on, and whether the price rose above a limit within the hour."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from bidding.evictions.predictors.features import prices_at
 from bidding.evictions.states import changes
+from bidding.jit import compiled
 from bidding.market.model import HOUR_S
 from bidding.market.traces import Int64s, Trace
 
@@ -34,10 +34,11 @@ def border_limits(trace: Trace, at_s: Int64s) -> Int64s:
     """
     own = changes(trace)
     deltas = _usual_changes(own.times_s, np.abs(np.diff(own.prices_micros)), at_s)
-    return prices_at(trace, at_s) + np.maximum(deltas, LEAST_DELTA_MICROS)
+    limits: Int64s = prices_at(trace, at_s) + np.maximum(deltas, LEAST_DELTA_MICROS)
+    return limits
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _usual_changes(times_s: Int64s, sizes: Int64s, at_s: Int64s) -> Int64s:
     """Return the trimmed mean change of the hour up to each moment; `sizes[i]` is the change at `times_s[i + 1]`."""
     usual = np.zeros(len(at_s), dtype=np.int64)

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from bidding.market.model import ORDER_TAG, LaunchRequest, Market, Tier
+from bidding.market.model import JOB_TAG, ORDER_TAG, OWNER_TAG, LaunchRequest, Market, Tier
 from bidding.market.money import Micros
-from infra.ec2.owned_machines import JOB_TAG, OWNER_TAG
 from infra.ec2.user_data import NodeBoot, user_data
 from infra.state.records import Json
 from tasks.job_spec import JobSpec

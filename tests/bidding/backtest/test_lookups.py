@@ -1,16 +1,18 @@
 """What compiled functions look up, beside the same question to the project's plain ones."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import njit
 
 from bidding.backtest.accounts import prorated
 from bidding.backtest.eviction_arrays import of_bid, pack_table
 from bidding.backtest.price_arrays import NEVER_S, event_at, pack, passed_at
 from bidding.backtest.view import FOLLOWED, price_at
 from bidding.evictions.table import EvictionTable
+from bidding.jit import compiled
 from bidding.market.money import prorate
 from bidding.market.traces import Trace, TraceSet
 from tests.bidding.backtest.cases import DELTAS, TYPES, A, B, C
@@ -19,7 +21,7 @@ from tests.support.markets import CELLS, PROPERTY
 # Parts are compiled without a way in from Python.
 
 
-@njit
+@partial(compiled, cache=False)
 def prices(markets, market, times_s, followed):
     followed[market].event = event_at(markets, market, times_s[0])
     found = np.empty_like(times_s)
@@ -28,17 +30,17 @@ def prices(markets, market, times_s, followed):
     return found
 
 
-@njit
+@partial(compiled, cache=False)
 def passed(markets, market, after_s, bid_micros, before_s):
     return passed_at(markets, market, event_at(markets, market, after_s), bid_micros, before_s)
 
 
-@njit
+@partial(compiled, cache=False)
 def looked_up(table, market, delta_micros):
     return of_bid(table, market, delta_micros)
 
 
-@njit
+@partial(compiled, cache=False)
 def share(amount, part_s, whole_s):
     return prorated(amount, part_s, whole_s)
 

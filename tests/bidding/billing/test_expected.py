@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import njit
 
 from bidding.billing.expected import BillingKind, hour_micros, is_refunded, paid_share
 from bidding.economics.equations import expected_cost_usd, useful_time_s
 from bidding.economics.job_model import JobModel
+from bidding.jit import compiled
 from bidding.market.model import HOUR_S
 from bidding.policies.footprint import held_part
 from tests.support.markets import PROPERTY, XLARGE, spot, table, view
 
 # what compiled callers make of them
-compiled_hour_micros = njit(lambda kind, flat, price: hour_micros(kind, flat, price))
-compiled_is_refunded = njit(lambda kind, first_hour: is_refunded(kind, first_hour))
-compiled_paid_share = njit(lambda refunded, beta, useful_s, left_s: paid_share(refunded, beta, useful_s, left_s))
+compiled_hour_micros = compiled(lambda kind, flat, price: hour_micros(kind, flat, price), cache=False)
+compiled_is_refunded = compiled(lambda kind, first_hour: is_refunded(kind, first_hour), cache=False)
+compiled_paid_share = compiled(
+    lambda refunded, beta, useful_s, left_s: paid_share(refunded, beta, useful_s, left_s), cache=False
+)
 
 
 @pytest.mark.parametrize(
@@ -30,8 +32,8 @@ compiled_paid_share = njit(lambda refunded, beta, useful_s, left_s: paid_share(r
     ],
 )
 def test_which_hours_come_back(kind: BillingKind, first: bool, later: bool) -> None:
-    for compiled in (is_refunded, compiled_is_refunded):
-        assert (compiled(kind, True), compiled(kind, False)) == (first, later)
+    for function in (is_refunded, compiled_is_refunded):
+        assert (function(kind, True), function(kind, False)) == (first, later)
 
 
 @PROPERTY
@@ -54,8 +56,8 @@ def test_a_broken_hour_is_free_or_its_seconds_are_paid() -> None:
 
 
 def test_a_flat_hour_costs_the_same_at_any_price() -> None:
-    for compiled in (hour_micros, compiled_hour_micros):
-        assert [compiled(kind, 7, 30_000) for kind in BillingKind] == [30_000, 30_000, 7]
+    for function in (hour_micros, compiled_hour_micros):
+        assert [function(kind, 7, 30_000) for kind in BillingKind] == [30_000, 30_000, 7]
 
 
 def test_a_job_model_knows_its_billing() -> None:

@@ -60,7 +60,7 @@ def test_machines_report_nothing_to_a_server_that_wants_a_secret(
 
 def test_the_flow_reports_the_event_that_a_machine_would(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(tasks.market.eviction_notices, "emit_event", lambda event, **rest: said.append((event, rest)))
+    monkeypatch.setattr("prefect.events.emit_event", lambda event, **rest: said.append((event, rest)))
     payload = about("one", "a", 7) | {"instance_id": "i-1"}
     again, other = payload | {"takes_at_s": 9}, payload | {"instance_id": "i-2"}
     notice, second = notices_in({"notices": [{"about": one} for one in (payload, None, again, other)]})

@@ -7,8 +7,7 @@ import pytest
 from bidding.billing.spending import Use
 from bidding.engine.orders import client_token
 from bidding.engine.reconcile import by_order, reconcile
-from bidding.market.model import EndCause, InstanceState, LaunchRequest
-from infra.ec2.owned_machines import OWNER_TAG
+from bidding.market.model import OWNER_TAG, EndCause, InstanceState, LaunchRequest
 from infra.errors import JobFailed
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.state.records import JobState

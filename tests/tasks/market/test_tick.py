@@ -26,14 +26,14 @@ def real(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     monkeypatch.setattr(tasks.market.tick, "SystemClock", lambda: SimpleNamespace(now_s=lambda: clock.at_s))
     monkeypatch.setattr(here.store, "claim", claim)
-    monkeypatch.setattr(tasks.market.tick, "deployment", SimpleNamespace(id="a deployment"))
+    monkeypatch.setattr("prefect.runtime.deployment", SimpleNamespace(id="a deployment"))
     return clock
 
 
 def starts(monkeypatch: pytest.MonkeyPatch, scheduled_s: float) -> bool:
     """Whether a run that was scheduled then decides, if it starts now."""
     run = SimpleNamespace(id="a run", scheduled_start_time=datetime.fromtimestamp(scheduled_s, UTC))
-    monkeypatch.setattr(tasks.market.tick, "flow_run", run)
+    monkeypatch.setattr("prefect.runtime.flow_run", run)
     return not is_overtaken()
 
 
