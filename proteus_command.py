@@ -13,6 +13,6 @@ def main() -> None:
         others = [folder for folder in sys.path if os.path.abspath(folder) not in named]
         behind = [folder for folder in sys.path if os.path.abspath(folder) in named]
         sys.path[:] = [*others, str(Path(__file__).resolve().parent), *behind]
-    from flows.cli.main import main as run
+    from proteus_spot.flows.cli.main import main as run
 
     run()

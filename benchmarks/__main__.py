@@ -2,6 +2,6 @@
 
 import sys
 
-from flows.cli.main import cli
+from proteus_spot.flows.cli.main import cli
 
 cli.main(["bench", *sys.argv[1:]], prog_name="proteus")

@@ -12,30 +12,30 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.figure import Figure
-from flows.terminal.tables import output_console
+from proteus_spot.benchmarks.figure import Figure
+from proteus_spot.flows.terminal.tables import output_console
 
 #: {name on the command line: its module}.
 _MODULES = MappingProxyType(
     {
-        "prices": "benchmarks.market.prices",
-        "tick": "benchmarks.market.tick",
-        "backtest": "benchmarks.market.backtest",
-        "endpoint": "benchmarks.market.endpoint",
-        "engine": "benchmarks.training.engine",
-        "data-plane": "benchmarks.data_plane.data_plane",
-        "train": "benchmarks.training.train",
-        "train-mf": "benchmarks.training.train_mf",
-        "train-lda": "benchmarks.training.train_lda",
-        "controller": "benchmarks.many_nodes.controller",
-        "tiering": "benchmarks.many_nodes.tiering",
-        "elasticity": "benchmarks.many_nodes.elasticity",
-        "scaling": "benchmarks.many_nodes.scaling",
-        "revpred": "benchmarks.sweeps.revpred",
-        "earlycurve": "benchmarks.sweeps.earlycurve",
-        "sweep": "benchmarks.sweeps.sweep",
-        "bgd": "benchmarks.bgd.bgd",
-        "litz": "benchmarks.litz.litz",
+        "prices": "proteus_spot.benchmarks.market.prices",
+        "tick": "proteus_spot.benchmarks.market.tick",
+        "backtest": "proteus_spot.benchmarks.market.backtest",
+        "endpoint": "proteus_spot.benchmarks.market.endpoint",
+        "engine": "proteus_spot.benchmarks.training.engine",
+        "data-plane": "proteus_spot.benchmarks.data_plane.data_plane",
+        "train": "proteus_spot.benchmarks.training.train",
+        "train-mf": "proteus_spot.benchmarks.training.train_mf",
+        "train-lda": "proteus_spot.benchmarks.training.train_lda",
+        "controller": "proteus_spot.benchmarks.many_nodes.controller",
+        "tiering": "proteus_spot.benchmarks.many_nodes.tiering",
+        "elasticity": "proteus_spot.benchmarks.many_nodes.elasticity",
+        "scaling": "proteus_spot.benchmarks.many_nodes.scaling",
+        "revpred": "proteus_spot.benchmarks.sweeps.revpred",
+        "earlycurve": "proteus_spot.benchmarks.sweeps.earlycurve",
+        "sweep": "proteus_spot.benchmarks.sweeps.sweep",
+        "bgd": "proteus_spot.benchmarks.bgd.bgd",
+        "litz": "proteus_spot.benchmarks.litz.litz",
     }
 )
 NAMES = tuple(_MODULES)

@@ -1,6 +1,6 @@
 """Automations of the Prefect server: silent runs are marked as crashed, and users are notified of what matters.
 
-``python -m flows.automations [--notify TYPE/NAME]`` registers them on the server at PREFECT_API_URL, once after
+``python -m proteus_spot.flows.automations [--notify TYPE/NAME]`` registers them on the server at PREFECT_API_URL, once after
 `prefect deploy --all`; run again, it updates the registered ones. `TYPE/NAME` names a notification block of that
 server, as in ``slack-webhook/ops``. Without one, what happened shows in the event feed of the UI alone, as the
 automation that fired.
@@ -24,8 +24,8 @@ from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 
-from infra.errors import InputError, ProteusError
-from tasks.job_events import RESOURCE, TICKS, JobEvent
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.tasks.job_events import RESOURCE, TICKS, JobEvent
 
 NAME = "proteus: crash silent runs"
 #: Seconds between heartbeats of a run, as set in prefect.yaml for every deployment; Prefect's minimum.
@@ -149,7 +149,9 @@ def register(client: SyncPrefectClient, automation: AutomationCore) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Register the automations; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m flows.automations", description=str(__doc__).splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m proteus_spot.flows.automations", description=str(__doc__).splitlines()[0]
+    )
     parser.add_argument("--notify", metavar="TYPE/NAME", help="notification block of the server; default: none")
     options = parser.parse_args(arguments)
     try:
@@ -160,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for automation in (silent_runs(), *notifications(block_id)):
                 print(f"{automation.name}: {register(client, automation)}")
     except ProteusError as error:
-        print(f"flows.automations: {error}", file=sys.stderr)
+        print(f"proteus_spot.flows.automations: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 

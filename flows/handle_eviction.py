@@ -6,8 +6,8 @@ run handles a burst: the trigger in prefect.yaml starts it for the first event, 
 
 from prefect import flow
 
-from flows.allocation_tick import tick_each
-from tasks.market.eviction_notices import EvictionNotice, await_burst, burst_of
+from proteus_spot.flows.allocation_tick import tick_each
+from proteus_spot.tasks.market.eviction_notices import EvictionNotice, await_burst, burst_of
 
 
 @flow(name="handle-eviction", validate_parameters=True)

@@ -2,8 +2,8 @@
 
 from prefect import flow
 
-from tasks.market.ingest import IngestRequest, fetch_prices, markets_of_interest, observe_predictors
-from tasks.run_labels import label_run
+from proteus_spot.tasks.market.ingest import IngestRequest, fetch_prices, markets_of_interest, observe_predictors
+from proteus_spot.tasks.run_labels import label_run
 
 
 @flow(name="ingest-prices", validate_parameters=True)

@@ -4,12 +4,12 @@ from functools import partial
 
 from prefect import flow
 
-from flows.allocation_tick import tick_job
-from tasks.job_events import emit_orphans
-from tasks.job_records import is_known
-from tasks.market.instances import terminate
-from tasks.market.reaping import enter, orphans
-from tasks.run_labels import label_run
+from proteus_spot.flows.allocation_tick import tick_job
+from proteus_spot.tasks.job_events import emit_orphans
+from proteus_spot.tasks.job_records import is_known
+from proteus_spot.tasks.market.instances import terminate
+from proteus_spot.tasks.market.reaping import enter, orphans
+from proteus_spot.tasks.run_labels import label_run
 
 
 @flow(name="reap")

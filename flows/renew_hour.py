@@ -6,9 +6,9 @@ those of the ticks, and the engine decides each hour once.
 
 from prefect import flow
 
-from flows.allocation_tick import tick_job
-from tasks.market.renewals import HourEnd
-from tasks.run_labels import label_run
+from proteus_spot.flows.allocation_tick import tick_job
+from proteus_spot.tasks.market.renewals import HourEnd
+from proteus_spot.tasks.run_labels import label_run
 
 
 @flow(name="renew-hour", validate_parameters=True)

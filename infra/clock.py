@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from infra.errors import InputError
+from proteus_spot.infra.errors import InputError
 
 #: Real seconds between two checks of a waiting process for a moved clock.
 _LOOK_S = 0.25

@@ -2,7 +2,7 @@
 
 import re
 
-from infra.masking import masked, shortened
+from proteus_spot.infra.masking import masked, shortened
 
 #: Characters of a line that a user can be expected to read.
 _LONGEST = 1500

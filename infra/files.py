@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from infra.errors import InputError, ProteusError, check_fetched
+from proteus_spot.infra.errors import InputError, ProteusError, check_fetched
 
 #: A file is a path, or a URL as in ``s3://bucket/prices.parquet``.
 Source = str | Path

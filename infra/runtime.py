@@ -7,16 +7,16 @@ clock; no other code asks which it is.
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from bidding.market.catalog import Catalog
-from bidding.market.spot_market import SpotMarket
-from infra.clock import Clock, open_clock
-from infra.errors import InputError
-from infra.market_data.catalogs import read_catalog
-from infra.masking import mask_logs
-from infra.settings import Settings, load_settings
-from infra.state.identity import write_owner_file
-from infra.state.store import Store
-from infra.storage.blobs import Blobs, open_blobs
+from proteus_spot.bidding.market.catalog import Catalog
+from proteus_spot.bidding.market.spot_market import SpotMarket
+from proteus_spot.infra.clock import Clock, open_clock
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.masking import mask_logs
+from proteus_spot.infra.settings import Settings, load_settings
+from proteus_spot.infra.state.identity import write_owner_file
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import Blobs, open_blobs
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ def open_runtime() -> Runtime:
     InputError
         If a setting is invalid: one line that names it.
     """
-    from infra.ec2.spot_market import Ec2SpotMarket  # boto3 takes a third of a second, and not every verb needs it
+    from proteus_spot.infra.ec2.spot_market import (
+        Ec2SpotMarket,  # boto3 takes a third of a second, and not every verb needs it
+    )
 
     mask_logs()
     settings = load_settings()

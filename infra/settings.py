@@ -9,9 +9,9 @@ from platformdirs import user_data_dir
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from infra.errors import InputError
-from infra.urls import at_home, file_url, sqlite_url
-from infra.validation import first_fault
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.urls import at_home, file_url, sqlite_url
+from proteus_spot.infra.validation import first_fault
 
 #: A century: no duration of use is longer.
 _MOST_S = 36_525 * 86_400

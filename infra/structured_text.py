@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import yaml
 
-from infra.errors import InputError
-from infra.files import Source, read_text
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, read_text
 
 _CORE = "tag:yaml.org,2002:"
 #: The scalars of the core schema that are no text, and the characters that each begins with. A merge (``<<``) is no

@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from infra.errors import InputError
+from proteus_spot.infra.errors import InputError
 
 FILE = "file://"
 _HOME = re.compile(r"(file://(?=/?~)|sqlite(?:\+\w+)?:///)?(?:(?<=file://)/)?(~.*)", re.DOTALL)

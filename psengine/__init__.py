@@ -30,10 +30,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from psengine.apps.base import App, Application, Executor, Parameters, Work
-    from psengine.config import Adam, Add, JobConfig, JobError, Momentum, Nesterov, Replace, Sgd, TableSpec
-    from psengine.drivers.interface import Dispatcher, Done, Driver, Task
-    from psengine.drivers.ssp import Ssp
+    from proteus_spot.psengine.apps.base import App, Application, Executor, Parameters, Work
+    from proteus_spot.psengine.config import Adam, Add, JobConfig, JobError, Momentum, Nesterov, Replace, Sgd, TableSpec
+    from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Driver, Task
+    from proteus_spot.psengine.drivers.ssp import Ssp
 
 __all__ = [
     "Adam",
@@ -61,8 +61,8 @@ __all__ = [
 #: before NumPy is imported.
 _PUBLIC = MappingProxyType(
     {
-        "psengine.apps.base": ("App", "Application", "Executor", "Parameters", "Work"),
-        "psengine.config": (
+        "proteus_spot.psengine.apps.base": ("App", "Application", "Executor", "Parameters", "Work"),
+        "proteus_spot.psengine.config": (
             "Adam",
             "Add",
             "JobConfig",
@@ -73,8 +73,8 @@ _PUBLIC = MappingProxyType(
             "Sgd",
             "TableSpec",
         ),
-        "psengine.drivers.interface": ("Dispatcher", "Done", "Driver", "Task"),
-        "psengine.drivers.ssp": ("Ssp",),
+        "proteus_spot.psengine.drivers.interface": ("Dispatcher", "Done", "Driver", "Task"),
+        "proteus_spot.psengine.drivers.ssp": ("Ssp",),
     }
 )
 

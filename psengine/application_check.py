@@ -14,23 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import App, Application, MakesDriver, Predicts, Work
-from psengine.apps.executors import checked_updates, wants
-from psengine.apps.registry import initial_arrays
-from psengine.apps.returned import figures_of, predictions_of, tables_of, work_of
-from psengine.config import JobError, TableSpec
-from psengine.digests import digest
-from psengine.read_order_check import ReadOrder
-from psengine.scheduling.driver_host import DriverFailed
-from psengine.single_process import advance, drive_alone, train_alone
-from psengine.snapshot_check import NOT_PICKLED, SnapshotCheck
-from psengine.tables.allowed_values import WrongValue
-from psengine.tables.row_owners import SharedRowError, refuse_shared
-from psengine.tables.row_sets import RowBlock, RowSet, read_only
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.sharding import Arrays, Sharding
-from psengine.tables.tree_sum import Delta
-from psengine.tables.update_rules import begin_memory, without_memory
+from proteus_spot.psengine.apps.base import App, Application, MakesDriver, Predicts, Work
+from proteus_spot.psengine.apps.executors import checked_updates, wants
+from proteus_spot.psengine.apps.registry import initial_arrays
+from proteus_spot.psengine.apps.returned import figures_of, predictions_of, tables_of, work_of
+from proteus_spot.psengine.config import JobError, TableSpec
+from proteus_spot.psengine.digests import digest
+from proteus_spot.psengine.read_order_check import ReadOrder
+from proteus_spot.psengine.scheduling.driver_host import DriverFailed
+from proteus_spot.psengine.single_process import advance, drive_alone, train_alone
+from proteus_spot.psengine.snapshot_check import NOT_PICKLED, SnapshotCheck
+from proteus_spot.psengine.tables.allowed_values import WrongValue
+from proteus_spot.psengine.tables.row_owners import SharedRowError, refuse_shared
+from proteus_spot.psengine.tables.row_sets import RowBlock, RowSet, read_only
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.sharding import Arrays, Sharding
+from proteus_spot.psengine.tables.tree_sum import Delta
+from proteus_spot.psengine.tables.update_rules import begin_memory, without_memory
 
 #: Number of clocks that are run; the second one reads what the first one has changed.
 CLOCKS = 2

@@ -15,9 +15,9 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.drivers.interface import Task
-from psengine.tables.row_sets import Array, RowSet, indices
-from psengine.telemetry.formatting import format_ranges
+from proteus_spot.psengine.drivers.interface import Task
+from proteus_spot.psengine.tables.row_sets import Array, RowSet, indices
+from proteus_spot.psengine.telemetry.formatting import format_ranges
 
 
 @dataclass

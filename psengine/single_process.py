@@ -8,20 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from psengine.apps.base import App, Application, MakesDriver
-from psengine.apps.executors import ResidentExecutor, as_application, own_tables, shared_tables, whole_own_tables
-from psengine.apps.registry import initial_shards
-from psengine.apps.returned import tables_of
-from psengine.config import Add, TableSpec
-from psengine.drivers.interface import Done
-from psengine.scheduling.driver_host import DriverHost
-from psengine.scheduling.micro_tasks import MicroTaskTable
-from psengine.tables.allowed_values import WrongSum, check_finite, check_sum
-from psengine.tables.row_sets import Array, RowBlock, RowSet, read_only
-from psengine.tables.sharding import Arrays, Sharding
-from psengine.tables.tree_sum import Delta, Subtree, tree_sum
-from psengine.tables.update_rules import advance_tables, begin_memory
-from psengine.worker.task_parameters import TaskParameters, checked_reads
+from proteus_spot.psengine.apps.base import App, Application, MakesDriver
+from proteus_spot.psengine.apps.executors import (
+    ResidentExecutor,
+    as_application,
+    own_tables,
+    shared_tables,
+    whole_own_tables,
+)
+from proteus_spot.psengine.apps.registry import initial_shards
+from proteus_spot.psengine.apps.returned import tables_of
+from proteus_spot.psengine.config import Add, TableSpec
+from proteus_spot.psengine.drivers.interface import Done
+from proteus_spot.psengine.scheduling.driver_host import DriverHost
+from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.tables.allowed_values import WrongSum, check_finite, check_sum
+from proteus_spot.psengine.tables.row_sets import Array, RowBlock, RowSet, read_only
+from proteus_spot.psengine.tables.sharding import Arrays, Sharding
+from proteus_spot.psengine.tables.tree_sum import Delta, Subtree, tree_sum
+from proteus_spot.psengine.tables.update_rules import advance_tables, begin_memory
+from proteus_spot.psengine.worker.task_parameters import TaskParameters, checked_reads
 
 
 def initial(app: App | Application, seed: int, n_shards: int = 1, finite: bool = True) -> Arrays:

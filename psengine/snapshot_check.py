@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import HasState, Parameters
-from psengine.apps.returned import checked_driver
-from psengine.digests import digest
-from psengine.drivers.interface import Dispatcher, Done, Task
-from psengine.read_order_check import ReadOrder
-from psengine.scheduling.driver_host import Resumes
-from psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.apps.base import HasState, Parameters
+from proteus_spot.psengine.apps.returned import checked_driver
+from proteus_spot.psengine.digests import digest
+from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Task
+from proteus_spot.psengine.read_order_check import ReadOrder
+from proteus_spot.psengine.scheduling.driver_host import Resumes
+from proteus_spot.psengine.tables.row_sets import RowSet
 
 #: Begins the fault of a snapshot that no process can send to another one.
 NOT_PICKLED = "does not pickle"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.market.money import Micros
-from bidding.tuning.space import Parameter, Params
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.tuning.space import Parameter, Params
 
 #: States of trials, in the order in which they are counted.
 STATES = ("waiting", "running", "evicted", "paused", "finished", "stopped_early", "failed")

@@ -1,7 +1,7 @@
 """Options of the billing models, as written on the command line, in a form or in a job's file."""
 
-from bidding.billing import SPOT_BILLING, BillingModel, Repricing
-from infra.market_data.request_files import OPTIONS, Place, amount_micros, duration_s
+from proteus_spot.bidding.billing import SPOT_BILLING, BillingModel, Repricing
+from proteus_spot.infra.market_data.request_files import OPTIONS, Place, amount_micros, duration_s
 
 #: The billing model that each option belongs to.
 _OWNERS = {"flat-price": "flat", "max-life": "flat", "reprice": "per-second-first-hour-free"}

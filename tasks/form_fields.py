@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from bidding.billing import BillingModel
-from bidding.market.model import Market
-from bidding.market.money import to_micros
-from infra.errors import InputError
-from infra.market_data.request_files import Place
-from infra.urls import at_home
-from tasks.billing_options import billing_model
-from tasks.times import parse_deadline
+from proteus_spot.bidding.billing import BillingModel
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import to_micros
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.request_files import Place
+from proteus_spot.infra.urls import at_home
+from proteus_spot.tasks.billing_options import billing_model
+from proteus_spot.tasks.times import parse_deadline
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -2,10 +2,10 @@
 
 import re
 
-from bidding.market.model import HOUR_S
-from infra.state.records import Job, JobKind, JobState
-from tasks.runtime import current_runtime
-from tasks.times import minute, parse_deadline
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.infra.state.records import Job, JobKind, JobState
+from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.times import minute, parse_deadline
 
 #: Why a job was stopped that had reached its budget; the field that a larger one is written to.
 BUDGET, BUDGET_FIELD = "budget", "budget_usd"

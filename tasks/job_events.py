@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from bidding.market.money import Micros, to_dollars
-from infra.state.records import Job, JobState
+from proteus_spot.bidding.market.money import Micros, to_dollars
+from proteus_spot.infra.state.records import Job, JobState
 
 #: Prefix of the resource that a job's events are about.
 RESOURCE = "proteus.job."

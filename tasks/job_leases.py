@@ -4,14 +4,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
-from bidding.market.model import Tier
-from infra.state.records import AllocationRecord, ObservationKind
-from infra.storage.alarms import read_alarms, remove_alarm
-from infra.storage.blobs import BlobError
-from infra.storage.job_paths import JobPaths
-from infra.storage.leases import Lease, utc, write_leases
-from tasks.job_records import is_paid_by_hour
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.market.model import Tier
+from proteus_spot.infra.state.records import AllocationRecord, ObservationKind
+from proteus_spot.infra.storage.alarms import read_alarms, remove_alarm
+from proteus_spot.infra.storage.blobs import BlobError
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.storage.leases import Lease, utc, write_leases
+from proteus_spot.tasks.job_records import is_paid_by_hour
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 

@@ -8,16 +8,16 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from bidding.billing import BillingModel
-from bidding.market.money import Micros, to_micros
-from infra.errors import JobFailed
-from infra.masking import masked
-from infra.state.records import IntentState, Job, JobKind, JobState, ObservationKind, StoreError
-from infra.storage.job_paths import JobPaths
-from tasks.form_fields import RECORDED, spot_billing
-from tasks.job_ends import BUDGET_FIELD, how_it_goes_on, standstill_minutes, stopping_limit
-from tasks.job_spec import JobSpec, ReliableTier
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.billing import BillingModel
+from proteus_spot.bidding.market.money import Micros, to_micros
+from proteus_spot.infra.errors import JobFailed
+from proteus_spot.infra.masking import masked
+from proteus_spot.infra.state.records import IntentState, Job, JobKind, JobState, ObservationKind, StoreError
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.tasks.form_fields import RECORDED, spot_billing
+from proteus_spot.tasks.job_ends import BUDGET_FIELD, how_it_goes_on, standstill_minutes, stopping_limit
+from proteus_spot.tasks.job_spec import JobSpec, ReliableTier
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 
 class JobTerms(Protocol):

@@ -6,15 +6,15 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
 
-from bidding.billing import BillingModel
-from bidding.market.model import Market
-from bidding.market.money import Micros, to_micros
-from bidding.policies import AT_ONCE, POLICIES, policy
-from bidding.policies.fixed_delta import FIXED_DELTA, PATTERN
-from infra.datasets.formats.reading import Empty, Reading
-from psengine.apps.registry import BUILT_IN
-from psengine.config import Until
-from tasks.form_fields import (
+from proteus_spot.bidding.billing import BillingModel
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import Micros, to_micros
+from proteus_spot.bidding.policies import AT_ONCE, POLICIES, policy
+from proteus_spot.bidding.policies.fixed_delta import FIXED_DELTA, PATTERN
+from proteus_spot.infra.datasets.formats.reading import Empty, Reading
+from proteus_spot.psengine.apps.registry import BUILT_IN
+from proteus_spot.psengine.config import Until
+from proteus_spot.tasks.form_fields import (
     DATE,
     MOST_COUNT,
     BillingName,
@@ -30,7 +30,7 @@ from tasks.form_fields import (
     dated,
     spot_billing,
 )
-from tasks.times import parse_deadline
+from proteus_spot.tasks.times import parse_deadline
 
 #: Most machines of a reliable tier.
 MOST_RELIABLE = 64

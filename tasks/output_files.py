@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from infra.errors import InputError
-from infra.files import write_whole
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import write_whole
 
 
 def check_file_target(option: str, path: Path) -> None:

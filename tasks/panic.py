@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.clock import SystemClock
-from infra.ec2.owned_machines import OwnedMachine, OwnedMachines
-from infra.errors import InputError, ProteusError
-from infra.local.environment import endpoint_file
-from infra.local.job_stores import is_under_way
-from infra.settings import load_settings
-from infra.state.identity import OwnerFile, owner_directory, read_owner_files, recorded_owner, shown_url
-from infra.urls import sqlite_url
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.ec2.owned_machines import OwnedMachine, OwnedMachines
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.local.environment import endpoint_file
+from proteus_spot.infra.local.job_stores import is_under_way
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.state.identity import OwnerFile, owner_directory, read_owner_files, recorded_owner, shown_url
+from proteus_spot.infra.urls import sqlite_url
 
 #: Real seconds to wait for the market to end the machines, and between two looks.
 _WAIT_S = 300.0

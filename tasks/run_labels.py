@@ -13,7 +13,7 @@ from prefect.context import SyncClientContext
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run
 
-from infra.clock import SystemClock
+from proteus_spot.infra.clock import SystemClock
 
 _log = logging.getLogger(__name__)
 #: Characters of a name in the UI's lists.

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import cached_property, update_wrapper, wraps
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from bidding.market.spot_market import MarketUnreachable
-from infra.runtime import Runtime, open_runtime
-from infra.settings import load_settings
+from proteus_spot.bidding.market.spot_market import MarketUnreachable
+from proteus_spot.infra.runtime import Runtime, open_runtime
+from proteus_spot.infra.settings import load_settings
 
 if TYPE_CHECKING:
     from prefect import Task

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bidding.market.model import DAY_S, HOUR_S, MINUTE_S
-from infra.errors import InputError
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, MINUTE_S
+from proteus_spot.infra.errors import InputError
 
 _DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?([mhd])")
 _UNITS_S = {"m": MINUTE_S, "h": HOUR_S, "d": DAY_S}

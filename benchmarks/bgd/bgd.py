@@ -14,8 +14,8 @@ from statistics import median
 import click
 from threadpoolctl import threadpool_limits
 
-from benchmarks.bgd.picture import draw_curves
-from benchmarks.bgd.runs import (
+from proteus_spot.benchmarks.bgd.picture import draw_curves
+from proteus_spot.benchmarks.bgd.runs import (
     BACK,
     CASES,
     L2,
@@ -27,9 +27,9 @@ from benchmarks.bgd.runs import (
     descend_under_preemption,
     partitions_of,
 )
-from benchmarks.bgd.runs import ROUNDS as LAST
-from benchmarks.bgd.splice import LONGEST, n_features, splice_set
-from benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.bgd.runs import ROUNDS as LAST
+from proteus_spot.benchmarks.bgd.splice import LONGEST, n_features, splice_set
+from proteus_spot.benchmarks.figure import Figure, figure
 
 _NAME = "bgd"
 _SEEDS = 5

@@ -8,8 +8,8 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmarks.bgd.runs import BACK, LOST, Case, DescentCurve
-from benchmarks.pictures import write
+from proteus_spot.benchmarks.bgd.runs import BACK, LOST, Case, DescentCurve
+from proteus_spot.benchmarks.pictures import write
 
 
 def draw_curves(curves: Mapping[str, Mapping[Case, DescentCurve]], note: str, target: Path) -> None:

@@ -12,15 +12,15 @@ from typing import Literal
 import numpy as np
 from sklearn.metrics import average_precision_score
 
-from benchmarks.bgd.splice import SpliceSet
-from psengine.apps.bgd.directions import DescentRule, Lbfgs, SteepestDescent
-from psengine.apps.bgd.local_cluster import LocalCluster
-from psengine.apps.bgd.losses import linear_loss
-from psengine.apps.bgd.master import DescentStep, ElasticMaster
-from psengine.apps.bgd.messages import Reply
-from psengine.apps.bgd.partition import LinearPartition, margins_of
-from psengine.apps.bgd.roster import Missing
-from psengine.apps.bgd.steps import FixedStep, SearchedStep, StepRule
+from proteus_spot.benchmarks.bgd.splice import SpliceSet
+from proteus_spot.psengine.apps.bgd.directions import DescentRule, Lbfgs, SteepestDescent
+from proteus_spot.psengine.apps.bgd.local_cluster import LocalCluster
+from proteus_spot.psengine.apps.bgd.losses import linear_loss
+from proteus_spot.psengine.apps.bgd.master import DescentStep, ElasticMaster
+from proteus_spot.psengine.apps.bgd.messages import Reply
+from proteus_spot.psengine.apps.bgd.partition import LinearPartition, margins_of
+from proteus_spot.psengine.apps.bgd.roster import Missing
+from proteus_spot.psengine.apps.bgd.steps import FixedStep, SearchedStep, StepRule
 
 PARTITIONS = 14
 #: Half of the nodes, one subtree of the tree (the paper: its leaves): their sum is kept where they are lost.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.csr import Csr
+from proteus_spot.psengine.apps.csr import Csr
 
 POSITIONS = 141
 LETTERS = 4

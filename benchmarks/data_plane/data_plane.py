@@ -19,9 +19,9 @@ from types import MappingProxyType
 
 import psutil
 
-from benchmarks.data_plane.nodes import Load, Process, node, scheduler
-from benchmarks.data_plane.peers import TcpClient, copies, ray_nodes, tcp_server
-from benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.data_plane.nodes import Load, Process, node, scheduler
+from proteus_spot.benchmarks.data_plane.peers import TcpClient, copies, ray_nodes, tcp_server
+from proteus_spot.benchmarks.figure import Figure, figure
 
 SIZES_MB = (0.1, 1.0, 10.0, 100.0)
 SHARDS = (1, 4)

@@ -17,12 +17,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.config import TableSpec
-from psengine.protocol.instructions import ShardOwner
-from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import ShardStore
-from psengine.tables.sharding import Sharding
-from psengine.worker.push_messages import sum_up, under
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.tables.sharding import Sharding
+from proteus_spot.psengine.worker.push_messages import sum_up, under
 
 TABLE = "weights"
 #: Columns of the float32 table: rows are long enough to cost nothing each, short enough for four shards of 0.1 MB.
@@ -112,7 +112,7 @@ def node(pipe: Connection, name: str, scheduler_address: str) -> None:
     async def answer(scratch: str) -> None:
         from distributed import Worker
 
-        from psengine.shell.dask_plugins import AgentPlugin
+        from proteus_spot.psengine.shell.dask_plugins import AgentPlugin
 
         plugin = AgentPlugin(name, 1, _nothing, _nothing)
         worker = Worker(
@@ -221,8 +221,8 @@ async def _give(shape: list[int]) -> Any:
 def _run_configured(work: Callable[[], Any]) -> None:
     import dask
 
-    from infra.nodes.main import DASK_CONFIG
-    from infra.nodes.malloc import retain_freed_memory
+    from proteus_spot.infra.nodes.main import DASK_CONFIG
+    from proteus_spot.infra.nodes.malloc import retain_freed_memory
 
     retain_freed_memory()
     dask.config.set(DASK_CONFIG)

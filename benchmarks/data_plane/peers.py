@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.data_plane.nodes import COLUMNS
+from proteus_spot.benchmarks.data_plane.nodes import COLUMNS
 
 _PUSH, _PULL = b"+", b"?"
 _HEADER = 9

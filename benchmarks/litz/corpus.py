@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.training.through_engine import Arrays
-from infra.datasets.documents import Documents, DocumentSet, drawn_documents
+from proteus_spot.benchmarks.training.through_engine import Arrays
+from proteus_spot.infra.datasets.documents import Documents, DocumentSet, drawn_documents
 
 _WORDS, _LENGTH, _HELD_OUT = 5000, 150.0, 200
 #: Tokens of a document where a job has many and is to be prepared soon.

@@ -10,17 +10,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmarks.figure import Figure
+from proteus_spot.benchmarks.figure import Figure
 
 #: {part: its module}, in the order of the paper.
 PARTS = MappingProxyType(
     {
-        "model-parallel": "benchmarks.litz.model_parallel",
-        "over-decomposition": "benchmarks.litz.over_decomposition",
-        "rotation": "benchmarks.litz.rotation",
-        "scale-out": "benchmarks.litz.scale_out",
-        "scale-in": "benchmarks.litz.scale_in",
-        "memory": "benchmarks.litz.memory",
+        "model-parallel": "proteus_spot.benchmarks.litz.model_parallel",
+        "over-decomposition": "proteus_spot.benchmarks.litz.over_decomposition",
+        "rotation": "proteus_spot.benchmarks.litz.rotation",
+        "scale-out": "proteus_spot.benchmarks.litz.scale_out",
+        "scale-in": "proteus_spot.benchmarks.litz.scale_in",
+        "memory": "proteus_spot.benchmarks.litz.memory",
     }
 )
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.figure import Figure, figure
-from benchmarks.litz.corpus import drawn_set
-from benchmarks.pictures import panels, write
-from benchmarks.training.through_engine import through_engine
-from infra.datasets.documents import DocumentSet
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.litz.corpus import drawn_set
+from proteus_spot.benchmarks.pictures import panels, write
+from proteus_spot.benchmarks.training.through_engine import through_engine
+from proteus_spot.infra.datasets.documents import DocumentSet
 
 #: Fall of the memory by the tenth pass in the paper: of all nodes, and of the servers.
 PAPER_ALL, PAPER_SERVERS = 0.23, 0.80

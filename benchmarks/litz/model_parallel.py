@@ -15,10 +15,10 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.figure import Figure, figure
-from benchmarks.litz.corpus import lda_job
-from benchmarks.pictures import panels, write
-from benchmarks.training.through_engine import through_engine
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.litz.corpus import lda_job
+from proteus_spot.benchmarks.pictures import panels, write
+from proteus_spot.benchmarks.training.through_engine import through_engine
 
 _ROUNDS = 3
 _PARALLEL = ("model", "data")

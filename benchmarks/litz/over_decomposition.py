@@ -18,11 +18,11 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.figure import Figure, figure
-from benchmarks.litz.corpus import LONG, lda_job
-from benchmarks.pictures import panels, write
-from benchmarks.training.generated_examples import generated_examples
-from benchmarks.training.through_engine import NODES, Arrays, through_engine
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.litz.corpus import LONG, lda_job
+from proteus_spot.benchmarks.pictures import panels, write
+from proteus_spot.benchmarks.training.generated_examples import generated_examples
+from proteus_spot.benchmarks.training.through_engine import NODES, Arrays, through_engine
 
 #: Executors a core; the first is what the others are compared with.
 EXECUTORS = (1, 2, 4, 8, 16)

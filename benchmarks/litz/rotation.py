@@ -15,13 +15,13 @@ from pathlib import Path
 import click
 import numpy as np
 
-from benchmarks.figure import Figure, figure
-from benchmarks.litz.corpus import LONG, lda_job
-from benchmarks.pictures import panels, write
-from benchmarks.training.bare_rotation import bare_rotation
-from benchmarks.training.through_engine import NODES, through_engine
-from psengine.apps.lda import ModelParallelLda
-from psengine.apps.registry import resolve
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.litz.corpus import LONG, lda_job
+from proteus_spot.benchmarks.pictures import panels, write
+from proteus_spot.benchmarks.training.bare_rotation import bare_rotation
+from proteus_spot.benchmarks.training.through_engine import NODES, through_engine
+from proteus_spot.psengine.apps.lda import ModelParallelLda
+from proteus_spot.psengine.apps.registry import resolve
 
 _ROUNDS = 3
 _AIM = 1.06

@@ -16,8 +16,8 @@ from typing import Any
 import click
 import psutil
 
-from benchmarks.figure import Figure, figure
-from benchmarks.litz.scaled_runs import (
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.litz.scaled_runs import (
     FULL,
     MEASURED,
     RunSize,
@@ -29,11 +29,11 @@ from benchmarks.litz.scaled_runs import (
     stand_in,
     static,
 )
-from benchmarks.litz.waiting_job import StandIn
-from benchmarks.many_nodes.cluster import Places, RunningCluster, all_there
-from benchmarks.many_nodes.measurement import HOURS_S
-from benchmarks.many_nodes.network_namespaces import lacking
-from infra.clock import SystemClock
+from proteus_spot.benchmarks.litz.waiting_job import StandIn
+from proteus_spot.benchmarks.many_nodes.cluster import Places, RunningCluster, all_there
+from proteus_spot.benchmarks.many_nodes.measurement import HOURS_S
+from proteus_spot.benchmarks.many_nodes.network_namespaces import lacking
+from proteus_spot.infra.clock import SystemClock
 
 #: Seconds to release in the paper, of `mlr`, and the least share of the links' rate at which states move.
 MLR_S, LEAST_RATE = 2.5, 0.5

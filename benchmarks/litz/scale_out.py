@@ -13,8 +13,8 @@ from types import MappingProxyType
 
 import click
 
-from benchmarks.figure import Figure, figure
-from benchmarks.litz.scaled_runs import (
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.litz.scaled_runs import (
     FULL,
     MEASURED,
     RunSize,
@@ -26,8 +26,8 @@ from benchmarks.litz.scaled_runs import (
     stand_in,
     static,
 )
-from benchmarks.litz.waiting_job import StandIn
-from benchmarks.many_nodes.network_namespaces import lacking
+from proteus_spot.benchmarks.litz.waiting_job import StandIn
+from proteus_spot.benchmarks.many_nodes.network_namespaces import lacking
 
 
 @dataclass(frozen=True)

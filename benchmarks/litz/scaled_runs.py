@@ -12,11 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from benchmarks.litz.waiting_job import MeasuredJob, StandIn, measured_lda, measured_mlr
-from benchmarks.many_nodes.cluster import Places, RunningCluster, all_there, places
-from benchmarks.many_nodes.fork_server import JOIN
-from benchmarks.many_nodes.measurement import HOURS_S, MOST_CPU, Meter
-from benchmarks.pictures import panels, write
+from proteus_spot.benchmarks.litz.waiting_job import MeasuredJob, StandIn, measured_lda, measured_mlr
+from proteus_spot.benchmarks.many_nodes.cluster import Places, RunningCluster, all_there, places
+from proteus_spot.benchmarks.many_nodes.fork_server import JOIN
+from proteus_spot.benchmarks.many_nodes.measurement import HOURS_S, MOST_CPU, Meter
+from proteus_spot.benchmarks.pictures import panels, write
 
 #: {application: function that measures it in a folder}
 MEASURED: Mapping[str, Callable[[Path], MeasuredJob]] = MappingProxyType({"mlr": measured_mlr, "lda": measured_lda})

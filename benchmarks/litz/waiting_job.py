@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.litz.corpus import drawn_set
-from benchmarks.training.generated_examples import generated_examples
-from benchmarks.training.through_engine import NODES, through_engine
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
-from psengine.apps.base import Work
-from psengine.apps.executors import shared_tables
-from psengine.apps.registry import resolve
-from psengine.config import JobConfig, TableSpec
-from psengine.tables.row_sets import RowSet, row_bytes
-from psengine.tables.sharding import Arrays
+from proteus_spot.benchmarks.litz.corpus import drawn_set
+from proteus_spot.benchmarks.training.generated_examples import generated_examples
+from proteus_spot.benchmarks.training.through_engine import NODES, through_engine
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.apps.executors import shared_tables
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobConfig, TableSpec
+from proteus_spot.psengine.tables.row_sets import RowSet, row_bytes
+from proteus_spot.psengine.tables.sharding import Arrays
 
 #: Number of 4-byte values in a row of the table, and of the states.
 _COLUMNS = 64
@@ -123,7 +123,7 @@ class StandIn:
         blobs.write_npz(f"{paths.data}/{HELD_OUT}", {"input": values[:1]})
         return JobConfig(
             job_id=job,
-            app="benchmarks.litz.waiting_job:WaitingApplication",
+            app="proteus_spot.benchmarks.litz.waiting_job:WaitingApplication",
             app_params={
                 "table_bytes": measured.table_bytes,
                 "state_bytes": measured.state_bytes,

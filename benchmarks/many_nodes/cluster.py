@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data_plane.nodes import Process
-from benchmarks.many_nodes.fork_server import ForkRequest, arguments, run_node, serve_forks
-from benchmarks.many_nodes.network_namespaces import Network, network
-from benchmarks.many_nodes.sleeping_app import ROW
-from infra.clock import SystemClock
-from infra.nodes.controller_client import NO_LOSSES, ControllerClient, wait_rendezvous
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
-from infra.urls import file_url
-from psengine.config import JobConfig, Stage
+from proteus_spot.benchmarks.data_plane.nodes import Process
+from proteus_spot.benchmarks.many_nodes.fork_server import ForkRequest, arguments, run_node, serve_forks
+from proteus_spot.benchmarks.many_nodes.network_namespaces import Network, network
+from proteus_spot.benchmarks.many_nodes.sleeping_app import ROW
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.nodes.controller_client import NO_LOSSES, ControllerClient, wait_rendezvous
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
+from proteus_spot.infra.urls import file_url
+from proteus_spot.psengine.config import JobConfig, Stage
 
 #: Ratio of the tiers above which stages 2 and 3 are chosen where tiers are alike in size.
 _ALIKE = 0.5
@@ -32,7 +32,7 @@ _ALIKE = 0.5
 PATIENCE_S = 120.0
 _POLL_S = 0.2
 _CONTROLLER = "controller"
-_MODULES = ("benchmarks.many_nodes.sleeping_app",)
+_MODULES = ("proteus_spot.benchmarks.many_nodes.sleeping_app",)
 #: Dask settings for sixty-four processes on two cores: less work when idle, and longer timeouts when each connects to
 #: all others together.
 _DASK = {
@@ -63,7 +63,7 @@ class Workload:
         blobs.write_npz(f"{paths.data}/{HELD_OUT}", {"x": np.zeros(1, np.float32)})
         return JobConfig(
             job_id=job,
-            app="benchmarks.many_nodes.sleeping_app:Waiting",
+            app="proteus_spot.benchmarks.many_nodes.sleeping_app:Waiting",
             app_params={
                 "table_bytes": self.table_bytes // ROW * ROW,
                 "seconds": self.work_s / self.n_partitions,

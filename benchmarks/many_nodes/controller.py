@@ -18,8 +18,8 @@ from time import process_time
 
 import numpy as np
 
-from benchmarks.figure import Figure, figure
-from benchmarks.many_nodes.virtual_nodes import VirtualCluster
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.many_nodes.virtual_nodes import VirtualCluster
 
 NODES = (64, 128, 256, 512, 1024, 2048, 4096)
 #: Aims for `_AIM_NODES` nodes, in seconds, and for the slope of log time over log nodes.

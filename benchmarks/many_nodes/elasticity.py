@@ -14,15 +14,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.figure import Figure, figure
-from benchmarks.many_nodes.cluster import Places, RunningCluster, Workload, all_there, places, served_by
-from benchmarks.many_nodes.fork_server import JOIN
-from benchmarks.many_nodes.layouts import KERNEL, STALENESS, TABLE_BYTES, table_seconds
-from benchmarks.many_nodes.measurement import HOURS_S, MOST_CPU, Meter, finished
-from benchmarks.many_nodes.network_namespaces import lacking
-from benchmarks.many_nodes.sleeping_app import parse_kernels
-from benchmarks.many_nodes.stalls import slowdown, stall, usual, waits
-from infra.clock import SystemClock
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.many_nodes.cluster import Places, RunningCluster, Workload, all_there, places, served_by
+from proteus_spot.benchmarks.many_nodes.fork_server import JOIN
+from proteus_spot.benchmarks.many_nodes.layouts import KERNEL, STALENESS, TABLE_BYTES, table_seconds
+from proteus_spot.benchmarks.many_nodes.measurement import HOURS_S, MOST_CPU, Meter, finished
+from proteus_spot.benchmarks.many_nodes.network_namespaces import lacking
+from proteus_spot.benchmarks.many_nodes.sleeping_app import parse_kernels
+from proteus_spot.benchmarks.many_nodes.stalls import slowdown, stall, usual, waits
+from proteus_spot.infra.clock import SystemClock
 
 NODES = (16,)
 _RELIABLE = 4
@@ -273,7 +273,7 @@ def _figure(
 
 
 def _draw(seconds: list[float], course: Course, n: int, picture: Path) -> None:
-    from benchmarks.many_nodes.pictures import draw_elasticity
+    from proteus_spot.benchmarks.many_nodes.pictures import draw_elasticity
 
     more = n - _RELIABLE
     events = {course.joins: f"{more} join", course.leaves: f"notice to {more}"}

@@ -1,6 +1,6 @@
 """A process with all modules of a node imported, which forks nodes: sixty-four in seconds, not in minutes.
 
-A forked node is a separate process, as one of `python -m infra.nodes.main` is. Nodes end with the fork server, and the
+A forked node is a separate process, as one of `python -m proteus_spot.infra.nodes.main` is. Nodes end with the fork server, and the
 fork server ends with the process that started it.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from infra.local.parent_death_signal import set_parent_death_signal
+from proteus_spot.infra.local.parent_death_signal import set_parent_death_signal
 
 logger = logging.getLogger(__name__)
 
@@ -29,21 +29,21 @@ _NEW_NETWORK = 0x40000000
 #: What nodes and controllers import when they start.
 _MODULES = (
     "distributed",
-    "infra.nodes.main",
-    "infra.storage.checkpoints",
-    "infra.applications.code_shipping",
-    "infra.datasets.prepare",
-    "infra.nodes.malloc",
-    "infra.applications.trained_models",
-    "infra.storage.node_logs",
-    "psengine.shell.dask_plugins",
-    "psengine.shell.controller_shell",
+    "proteus_spot.infra.nodes.main",
+    "proteus_spot.infra.storage.checkpoints",
+    "proteus_spot.infra.applications.code_shipping",
+    "proteus_spot.infra.datasets.prepare",
+    "proteus_spot.infra.nodes.malloc",
+    "proteus_spot.infra.applications.trained_models",
+    "proteus_spot.infra.storage.node_logs",
+    "proteus_spot.psengine.shell.dask_plugins",
+    "proteus_spot.psengine.shell.controller_shell",
 )
 
 
 def run_node(arguments: list[str]) -> int:
     """Run `infra.nodes.main`."""
-    from infra.nodes.main import main
+    from proteus_spot.infra.nodes.main import main
 
     return main(arguments)
 
@@ -84,7 +84,7 @@ def serve_forks(pipe: Connection, modules: Iterable[str] = (), dask: Mapping[str
     dask : Dask settings that differ from those of a node.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client closes the pipe
-    from infra.nodes.main import DASK_CONFIG, set_up
+    from proteus_spot.infra.nodes.main import DASK_CONFIG, set_up
 
     DASK_CONFIG.update(dask or {})
     set_up()

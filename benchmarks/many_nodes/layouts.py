@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from psengine.config import Stage
+from proteus_spot.psengine.config import Stage
 
 PAPER_FIGURES = (11, 12, 13, 14)
 TABLE_BYTES = 4_000_000

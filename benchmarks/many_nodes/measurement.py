@@ -9,10 +9,10 @@ from typing import Any
 
 import psutil
 
-from benchmarks.many_nodes.cluster import Places, RunningCluster, Workload, all_there, served_by
-from benchmarks.many_nodes.layouts import KERNEL, STALENESS, TABLE_BYTES, TierLayout
-from infra.nodes.controller_client import NO_LOSSES
-from psengine.tiers.measured_stage import WINDOW
+from proteus_spot.benchmarks.many_nodes.cluster import Places, RunningCluster, Workload, all_there, served_by
+from proteus_spot.benchmarks.many_nodes.layouts import KERNEL, STALENESS, TABLE_BYTES, TierLayout
+from proteus_spot.infra.nodes.controller_client import NO_LOSSES
+from proteus_spot.psengine.tiers.measured_stage import WINDOW
 
 #: Maximum load of the machine's processors; above it they may limit the result.
 MOST_CPU = 0.70

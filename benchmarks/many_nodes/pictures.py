@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import pictures
-from benchmarks.many_nodes.measurement import Measured
+from proteus_spot.benchmarks import pictures
+from proteus_spot.benchmarks.many_nodes.measurement import Measured
 
 #: Colours of a palette for colour-blind readers (Okabe and Ito).
 _COLOURS = {

@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median
 
-from benchmarks.figure import Figure, figure
-from benchmarks.many_nodes.cluster import Workload, places
-from benchmarks.many_nodes.layouts import STALENESS, TABLE_BYTES, TierLayout, scalings
-from benchmarks.many_nodes.measurement import Measured, measure
-from benchmarks.many_nodes.network_namespaces import lacking
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.many_nodes.cluster import Workload, places
+from proteus_spot.benchmarks.many_nodes.layouts import STALENESS, TABLE_BYTES, TierLayout, scalings
+from proteus_spot.benchmarks.many_nodes.measurement import Measured, measure
+from proteus_spot.benchmarks.many_nodes.network_namespaces import lacking
 
 NODES = (16,)
 #: Seconds of kernels per clock on each of sixteen nodes, and of a table over a link.
@@ -35,7 +35,7 @@ def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = No
             if layout.nodes < min(NODES) or layout.nodes in nodes
         ]
     if picture is not None:
-        from benchmarks.many_nodes.pictures import draw_scaling
+        from proteus_spot.benchmarks.many_nodes.pictures import draw_scaling
 
         draw_scaling(found, picture)
     return [_figure(one, found[0], work_s) for one in found]

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import Work
-from psengine.config import TableSpec
-from psengine.tables.sharding import Arrays
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.tables.sharding import Arrays
 
 TABLE = "weights"
 #: Bytes of a row; the table's size is rounded to a multiple.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 
-from benchmarks.many_nodes.sleeping_app import Kernel
+from proteus_spot.benchmarks.many_nodes.sleeping_app import Kernel
 
 #: Number of clocks on either side of a change that give the duration of an undisturbed one.
 NEIGHBOURS = 3

@@ -10,11 +10,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.figure import Figure, figure
-from benchmarks.many_nodes.cluster import Places, places
-from benchmarks.many_nodes.layouts import PAPER_FIGURES, TABLE_BYTES, TierLayout, table_seconds, tierings, traditional
-from benchmarks.many_nodes.measurement import Measured, load_for, measure
-from benchmarks.many_nodes.network_namespaces import lacking
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.many_nodes.cluster import Places, places
+from proteus_spot.benchmarks.many_nodes.layouts import (
+    PAPER_FIGURES,
+    TABLE_BYTES,
+    TierLayout,
+    table_seconds,
+    tierings,
+    traditional,
+)
+from proteus_spot.benchmarks.many_nodes.measurement import Measured, load_for, measure
+from proteus_spot.benchmarks.many_nodes.network_namespaces import lacking
 
 NODES = (16,)
 #: Required range of the share of a traditional clock that is not spent in kernels; links and kernels are chosen for it.
@@ -35,7 +42,7 @@ def run(
     for n in nodes:
         found += _of(n, figures, scratch / str(n))
     if picture is not None:
-        from benchmarks.many_nodes.pictures import draw_tiering
+        from proteus_spot.benchmarks.many_nodes.pictures import draw_tiering
 
         draw_tiering(found, picture)
     return [_figure(one, beside) for one, beside in found]

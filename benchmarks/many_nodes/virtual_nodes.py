@@ -10,9 +10,9 @@ from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from psengine.config import JobConfig, Tier
-from psengine.protocol.checkpoint import Checkpoint, Checkpoints
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig, Tier
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint, Checkpoints
+from proteus_spot.psengine.protocol.events import (
     BackedUp,
     BatchDone,
     Event,
@@ -21,7 +21,7 @@ from psengine.protocol.events import (
     ShardsTaken,
     TaskStats,
 )
-from psengine.protocol.instructions import (
+from proteus_spot.psengine.protocol.instructions import (
     BackUp,
     Dispatch,
     LoadPartitions,
@@ -31,10 +31,10 @@ from psengine.protocol.instructions import (
     TakeShards,
     UpdateShardMap,
 )
-from psengine.shell.callbacks import ControllerCallbacks
-from psengine.shell.controller_shell import ControllerShell
-from psengine.shell.dask_plugins import HELLO
-from psengine.telemetry.byte_counts import ReportedBytes, link
+from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
+from proteus_spot.psengine.shell.controller_shell import ControllerShell
+from proteus_spot.psengine.shell.dask_plugins import HELLO
+from proteus_spot.psengine.telemetry.byte_counts import ReportedBytes, link
 
 #: Seconds between two ticks of the shell itself, longer than a measurement: this module asks for them.
 _NO_TICKS_S = 1e6
@@ -42,7 +42,7 @@ _NO_TICKS_S = 1e6
 _LOOK_S = 1e-5
 #: Rounds of the event loop without a further instruction after which none is under way.
 _QUIET_ROUNDS = 3
-_APP = "benchmarks.many_nodes.sleeping_app:Waiting"
+_APP = "proteus_spot.benchmarks.many_nodes.sleeping_app:Waiting"
 
 
 class VirtualScheduler:

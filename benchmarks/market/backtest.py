@@ -1,6 +1,6 @@
 """Benchmark `backtest`: simulated jobs per second; as a script, the published schemes on real prices.
 
-``python -m benchmarks.market.backtest`` prints the table, from the price files and the catalogue in PROTEUS_TRACES.
+``python -m proteus_spot.benchmarks.market.backtest`` prints the table, from the price files and the catalogue in PROTEUS_TRACES.
 """
 
 import os
@@ -11,17 +11,17 @@ import click
 import numpy as np
 from rich.table import Table as RichTable
 
-from benchmarks.figure import Figure, figure, seconds
-from benchmarks.market.backtest_field import CATALOG, FILES, SEED, MarketField, generated, real, simulated
-from benchmarks.market.backtest_workload import read_and_fit, whole_table
-from bidding.backtest.clairvoyant import bound as clairvoyant
-from bidding.backtest.outcomes import Outcome, summary
-from bidding.backtest.reference_cluster import by_zone, draw_starts
-from bidding.backtest.replay.engine_replay import run_by_engine
-from bidding.backtest.runner import Outcomes, run_one
-from bidding.backtest.runner import run as run_jobs
-from bidding.backtest.schemes.registry import ORACLE, SCHEMES
-from flows.terminal.tables import output_console
+from proteus_spot.benchmarks.figure import Figure, figure, seconds
+from proteus_spot.benchmarks.market.backtest_field import CATALOG, FILES, SEED, MarketField, generated, real, simulated
+from proteus_spot.benchmarks.market.backtest_workload import read_and_fit, whole_table
+from proteus_spot.bidding.backtest.clairvoyant import bound as clairvoyant
+from proteus_spot.bidding.backtest.outcomes import Outcome, summary
+from proteus_spot.bidding.backtest.reference_cluster import by_zone, draw_starts
+from proteus_spot.bidding.backtest.replay.engine_replay import run_by_engine
+from proteus_spot.bidding.backtest.runner import Outcomes, run_one
+from proteus_spot.bidding.backtest.runner import run as run_jobs
+from proteus_spot.bidding.backtest.schemes.registry import ORACLE, SCHEMES
+from proteus_spot.flows.terminal.tables import output_console
 
 _ROUNDS = 5
 _STARTS = 1000
@@ -163,7 +163,7 @@ def main(starts: int, threads: int, generated: int | None) -> None:
     if folder is None:
         raise click.UsageError(f"PROTEUS_TRACES names no folder with {CATALOG} and its price files")
     if generated is not None:
-        from benchmarks.market.generated_markets import tables  # it stands on this module
+        from proteus_spot.benchmarks.market.generated_markets import tables  # it stands on this module
 
         for shown in tables(folder, generated, starts, threads):
             console.print(shown)

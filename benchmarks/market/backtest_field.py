@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from bidding.backtest.clairvoyant import bound as clairvoyant
-from bidding.backtest.eviction_arrays import EvictionArrays, pack_table
-from bidding.backtest.price_arrays import Markets, pack
-from bidding.backtest.reference_cluster import TOO_SMALL, Reference, cheapest, draw_starts
-from bidding.backtest.runner import Outcomes
-from bidding.backtest.runner import run as run_jobs
-from bidding.backtest.schemes.registry import scheme as named
-from bidding.evictions.table import EvictionTable, fit
-from bidding.forecast import Forecast, fit_forecast
-from bidding.market.model import InstanceType, Market
-from bidding.market.traces import TraceSet
-from bidding.synthetic.renewal_market import TYPICAL, generate
-from infra.market_data.catalogs import read_catalog
-from infra.market_data.price_files import read_prices
+from proteus_spot.bidding.backtest.clairvoyant import bound as clairvoyant
+from proteus_spot.bidding.backtest.eviction_arrays import EvictionArrays, pack_table
+from proteus_spot.bidding.backtest.price_arrays import Markets, pack
+from proteus_spot.bidding.backtest.reference_cluster import TOO_SMALL, Reference, cheapest, draw_starts
+from proteus_spot.bidding.backtest.runner import Outcomes
+from proteus_spot.bidding.backtest.runner import run as run_jobs
+from proteus_spot.bidding.backtest.schemes.registry import scheme as named
+from proteus_spot.bidding.evictions.table import EvictionTable, fit
+from proteus_spot.bidding.forecast import Forecast, fit_forecast
+from proteus_spot.bidding.market.model import InstanceType, Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import TYPICAL, generate
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.market_data.price_files import read_prices
 
 CATALOG = "catalog-us-east-1-2013-2017.csv"
 

@@ -4,15 +4,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figure import Figure, figure, seconds
-from benchmarks.market.prices import price_file
-from bidding.evictions.table import fit
-from bidding.market.model import DAY_S
-from flows.terminal.progress_bar import progress
-from infra.market_data.price_files import read_prices
-from tasks.backtest.inputs import open_inputs
-from tasks.backtest.runner import plan, run_cells
-from tasks.backtest.spec import BacktestSpec, backtest_spec
+from proteus_spot.benchmarks.figure import Figure, figure, seconds
+from proteus_spot.benchmarks.market.prices import price_file
+from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.market.model import DAY_S
+from proteus_spot.flows.terminal.progress_bar import progress
+from proteus_spot.infra.market_data.price_files import read_prices
+from proteus_spot.tasks.backtest.inputs import open_inputs
+from proteus_spot.tasks.backtest.runner import plan, run_cells
+from proteus_spot.tasks.backtest.spec import BacktestSpec, backtest_spec
 
 _ROUNDS = 5
 _MOST = "the most asked for"

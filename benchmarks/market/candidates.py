@@ -4,14 +4,14 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.figure import Figure, figure, seconds
-from bidding.economics.job_model import JobModel
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import AllocationGranted, JobOpened, TickDue
-from bidding.engine.orders import Acquire, Lapse, Order, Renew
-from bidding.evictions.table import EvictionTable
-from bidding.market.model import HOUR_S, Allocation, InstanceType, Market, Tier
-from bidding.market.money import Micros
+from proteus_spot.benchmarks.figure import Figure, figure, seconds
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import AllocationGranted, JobOpened, TickDue
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, InstanceType, Market, Tier
+from proteus_spot.bidding.market.money import Micros
 
 #: Instance types in each of `ZONES`, each with as many bid deltas as `DELTAS`.
 TYPES = 2400

@@ -17,17 +17,17 @@ import boto3
 import numpy as np
 from botocore.config import Config
 
-from benchmarks.figure import Figure, figure, seconds
-from bidding.market.model import Market
-from bidding.market.traces import Trace, TraceSet
-from bidding.synthetic.renewal_market import MarketClimate, generate
-from infra.clock import SystemClock
-from infra.ec2.spot_market import Ec2SpotMarket
-from infra.local.child_process import Child
-from infra.market_data.catalogs import read_catalog
-from infra.market_data.price_files import write_prices
-from infra.settings import Settings
-from infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.benchmarks.figure import Figure, figure, seconds
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import MarketClimate, generate
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.ec2.spot_market import Ec2SpotMarket
+from proteus_spot.infra.local.child_process import Child
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.market_data.price_files import write_prices
+from proteus_spot.infra.settings import Settings
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 
 INSTANCES = 60
 ROWS = 5000
@@ -108,7 +108,13 @@ def _traces() -> TraceSet:
 def _endpoint(scratch: Path) -> Iterator[str]:
     announce = scratch / "endpoint.json"
     command = [
-        *(sys.executable, "-m", "infra.simulated_ec2.server", "--prices", str(scratch / "endpoint.csv.gz")),
+        *(
+            sys.executable,
+            "-m",
+            "proteus_spot.infra.simulated_ec2.server",
+            "--prices",
+            str(scratch / "endpoint.csv.gz"),
+        ),
         *("--work-dir", str(scratch / "machines"), "--announce", str(announce), "--parent-pid", str(os.getpid())),
     ]
     with Child(command, scratch / "endpoint.log") as child:

@@ -1,6 +1,6 @@
 """Comparison of the schemes on real prices and on generated ones of the same markets and days.
 
-``python -m benchmarks.market.backtest --generated 4`` prints the tables, from the files in PROTEUS_TRACES.
+``python -m proteus_spot.benchmarks.market.backtest --generated 4`` prints the tables, from the files in PROTEUS_TRACES.
 """
 
 from dataclasses import astuple, fields, replace
@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table as RichTable
 
-from benchmarks.market.backtest_field import FILES, MarketField, Months, midnight_s, real, simulated
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.schemes.registry import ORACLE
-from bidding.evictions.table import fit
-from bidding.forecast import fit_forecast
-from bidding.market.trace_statistics import TraceStatistics, statistics
-from bidding.market.traces import TraceSet
-from bidding.synthetic.renewal_market import TYPICAL, generate
+from proteus_spot.benchmarks.market.backtest_field import FILES, MarketField, Months, midnight_s, real, simulated
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.schemes.registry import ORACLE
+from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.forecast import fit_forecast
+from proteus_spot.bidding.market.trace_statistics import TraceStatistics, statistics
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import TYPICAL, generate
 
 _RANKED = (
     "standard+checkpoint",

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.csv as pa_csv
 
-from benchmarks.figure import Figure, figure, seconds
-from bidding.market.model import Market
-from bidding.market.traces import TraceSet
-from bidding.synthetic.renewal_market import MarketClimate, generate
-from infra.market_data.catalogs import read_catalog
-from infra.market_data.price_files import read_prices, write_prices
+from proteus_spot.benchmarks.figure import Figure, figure, seconds
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import MarketClimate, generate
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.market_data.price_files import read_prices, write_prices
 
 #: A file of real spot prices, some 430,000 rows.
 _REAL = "us-east-1-2016-spring.csv.gz"

@@ -1,4 +1,4 @@
-"""Script that draws a run of `proteus run`: ``python -m benchmarks.market.run_picture RUN_DIRECTORY OUT.png``.
+"""Script that draws a run of `proteus run`: ``python -m proteus_spot.benchmarks.market.run_picture RUN_DIRECTORY OUT.png``.
 
 Four panels over market time: prices with our bids, the footprint, the loss, the dollars. Everything is read from the
 run's state database and price file; only sums are computed.
@@ -16,14 +16,14 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from bidding.market.model import HOUR_S, EndCause, Market, Tier
-from bidding.market.money import MICROS_PER_DOLLAR
-from bidding.market.traces import TraceSet
-from infra.errors import InputError
-from infra.market_data.catalogs import read_catalog
-from infra.market_data.price_files import read_prices
-from infra.state.records import AllocationRecord, Job, ObservationKind
-from infra.state.store import Store
+from proteus_spot.bidding.market.model import HOUR_S, EndCause, Market, Tier
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.market_data.price_files import read_prices
+from proteus_spot.infra.state.records import AllocationRecord, Job, ObservationKind
+from proteus_spot.infra.state.store import Store
 
 _ON_DEMAND = "#555555"
 _PALE = "#d0d0d0"

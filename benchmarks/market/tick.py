@@ -24,39 +24,39 @@ from prefect.logging.configuration import setup_logging
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-import flows.allocation_tick
-import tasks.market.decisions
-import tasks.market.renewals
-import tasks.runtime
-import tasks.training.controller
-from benchmarks.figure import Figure, figure, seconds
-from benchmarks.market import candidates
-from bidding.engine.events import TickDue
-from bidding.engine.journal import replay, to_record
-from bidding.engine.orders import Acquire, Lapse
-from bidding.market.model import HOUR_S, Market
-from bidding.market.traces import TraceSet
-from bidding.synthetic.renewal_market import LIVELY, generate
-from infra.local.prefect_server import QUIET, LocalPrefect
-from infra.market_data.catalogs import read_catalog
-from infra.runtime import Runtime
-from infra.settings import Settings
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.rules.behaviour import Ec2Behaviour
-from infra.simulated_ec2.snapshot import MarketState
-from infra.state.records import Entry, IntentState, JournalEntry, ObservationKind
-from infra.state.store import Store
-from infra.storage.blobs import Blobs
-from tasks.job_records import record_job
-from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine
-from tasks.market.ingest import fetch_prices, history_days, markets_of
-from tasks.market.instances import let_go, observe_machines
-from tasks.market.ledger import book_ledger
-from tasks.market.opening import open_job
-from tasks.market.purchases.reliable_tier import secure_reliable_tier
-from tasks.market.purchases.sending import buy
+import proteus_spot.flows.allocation_tick
+import proteus_spot.tasks.market.decisions
+import proteus_spot.tasks.market.renewals
+import proteus_spot.tasks.runtime
+import proteus_spot.tasks.training.controller
+from proteus_spot.benchmarks.figure import Figure, figure, seconds
+from proteus_spot.benchmarks.market import candidates
+from proteus_spot.bidding.engine.events import TickDue
+from proteus_spot.bidding.engine.journal import replay, to_record
+from proteus_spot.bidding.engine.orders import Acquire, Lapse
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import LIVELY, generate
+from proteus_spot.infra.local.prefect_server import QUIET, LocalPrefect
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.runtime import Runtime
+from proteus_spot.infra.settings import Settings
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.rules.behaviour import Ec2Behaviour
+from proteus_spot.infra.simulated_ec2.snapshot import MarketState
+from proteus_spot.infra.state.records import Entry, IntentState, JournalEntry, ObservationKind
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.tasks.job_records import record_job
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
+from proteus_spot.tasks.market.instances import let_go, observe_machines
+from proteus_spot.tasks.market.ledger import book_ledger
+from proteus_spot.tasks.market.opening import open_job
+from proteus_spot.tasks.market.purchases.reliable_tier import secure_reliable_tier
+from proteus_spot.tasks.market.purchases.sending import buy
 
 TICKS = 600
 #: Ticks of two weeks, for the row of a tick that is measured whole.
@@ -143,7 +143,7 @@ def late_job(scratch: Path, ticks: int) -> LateJob:
         runtime.store.observe(_JOB, start_s, ObservationKind.TRAINING_BEGUN, {"address": "tcp://controller:1"})
         for _ in range(ticks):
             prices = traces.prices_at(int(clock.at_s))
-            for order in tasks.market.decisions.decide(job_engine, observe_machines(_JOB), prices, {}):
+            for order in proteus_spot.tasks.market.decisions.decide(job_engine, observe_machines(_JOB), prices, {}):
                 match order:
                     case Acquire():
                         buy(_SPEC, job_engine, order)
@@ -212,8 +212,8 @@ def _world(database: Path, blobs: Path, market: SimSpotMarket, clock: StillClock
     with Store.open(settings.database_url) as store:
         runtime = Runtime(settings, clock, store, Blobs(settings.blob_url), market, read_catalog())
         with (
-            patch.object(tasks.runtime, "open_runtime", lambda: runtime),
-            patch.object(tasks.training.controller, "look", lambda address, since_clock: _status(market)),
+            patch.object(proteus_spot.tasks.runtime, "open_runtime", lambda: runtime),
+            patch.object(proteus_spot.tasks.training.controller, "look", lambda address, since_clock: _status(market)),
         ):
             yield runtime
 
@@ -238,9 +238,13 @@ def without_prefect() -> Iterator[None]:
     """Have a task be the function that it wraps, and send nothing to a server."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(Task, "__call__", lambda task, *args, **kwargs: task.fn(*args, **kwargs)))
-        stack.enter_context(patch.object(flows.allocation_tick, "show_job_now_and_then", lambda job_id: None))
-        stack.enter_context(patch.object(tasks.market.renewals, "run_deployment", lambda name, **_: None))
-        stack.enter_context(patch.object(flows.allocation_tick, "get_run_logger", lambda: logging.getLogger(__name__)))
+        stack.enter_context(
+            patch.object(proteus_spot.flows.allocation_tick, "show_job_now_and_then", lambda job_id: None)
+        )
+        stack.enter_context(patch.object(proteus_spot.tasks.market.renewals, "run_deployment", lambda name, **_: None))
+        stack.enter_context(
+            patch.object(proteus_spot.flows.allocation_tick, "get_run_logger", lambda: logging.getLogger(__name__))
+        )
         yield
 
 
@@ -326,8 +330,8 @@ async def _empty() -> None:
 
 
 def _tick() -> str:
-    return flows.allocation_tick.tick_job(_JOB)
+    return proteus_spot.flows.allocation_tick.tick_job(_JOB)
 
 
 def _flow_run() -> str:
-    return str(asyncio.run(flows.allocation_tick.allocation_tick(_JOB))[_JOB])
+    return str(asyncio.run(proteus_spot.flows.allocation_tick.allocation_tick(_JOB))[_JOB])

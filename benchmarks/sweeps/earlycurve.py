@@ -11,15 +11,15 @@ from time import process_time
 import numpy as np
 from scipy.optimize import OptimizeWarning, curve_fit
 
-from benchmarks.figure import Figure, figure
-from bidding.tuning.curves import CurvePrediction, predict_final
-from bidding.tuning.curves.cleaning import loss_curve
-from bidding.tuning.curves.slaq import predict_final_slaq
-from bidding.tuning.curves.stages import stage_starts
-from bidding.tuning.simulation.generated_curves import generate_trials
-from bidding.tuning.simulation.record import RecordedTrials
-from bidding.tuning.stopping.base import share_of_steps
-from infra.trials.records import read_record
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.bidding.tuning.curves import CurvePrediction, predict_final
+from proteus_spot.bidding.tuning.curves.cleaning import loss_curve
+from proteus_spot.bidding.tuning.curves.slaq import predict_final_slaq
+from proteus_spot.bidding.tuning.curves.stages import stage_starts
+from proteus_spot.bidding.tuning.simulation.generated_curves import generate_trials
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.bidding.tuning.stopping.base import share_of_steps
+from proteus_spot.infra.trials.records import read_record
 
 CURVES = Path(__file__).with_name("curves")
 SEED = 2020

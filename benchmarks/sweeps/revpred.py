@@ -13,21 +13,21 @@ from time import process_time
 
 import numpy as np
 
-from benchmarks.figure import Figure, figure
-from benchmarks.market.backtest_field import CATALOG
-from benchmarks.sweeps.revpred_picture import draw_scores
-from benchmarks.sweeps.revpred_scores import Scores, judge
-from benchmarks.sweeps.sweep_field import SEED, SweepField, applications, roughness, sweep_field
-from benchmarks.sweeps.sweep_runs import run_sweeps
-from bidding.evictions.calibration import block_se
-from bidding.evictions.neural.revpred import RevPred
-from bidding.evictions.predictors.base import CannotFit, EvictionPredictor
-from bidding.evictions.predictors.model import PredictorModel, fit_predictors
-from bidding.market.model import Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import TraceSet
-from bidding.tuning.simulation.offers import Clairvoyant, NoEvictions, PredictorProbabilities
-from bidding.tuning.simulation.sweep_prices import sweep_prices
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.market.backtest_field import CATALOG
+from proteus_spot.benchmarks.sweeps.revpred_picture import draw_scores
+from proteus_spot.benchmarks.sweeps.revpred_scores import Scores, judge
+from proteus_spot.benchmarks.sweeps.sweep_field import SEED, SweepField, applications, roughness, sweep_field
+from proteus_spot.benchmarks.sweeps.sweep_runs import run_sweeps
+from proteus_spot.bidding.evictions.calibration import block_se
+from proteus_spot.bidding.evictions.neural.revpred import RevPred
+from proteus_spot.bidding.evictions.predictors.base import CannotFit, EvictionPredictor
+from proteus_spot.bidding.evictions.predictors.model import PredictorModel, fit_predictors
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.tuning.simulation.offers import Clairvoyant, NoEvictions, PredictorProbabilities
+from proteus_spot.bidding.tuning.simulation.sweep_prices import sweep_prices
 
 _NAME = "revpred"
 _PREDICTORS = ("table", "logistic", "tributary", "revpred")

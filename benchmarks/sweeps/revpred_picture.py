@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from benchmarks.sweeps.revpred_scores import Scores
+from proteus_spot.benchmarks.sweeps.revpred_scores import Scores
 
 
 def draw_scores(scores: Mapping[str, Mapping[str, Scores]], markets: Sequence[str], note: str, target: Path) -> None:

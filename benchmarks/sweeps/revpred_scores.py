@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.sweeps.sweep_field import SEED
-from bidding.evictions.lifetimes import grants_s
-from bidding.evictions.predictors.limits import border_limits, is_passed, random_limits
-from bidding.evictions.predictors.model import PredictorModel
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import TraceSet
+from proteus_spot.benchmarks.sweeps.sweep_field import SEED
+from proteus_spot.bidding.evictions.lifetimes import grants_s
+from proteus_spot.bidding.evictions.predictors.limits import border_limits, is_passed, random_limits
+from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import TraceSet
 
 #: Minutes between two bids that are judged.
 _EVERY = 20

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sweeps.sweep_field import SweepField
-from benchmarks.sweeps.sweep_runs import MCNT
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.record import SweepRecord
-from bidding.tuning.simulation.offers import TableProbabilities
-from bidding.tuning.simulation.outcome import SweepOutcome
-from bidding.tuning.simulation.record import RecordedTrials
-from bidding.tuning.simulation.simulate import SweepSimulator
-from tasks.sweeps.samplers import is_adaptive, propose, sampled_trials
-from tasks.sweeps.spec import GRID, SweepSpec
+from proteus_spot.benchmarks.sweeps.sweep_field import SweepField
+from proteus_spot.benchmarks.sweeps.sweep_runs import MCNT
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.record import SweepRecord
+from proteus_spot.bidding.tuning.simulation.offers import TableProbabilities
+from proteus_spot.bidding.tuning.simulation.outcome import SweepOutcome
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.bidding.tuning.simulation.simulate import SweepSimulator
+from proteus_spot.tasks.sweeps.samplers import is_adaptive, propose, sampled_trials
+from proteus_spot.tasks.sweeps.spec import GRID, SweepSpec
 
 #: Machines at a time: a sampler that learns must see trials end before it proposes others.
 PARALLEL = 4

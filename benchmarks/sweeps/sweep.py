@@ -13,24 +13,36 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figure import Figure, figure
-from benchmarks.market.backtest_field import CATALOG
-from benchmarks.sweeps.sampling import PARALLEL as SAMPLED_PARALLEL
-from benchmarks.sweeps.sampling import run_sampled
-from benchmarks.sweeps.sweep_field import SEED, SweepField, applications, roughness, sweep_field, wholly_divided
-from benchmarks.sweeps.sweep_pictures import draw_approaches, draw_thetas
-from benchmarks.sweeps.sweep_runs import MCNT, PARALLEL, SweepFigures, run_singles, run_sweeps
-from bidding.billing import HourlyRefund
-from bidding.evictions.fit_survival import fit_survival
-from bidding.evictions.neural.revpred import RevPred
-from bidding.evictions.predictors.model import PredictorModel
-from bidding.market.time_window import TimeWindow
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.simulation.evictions import EvictionsByCapacity
-from bidding.tuning.simulation.offers import Clairvoyant, PredictorProbabilities, Probabilities, TableProbabilities
-from bidding.tuning.simulation.record import RecordedTrials
-from bidding.tuning.simulation.simulate import SweepSimulator
-from bidding.tuning.simulation.single_spot import SingleChoice
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.market.backtest_field import CATALOG
+from proteus_spot.benchmarks.sweeps.sampling import PARALLEL as SAMPLED_PARALLEL
+from proteus_spot.benchmarks.sweeps.sampling import run_sampled
+from proteus_spot.benchmarks.sweeps.sweep_field import (
+    SEED,
+    SweepField,
+    applications,
+    roughness,
+    sweep_field,
+    wholly_divided,
+)
+from proteus_spot.benchmarks.sweeps.sweep_pictures import draw_approaches, draw_thetas
+from proteus_spot.benchmarks.sweeps.sweep_runs import MCNT, PARALLEL, SweepFigures, run_singles, run_sweeps
+from proteus_spot.bidding.billing import HourlyRefund
+from proteus_spot.bidding.evictions.fit_survival import fit_survival
+from proteus_spot.bidding.evictions.neural.revpred import RevPred
+from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.simulation.evictions import EvictionsByCapacity
+from proteus_spot.bidding.tuning.simulation.offers import (
+    Clairvoyant,
+    PredictorProbabilities,
+    Probabilities,
+    TableProbabilities,
+)
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.bidding.tuning.simulation.simulate import SweepSimulator
+from proteus_spot.bidding.tuning.simulation.single_spot import SingleChoice
 
 _NAME = "sweep"
 _STARTS = 24

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.market.backtest_field import CATALOG, FILES, midnight_s
-from bidding.evictions.base import as_table
-from bidding.evictions.fit_capacity import Band, hazard_per_s, of_bands
-from bidding.evictions.table import EvictionTable, fit
-from bidding.market.model import DAY_S, HOUR_S, Market
-from bidding.market.traces import TraceSet
-from bidding.synthetic.renewal_market import TYPICAL, generate
-from bidding.tuning.provisioning.bids import LEAST_DELTA_MICROS, MOST_DELTA_MICROS
-from bidding.tuning.simulation.generated_curves import generate_trials
-from bidding.tuning.simulation.record import RecordedTrials
-from bidding.tuning.simulation.sweep_prices import SweepPrices, sweep_prices
-from infra.market_data.capacity_files import read_advisor
-from infra.market_data.catalogs import read_catalog
-from infra.market_data.price_files import read_prices
-from infra.trials.records import read_record
+from proteus_spot.benchmarks.market.backtest_field import CATALOG, FILES, midnight_s
+from proteus_spot.bidding.evictions.base import as_table
+from proteus_spot.bidding.evictions.fit_capacity import Band, hazard_per_s, of_bands
+from proteus_spot.bidding.evictions.table import EvictionTable, fit
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import TYPICAL, generate
+from proteus_spot.bidding.tuning.provisioning.bids import LEAST_DELTA_MICROS, MOST_DELTA_MICROS
+from proteus_spot.bidding.tuning.simulation.generated_curves import generate_trials
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.bidding.tuning.simulation.sweep_prices import SweepPrices, sweep_prices
+from proteus_spot.infra.market_data.capacity_files import read_advisor
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.market_data.price_files import read_prices
+from proteus_spot.infra.trials.records import read_record
 
 #: Six types of 2 to 16 vCPUs, as the paper's pool: two of 2, two of 4, one of 8 and one of 16, in every zone.
 TYPES = ("m3.large", "r3.large", "m1.xlarge", "d2.xlarge", "d2.2xlarge", "m4.4xlarge")

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import pictures
-from benchmarks.sweeps.sweep_runs import SweepFigures
+from proteus_spot.benchmarks import pictures
+from proteus_spot.benchmarks.sweeps.sweep_runs import SweepFigures
 
 #: Colours of a palette for colour-blind readers (Okabe and Ito).
 _COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#999999", "#000000")

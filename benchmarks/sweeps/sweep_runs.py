@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.sweeps.sweep_field import SweepField
-from bidding.billing import BillingModel, PerSecondFirstHourFree
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.simulation.evictions import Evictions
-from bidding.tuning.simulation.offers import Probabilities, TableProbabilities
-from bidding.tuning.simulation.outcome import SweepOutcome
-from bidding.tuning.simulation.record import RecordedTrials
-from bidding.tuning.simulation.simulate import SweepSimulator
-from bidding.tuning.simulation.single_spot import SingleChoice, run_single
-from bidding.tuning.trials import SweepState
+from proteus_spot.benchmarks.sweeps.sweep_field import SweepField
+from proteus_spot.bidding.billing import BillingModel, PerSecondFirstHourFree
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.simulation.evictions import Evictions
+from proteus_spot.bidding.tuning.simulation.offers import Probabilities, TableProbabilities
+from proteus_spot.bidding.tuning.simulation.outcome import SweepOutcome
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.bidding.tuning.simulation.simulate import SweepSimulator
+from proteus_spot.bidding.tuning.simulation.single_spot import SingleChoice, run_single
+from proteus_spot.bidding.tuning.trials import SweepState
 
 #: Trials that go on after the prediction, as the paper's.
 MCNT = 3

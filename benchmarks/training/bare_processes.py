@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.training.through_engine import Arrays
+from proteus_spot.benchmarks.training.through_engine import Arrays
 
 _PATIENCE_S = 60.0
 _ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -63,10 +63,10 @@ def bare_seconds(
 def _loop(
     name: str, params: Mapping[str, Any], raw: Sequence[Arrays], clocks: int, far: Connection, barrier: Barrier | None
 ) -> None:
-    from infra.nodes.malloc import retain_freed_memory
-    from psengine.apps.registry import resolve
-    from psengine.tables.row_updates import added
-    from psengine.tables.tree_sum import tree_sum
+    from proteus_spot.infra.nodes.malloc import retain_freed_memory
+    from proteus_spot.psengine.apps.registry import resolve
+    from proteus_spot.psengine.tables.row_updates import added
+    from proteus_spot.psengine.tables.tree_sum import tree_sum
 
     retain_freed_memory()  # as nodes do
     app = resolve(name, params)

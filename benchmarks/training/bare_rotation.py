@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.nodes.malloc import retain_freed_memory
-from psengine.apps.base import Application, Executor, MakesDriver
-from psengine.apps.executors import shared_tables
-from psengine.drivers.interface import Done, Task
-from psengine.single_process import initial
-from psengine.tables.row_sets import RowSet
+from proteus_spot.infra.nodes.malloc import retain_freed_memory
+from proteus_spot.psengine.apps.base import Application, Executor, MakesDriver
+from proteus_spot.psengine.apps.executors import shared_tables
+from proteus_spot.psengine.drivers.interface import Done, Task
+from proteus_spot.psengine.single_process import initial
+from proteus_spot.psengine.tables.row_sets import RowSet
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.figure import Figure, figure
-from benchmarks.training.bare_processes import bare_seconds
-from benchmarks.training.through_engine import Arrays, through_engine
-from infra.datasets.prepare import prepare
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import HELD_OUT, part_name
-from infra.urls import file_url
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.training.bare_processes import bare_seconds
+from proteus_spot.benchmarks.training.through_engine import Arrays, through_engine
+from proteus_spot.infra.datasets.prepare import prepare
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import HELD_OUT, part_name
+from proteus_spot.infra.urls import file_url
 
 #: As in `proteus run`.
 FEATURES, PARTITIONS, SHARDS = 8192, 16, 4

@@ -8,8 +8,8 @@ bare loop, whose model a bulk-synchronous job reproduces bit for bit; `train-mf`
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.figure import Figure
-from benchmarks.training import train_lda_engine, train_mf_engine, train_mlr
+from proteus_spot.benchmarks.figure import Figure
+from proteus_spot.benchmarks.training import train_lda_engine, train_mf_engine, train_mlr
 
 
 def run(scratch: Path) -> Iterator[Figure]:

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figure import Figure, figure
-from benchmarks.training.bare_rotation import bare_rotation
-from infra.datasets.documents import Documents, DocumentSet, drawn_documents
-from psengine.apps.lda import LatentDirichletAllocation, ModelParallelLda
-from psengine.apps.lda.model_parallel import BlockSampler
-from psengine.apps.lda.topic_model import TopicModel
-from psengine.apps.registry import resolve
-from psengine.single_process import initial
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.training.bare_rotation import bare_rotation
+from proteus_spot.infra.datasets.documents import Documents, DocumentSet, drawn_documents
+from proteus_spot.psengine.apps.lda import LatentDirichletAllocation, ModelParallelLda
+from proteus_spot.psengine.apps.lda.model_parallel import BlockSampler
+from proteus_spot.psengine.apps.lda.topic_model import TopicModel
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.single_process import initial
 
 #: Six million tokens, about as many as UCI's Enron data set, and its vocabulary without rare words.
 _DOCUMENTS, _WORDS, _TOPICS, _LENGTH = 30_000, 5000, 100, 200.0

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.figure import Figure, figure
-from benchmarks.training import train_lda as alone
-from benchmarks.training.bare_rotation import bare_rotation
-from benchmarks.training.through_engine import BARE, Arrays, through_engine
-from infra.datasets.documents import Documents, DocumentSet, drawn_documents
-from psengine.apps.lda import ModelParallelLda
-from psengine.apps.lda.topic_model import TopicModel
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.training import train_lda as alone
+from proteus_spot.benchmarks.training.bare_rotation import bare_rotation
+from proteus_spot.benchmarks.training.through_engine import BARE, Arrays, through_engine
+from proteus_spot.infra.datasets.documents import Documents, DocumentSet, drawn_documents
+from proteus_spot.psengine.apps.lda import ModelParallelLda
+from proteus_spot.psengine.apps.lda.topic_model import TopicModel
 
 _ROUNDS = 3
 #: Runs of the engine and of the bare loop per run of the peer: jobs of a few seconds vary with the machine's load.

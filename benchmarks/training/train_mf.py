@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.figure import Figure, figure
-from infra.datasets.formats.ratings_text import Ratings
-from infra.datasets.generated_ratings import generated_ratings
-from infra.datasets.ratings import RatingSet, divided
-from psengine.apps.mf.app import MatrixFactorization, Strip
-from psengine.single_process import initial
-from psengine.tables.sharding import Arrays
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.infra.datasets.formats.ratings_text import Ratings
+from proteus_spot.infra.datasets.generated_ratings import generated_ratings
+from proteus_spot.infra.datasets.ratings import RatingSet, divided
+from proteus_spot.psengine.apps.mf.app import MatrixFactorization, Strip
+from proteus_spot.psengine.single_process import initial
+from proteus_spot.psengine.tables.sharding import Arrays
 
 #: Half the users and half the ratings of the Netflix prize, and as many items.
 USERS, ITEMS, RATINGS = 240_094, 17_770, 50_240_253

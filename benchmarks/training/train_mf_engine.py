@@ -5,9 +5,9 @@ import os
 import shutil
 from pathlib import Path
 
-from benchmarks.figure import Figure, figure
-from benchmarks.training.through_engine import BARE, through_engine
-from benchmarks.training.train_mf import PENALTY, RANK, RATINGS, THREADS, Peer, generated, mark_of, reached
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.training.through_engine import BARE, through_engine
+from proteus_spot.benchmarks.training.train_mf import PENALTY, RANK, RATINGS, THREADS, Peer, generated, mark_of, reached
 
 _ROUNDS = 3
 #: Runs of the engine and of the bare loop per run of the peer: jobs of a few seconds vary with the machine's load.

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.figure import Figure, figure
-from benchmarks.training.bare_processes import bare_seconds
-from benchmarks.training.generated_examples import generated_examples
-from benchmarks.training.through_engine import NODES, Arrays, through_engine
-from psengine.apps.mlr import MultinomialLogisticRegression
-from psengine.single_process import initial, train_alone
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.training.bare_processes import bare_seconds
+from proteus_spot.benchmarks.training.generated_examples import generated_examples
+from proteus_spot.benchmarks.training.through_engine import NODES, Arrays, through_engine
+from proteus_spot.psengine.apps.mlr import MultinomialLogisticRegression
+from proteus_spot.psengine.single_process import initial, train_alone
 
 #: Four times as many as MNIST has: fewer are learnt in a quarter of a second, too short for a second machine.
 EXAMPLES, INPUTS, CLASSES = 240_000, 784, 10

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.price_arrays import Markets, Records, price_seconds
-from bidding.billing.expected import BillingKind, is_refunded
-from bidding.jit import inline_jit
-from bidding.market.model import HOUR_S
-from bidding.market.traces import Int64s
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.price_arrays import Markets, Records, price_seconds
+from proteus_spot.bidding.billing.expected import BillingKind, is_refunded
+from proteus_spot.bidding.jit import inline_jit
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.traces import Int64s
 
 _COST, _PAID, _FREE = int(Outcome.COST_MICROS), int(Outcome.PAID_VCPU_S), int(Outcome.FREE_VCPU_S)
 _HOURLY_REFUND, _PER_SECOND = int(BillingKind.HOURLY_REFUND), int(BillingKind.PER_SECOND)

@@ -1,8 +1,8 @@
 """Conversion of a billing model to fields of `JobParameters`, which the compiled loop uses, and back."""
 
-from bidding.backtest.parameters import JobParameters
-from bidding.billing import BillingModel, Flat, HourlyRefund, PerSecondFirstHourFree, Repricing
-from bidding.billing.expected import KINDS, BillingKind
+from proteus_spot.bidding.backtest.parameters import JobParameters
+from proteus_spot.bidding.billing import BillingModel, Flat, HourlyRefund, PerSecondFirstHourFree, Repricing
+from proteus_spot.bidding.billing.expected import KINDS, BillingKind
 
 
 def billing_settings(model: BillingModel) -> dict[str, int]:

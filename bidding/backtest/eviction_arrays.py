@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.economics.equations import useful_time_s
-from bidding.evictions.table import EvictionTable
-from bidding.forecast.model import BLIND, Forecast, Weights
-from bidding.jit import inline_jit
-from bidding.market.model import HOUR_S, Market
-from bidding.market.traces import Int64s
+from proteus_spot.bidding.economics.equations import useful_time_s
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.forecast.model import BLIND, Forecast, Weights
+from proteus_spot.bidding.jit import inline_jit
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.traces import Int64s
 
 #: First index of `EvictionArrays.cells`: β, the median time to an eviction, and ω of a whole hour.
 BETA, MEDIAN_S, USEFUL_S = range(3)

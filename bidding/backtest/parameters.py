@@ -4,10 +4,10 @@ from dataclasses import astuple, dataclass, fields
 
 import numpy as np
 
-from bidding.backtest.price_arrays import Records
-from bidding.billing.expected import BillingKind
-from bidding.jit import jitable
-from bidding.market.model import HOUR_S
+from proteus_spot.bidding.backtest.price_arrays import Records
+from proteus_spot.bidding.billing.expected import BillingKind
+from proteus_spot.bidding.jit import jitable
+from proteus_spot.bidding.market.model import HOUR_S
 
 #: Progress is counted in millionths of a vCPU-second, so that it is a whole number.
 PPM = 1_000_000

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bidding.forecast.features import price_history_of
-from bidding.jit import inline_jit
-from bidding.market.model import InstanceType, Market
-from bidding.market.traces import Int64s, TraceSet
+from proteus_spot.bidding.forecast.features import price_history_of
+from proteus_spot.bidding.jit import inline_jit
+from proteus_spot.bidding.market.model import InstanceType, Market
+from proteus_spot.bidding.market.traces import Int64s, TraceSet
 
 #: Later than anything that happens.
 NEVER_S = np.iinfo(np.int64).max

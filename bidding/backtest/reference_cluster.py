@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidding.backtest.parameters import window_s
-from bidding.market.model import HOUR_S, InstanceType, Market
-from bidding.market.money import Micros
-from bidding.market.traces import Int64s
+from proteus_spot.bidding.backtest.parameters import window_s
+from proteus_spot.bidding.market.model import HOUR_S, InstanceType, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Int64s
 
 #: Types too small to build a cluster of.
 TOO_SMALL = ("m1.small", "t1.micro")

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.eviction_arrays import EvictionArrays
-from bidding.backtest.outcomes import LOG_COLUMNS, Outcome
-from bidding.backtest.parameters import JobParameters
-from bidding.backtest.price_arrays import Markets
-from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.schemes import SchemeId
-from bidding.backtest.schemes.registry import Scheme
-from bidding.backtest.simulate import room, simulate
-from bidding.jit import entry
-from bidding.market.model import HOUR_S
-from bidding.market.traces import Int64s
+from proteus_spot.bidding.backtest.eviction_arrays import EvictionArrays
+from proteus_spot.bidding.backtest.outcomes import LOG_COLUMNS, Outcome
+from proteus_spot.bidding.backtest.parameters import JobParameters
+from proteus_spot.bidding.backtest.price_arrays import Markets
+from proteus_spot.bidding.backtest.reference_cluster import Reference
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes.registry import Scheme
+from proteus_spot.bidding.backtest.simulate import room, simulate
+from proteus_spot.bidding.jit import entry
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.traces import Int64s
 
 Floats = NDArray[np.float64]
 

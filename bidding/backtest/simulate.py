@@ -5,17 +5,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.accounts import ACCOUNT, end_hour, prorated
-from bidding.backtest.eviction_arrays import EvictionArrays
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import PPM, JobParameters
-from bidding.backtest.price_arrays import NEVER_S, Markets, Records, event_at, passed_at
-from bidding.backtest.schemes import acquire, renews
-from bidding.backtest.view import FOLLOWED, HELD, MOMENT, SchemeView, price_at
-from bidding.billing.expected import hour_micros
-from bidding.jit import inline_jit
-from bidding.market.model import HOUR_S
-from bidding.market.traces import Int64s
+from proteus_spot.bidding.backtest.accounts import ACCOUNT, end_hour, prorated
+from proteus_spot.bidding.backtest.eviction_arrays import EvictionArrays
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.parameters import PPM, JobParameters
+from proteus_spot.bidding.backtest.price_arrays import NEVER_S, Markets, Records, event_at, passed_at
+from proteus_spot.bidding.backtest.schemes import acquire, renews
+from proteus_spot.bidding.backtest.view import FOLLOWED, HELD, MOMENT, SchemeView, price_at
+from proteus_spot.bidding.billing.expected import hour_micros
+from proteus_spot.bidding.jit import inline_jit
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.traces import Int64s
 
 _COST, _RUNTIME, _ON_DEMAND = int(Outcome.COST_MICROS), int(Outcome.RUNTIME_S), int(Outcome.ON_DEMAND_VCPU_S)
 _EVICTIONS, _PURCHASES, _FINISHED = int(Outcome.EVICTIONS), int(Outcome.PURCHASES), int(Outcome.FINISHED)

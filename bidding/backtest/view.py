@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.eviction_arrays import EvictionArrays
-from bidding.backtest.price_arrays import Markets, Records
-from bidding.billing import expected
-from bidding.jit import inline_jit
-from bidding.policies.rules import Refusal, refusal
+from proteus_spot.bidding.backtest.eviction_arrays import EvictionArrays
+from proteus_spot.bidding.backtest.price_arrays import Markets, Records
+from proteus_spot.bidding.billing import expected
+from proteus_spot.bidding.jit import inline_jit
+from proteus_spot.bidding.policies.rules import Refusal, refusal
 
 #: A scheme's answer that buys nothing: (market, instances, bid).
 NOTHING = (-1, 0, 0)

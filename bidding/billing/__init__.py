@@ -14,9 +14,9 @@ decides by the prices when a request is granted and evicted.
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from bidding.billing.base import BillingModel, Charge, refunded_micros, total_micros, total_prorata_micros
-from bidding.billing.by_hour import HourlyRefund, OnDemandHourly
-from bidding.billing.by_second import Flat, OnDemandPerSecond, PerSecondFirstHourFree, Repricing
+from proteus_spot.bidding.billing.base import BillingModel, Charge, refunded_micros, total_micros, total_prorata_micros
+from proteus_spot.bidding.billing.by_hour import HourlyRefund, OnDemandHourly
+from proteus_spot.bidding.billing.by_second import Flat, OnDemandPerSecond, PerSecondFirstHourFree, Repricing
 
 __all__ = [
     "SPOT_BILLING",

@@ -10,9 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
-from bidding.market.model import HOUR_S, EndCause
-from bidding.market.money import Micros, prorate
-from bidding.market.traces import Trace
+from proteus_spot.bidding.market.model import HOUR_S, EndCause
+from proteus_spot.bidding.market.money import Micros, prorate
+from proteus_spot.bidding.market.traces import Trace
 
 
 @dataclass(frozen=True, slots=True)

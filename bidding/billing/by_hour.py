@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bidding.billing.base import Charge, billed_end, hour_prices, hour_starts
-from bidding.market.model import HOUR_S, EndCause
-from bidding.market.money import Micros
-from bidding.market.traces import Trace
+from proteus_spot.bidding.billing.base import Charge, billed_end, hour_prices, hour_starts
+from proteus_spot.bidding.market.model import HOUR_S, EndCause
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from bidding.billing.base import Charge, billed_end, hour_prices, hour_starts
-from bidding.market.model import HOUR_S, EndCause
-from bidding.market.money import Micros, prorate
-from bidding.market.traces import Trace
+from proteus_spot.bidding.billing.base import Charge, billed_end, hour_prices, hour_starts
+from proteus_spot.bidding.market.model import HOUR_S, EndCause
+from proteus_spot.bidding.market.money import Micros, prorate
+from proteus_spot.bidding.market.traces import Trace
 
 
 class Repricing(StrEnum):

@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.jit import jitable
-from bidding.market.money import Micros
+from proteus_spot.bidding.jit import jitable
+from proteus_spot.bidding.market.money import Micros
 
 Figures = TypeVar("Figures", float, NDArray[np.float64])
 

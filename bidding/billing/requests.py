@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.billing import BillingModel, Charge, refunded_micros, total_micros, total_prorata_micros
-from bidding.market.grants import NEVER_S, granted, taken_at
-from bidding.market.model import EndCause, Market
-from bidding.market.money import Micros
-from bidding.market.traces import Int64s, Trace
+from proteus_spot.bidding.billing import BillingModel, Charge, refunded_micros, total_micros, total_prorata_micros
+from proteus_spot.bidding.market.grants import NEVER_S, granted, taken_at
+from proteus_spot.bidding.market.model import EndCause, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Int64s, Trace
 
 
 @dataclass(frozen=True, slots=True)

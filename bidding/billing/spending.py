@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bidding.market.model import HOUR_S
-from bidding.market.money import Micros, prorate
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import Micros, prorate
 
 
 class Use(StrEnum):

@@ -13,8 +13,8 @@ first hour where hours are paid, else by the seconds until it can be ended.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bidding.market.model import HOUR_S
-from bidding.market.money import Micros
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import Micros
 
 #: Seconds that are charged for at least, where seconds are paid.
 MINIMUM_S = 60

@@ -11,7 +11,7 @@ from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any, Self
 
-from bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.model import HOUR_S
 
 #: Maximum seconds between two checkpoints, however calm a market is.
 _LONGEST_INTERVAL_S = 24 * HOUR_S

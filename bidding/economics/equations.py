@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.billing.expected import paid_share
-from bidding.jit import entry, inline_jit, jitable
-from bidding.market.model import HOUR_S, Allocation
-from bidding.market.money import MICROS_PER_DOLLAR
+from proteus_spot.bidding.billing.expected import paid_share
+from proteus_spot.bidding.jit import entry, inline_jit, jitable
+from proteus_spot.bidding.market.model import HOUR_S, Allocation
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR
 
 Floats = NDArray[np.float64]
 Figures = TypeVar("Figures", float, Floats)

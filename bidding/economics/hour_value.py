@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.billing.expected import paid_share
-from bidding.economics.equations import EACH, TOTAL, WORK, cost_per_work
-from bidding.jit import entry, inline_jit, jitable
-from bidding.market.model import HOUR_S
+from proteus_spot.bidding.billing.expected import paid_share
+from proteus_spot.bidding.economics.equations import EACH, TOTAL, WORK, cost_per_work
+from proteus_spot.bidding.jit import entry, inline_jit, jitable
+from proteus_spot.bidding.market.model import HOUR_S
 
 Floats = NDArray[np.float64]
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
-from bidding.billing.expected import KINDS, BillingKind, hour_micros, is_refunded
-from bidding.market.model import HOUR_S
-from bidding.market.money import Micros
+from proteus_spot.bidding.billing.expected import KINDS, BillingKind, hour_micros, is_refunded
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import Micros
 
 
 @dataclass(frozen=True, slots=True)

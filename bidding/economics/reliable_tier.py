@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from typing import Any, Literal
 
-from bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.model import HOUR_S
 
 #: Ratios of transient to reliable above which AgileML's stages 2 and 3 hold, and the highest one that was measured.
 _STAGE_2, _STAGE_3, _MEASURED = 1.0, 15.0, 63.0

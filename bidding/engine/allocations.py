@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from bidding.engine.orders import Lapse
-from bidding.market.model import Allocation, EndCause
+from proteus_spot.bidding.engine.orders import Lapse
+from proteus_spot.bidding.market.model import Allocation, EndCause
 
 
 class MachineState(StrEnum):

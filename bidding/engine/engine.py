@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
-from bidding.economics.budget import Purse
-from bidding.engine.allocations import AllocationState, HeldAllocation
-from bidding.engine.events import BidEvent, TickDue
-from bidding.engine.holdings import EngineError, Holdings
-from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
-from bidding.market.model import HOUR_S, Tier
-from bidding.policies.base import Choice, Decision, MarketView, Policy
-from bidding.policies.limits import (
+from proteus_spot.bidding.economics.budget import Purse
+from proteus_spot.bidding.engine.allocations import AllocationState, HeldAllocation
+from proteus_spot.bidding.engine.events import BidEvent, TickDue
+from proteus_spot.bidding.engine.holdings import EngineError, Holdings
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from proteus_spot.bidding.market.model import HOUR_S, Tier
+from proteus_spot.bidding.policies.base import Choice, Decision, MarketView, Policy
+from proteus_spot.bidding.policies.limits import (
     is_on_demand,
     on_demand_purchase,
     part_of_no_use,

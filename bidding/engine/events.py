@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bidding.economics.budget import Spending
-from bidding.economics.deadline import TimeLeft
-from bidding.economics.job_model import JobModel
-from bidding.evictions.table import EvictionTable
-from bidding.forecast import Forecast, MarketFeatures
-from bidding.market.model import Allocation, EndCause, InstanceType, Market
-from bidding.market.money import Micros
+from proteus_spot.bidding.economics.budget import Spending
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.forecast import Forecast, MarketFeatures
+from proteus_spot.bidding.market.model import Allocation, EndCause, InstanceType, Market
+from proteus_spot.bidding.market.money import Micros
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ whatever was reported of it before.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bidding.engine.allocations import HeldAllocation, HeldMachine, MachineState
-from bidding.engine.events import (
+from proteus_spot.bidding.engine.allocations import HeldAllocation, HeldMachine, MachineState
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
@@ -25,12 +25,12 @@ from bidding.engine.events import (
     NodesOffered,
     NoticeSeen,
 )
-from bidding.engine.orders import Acquire, number_after
-from bidding.market.failures import LAUNCH_S, Failure, failure_of
-from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
-from bidding.market.money import Micros
-from bidding.policies import policy
-from bidding.policies.base import Policy
+from proteus_spot.bidding.engine.orders import Acquire, number_after
+from proteus_spot.bidding.market.failures import LAUNCH_S, Failure, failure_of
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.policies import policy
+from proteus_spot.bidding.policies.base import Policy
 
 #: Seconds for which a refusal for the account's quota limits the purchases that follow.
 QUOTA_S = HOUR_S

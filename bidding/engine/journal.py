@@ -11,11 +11,11 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from bidding.economics.budget import Spending
-from bidding.economics.deadline import TimeLeft
-from bidding.economics.job_model import JobModel
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import (
+from proteus_spot.bidding.economics.budget import Spending
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
@@ -32,11 +32,11 @@ from bidding.engine.events import (
     NoticeSeen,
     TickDue,
 )
-from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
-from bidding.evictions.table import EvictionTable
-from bidding.forecast import Forecast, MarketFeatures
-from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
-from bidding.policies.base import Candidate, Choice, Decision
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.forecast import Forecast, MarketFeatures
+from proteus_spot.bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
+from proteus_spot.bidding.policies.base import Candidate, Choice, Decision
 
 SCHEMA = 1
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from hashlib import sha256
 
-from bidding.market.model import Market
-from bidding.market.money import Micros
-from bidding.policies.base import Decision
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.policies.base import Decision
 
 #: Characters of a client token; EC2 takes 64.
 _TOKEN_LENGTH = 40

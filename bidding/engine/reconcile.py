@@ -11,8 +11,14 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Protocol
 
-from bidding.engine.allocations import AllocationState, HeldAllocation, HeldMachine, MachineState, common_cause
-from bidding.engine.events import (
+from proteus_spot.bidding.engine.allocations import (
+    AllocationState,
+    HeldAllocation,
+    HeldMachine,
+    MachineState,
+    common_cause,
+)
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     BidEvent,
@@ -23,8 +29,8 @@ from bidding.engine.events import (
     MarketCooled,
     NoticeSeen,
 )
-from bidding.market.failures import AT_LAUNCH, LAUNCH_S, ended_by_itself
-from bidding.market.model import HOUR_S, MINUTE_S, Allocation, EndCause, InstanceFact, InstanceType, Tier
+from proteus_spot.bidding.market.failures import AT_LAUNCH, LAUNCH_S, ended_by_itself
+from proteus_spot.bidding.market.model import HOUR_S, MINUTE_S, Allocation, EndCause, InstanceFact, InstanceType, Tier
 
 #: Code of an order that was never carried out, as opposed to one that the market refused.
 ABANDONED = "Abandoned"

@@ -13,11 +13,11 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-from bidding.engine import allocations, events, orders
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import JobOpened
-from bidding.market import model
-from bidding.policies import base
+from proteus_spot.bidding.engine import allocations, events, orders
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import JobOpened
+from proteus_spot.bidding.market import model
+from proteus_spot.bidding.policies import base
 
 #: Key of an object that says what it was.
 _TYPE = "$"

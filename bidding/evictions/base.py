@@ -6,12 +6,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bidding.evictions.curves import Float64s
-from bidding.evictions.table import DELTAS_MICROS, EvictionTable
-from bidding.market.model import HOUR_S, MINUTE_S, Market
-from bidding.market.money import Micros
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, Trace
+from proteus_spot.bidding.evictions.curves import Float64s
+from proteus_spot.bidding.evictions.table import DELTAS_MICROS, EvictionTable
+from proteus_spot.bidding.market.model import HOUR_S, MINUTE_S, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, Trace
 
 
 class EvictionModel(Protocol):

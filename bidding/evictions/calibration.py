@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.evictions.base import EvictionModel
-from bidding.evictions.curves import Float64s
-from bidding.evictions.fit_survival import Report, quiet
-from bidding.evictions.lifetimes import Int32s, grants_s, lifetimes_s
-from bidding.evictions.table import DELTAS_MICROS
-from bidding.jit import compiled
-from bidding.market.model import DAY_S, HOUR_S, MINUTE_S, Market
-from bidding.market.money import Micros
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, TraceSet
+from proteus_spot.bidding.evictions.base import EvictionModel
+from proteus_spot.bidding.evictions.curves import Float64s
+from proteus_spot.bidding.evictions.fit_survival import Report, quiet
+from proteus_spot.bidding.evictions.lifetimes import Int32s, grants_s, lifetimes_s
+from proteus_spot.bidding.evictions.table import DELTAS_MICROS
+from proteus_spot.bidding.jit import compiled
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, MINUTE_S, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, TraceSet
 
 #: "Within the hour", and within a quarter of it.
 CHECKED_S = (900, HOUR_S)

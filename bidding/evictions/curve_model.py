@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bidding.evictions.curves import Curves, Float64s, delta_index, survival
-from bidding.evictions.states import Bins, states_at
-from bidding.market.model import Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, Trace
+from proteus_spot.bidding.evictions.curves import Curves, Float64s, delta_index, survival
+from proteus_spot.bidding.evictions.states import Bins, states_at
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, Trace
 
 #: Version of the record's format.
 SCHEMA = 1

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bidding.evictions.table import DELTAS_MICROS
-from bidding.market.model import HOUR_S
-from bidding.market.money import Micros
-from bidding.market.traces import Int64s
+from proteus_spot.bidding.evictions.table import DELTAS_MICROS
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Int64s
 
 Float64s = NDArray[np.float64]
 

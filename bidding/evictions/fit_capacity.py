@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from bidding.evictions.curve_model import BY_CAPACITY, CurveModel
-from bidding.evictions.curves import HORIZONS_S, Curves, Float64s
-from bidding.evictions.fit_survival import fit_survival
-from bidding.evictions.states import one_state
-from bidding.market.model import Market
-from bidding.market.money import Micros
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, Trace, TraceSet
+from proteus_spot.bidding.evictions.curve_model import BY_CAPACITY, CurveModel
+from proteus_spot.bidding.evictions.curves import HORIZONS_S, Curves, Float64s
+from proteus_spot.bidding.evictions.fit_survival import fit_survival
+from proteus_spot.bidding.evictions.states import one_state
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, Trace, TraceSet
 
 #: Period of an advisor's shares, in seconds.
 MONTH_S = 30 * 86_400

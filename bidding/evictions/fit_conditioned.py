@@ -6,15 +6,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.curves import BID_DELTAS_MICROS, HORIZONS_S, Float64s, falling
-from bidding.evictions.fit_survival import Report, fit_survival, quiet
-from bidding.evictions.lifetimes import grants_s, lifetimes_s, shares, survivors
-from bidding.evictions.states import LATELY_S, Bins, changes, states_at
-from bidding.market.model import Market
-from bidding.market.money import Micros
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, Trace, TraceSet
+from proteus_spot.bidding.evictions.curve_model import CurveModel
+from proteus_spot.bidding.evictions.curves import BID_DELTAS_MICROS, HORIZONS_S, Float64s, falling
+from proteus_spot.bidding.evictions.fit_survival import Report, fit_survival, quiet
+from proteus_spot.bidding.evictions.lifetimes import grants_s, lifetimes_s, shares, survivors
+from proteus_spot.bidding.evictions.states import LATELY_S, Bins, changes, states_at
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, Trace, TraceSet
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bidding.evictions import table as eviction
-from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.curves import (
+from proteus_spot.bidding.evictions import table as eviction
+from proteus_spot.bidding.evictions.curve_model import CurveModel
+from proteus_spot.bidding.evictions.curves import (
     BID_DELTAS_MICROS,
     HORIZONS_S,
     Curves,
@@ -14,13 +14,13 @@ from bidding.evictions.curves import (
     falling,
     never_falling_with_delta,
 )
-from bidding.evictions.lifetimes import grants_s, lifetimes_s, shares, survivors
-from bidding.evictions.states import one_state
-from bidding.evictions.table import EvictionTable
-from bidding.market.model import HOUR_S, Market
-from bidding.market.money import Micros
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, TraceSet
+from proteus_spot.bidding.evictions.lifetimes import grants_s, lifetimes_s, shares, survivors
+from proteus_spot.bidding.evictions.states import one_state
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, TraceSet
 
 #: Reports the progress of a fit: markets done, their total number, and the next market.
 Report = Callable[[int, int, str], None]

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bidding.evictions.lifetimes import grants_s
-from bidding.market.model import HOUR_S, Market
-from bidding.market.money import Micros
-from bidding.market.traces import TraceSet
+from proteus_spot.bidding.evictions.lifetimes import grants_s
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import TraceSet
 
 
 def eviction_prob(traces: TraceSet, bids_micros: Mapping[Market, Micros], from_s: int, until_s: int) -> float | None:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.evictions.curves import Float64s
-from bidding.jit import compiled
-from bidding.market.model import HOUR_S, MINUTE_S
-from bidding.market.traces import Int64s, Trace
+from proteus_spot.bidding.evictions.curves import Float64s
+from proteus_spot.bidding.jit import compiled
+from proteus_spot.bidding.market.model import HOUR_S, MINUTE_S
+from proteus_spot.bidding.market.traces import Int64s, Trace
 
 Int32s = NDArray[np.int32]
 

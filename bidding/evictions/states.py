@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.jit import compiled
-from bidding.market.traces import Int64s, Trace
+from proteus_spot.bidding.jit import compiled
+from proteus_spot.bidding.market.traces import Int64s, Trace
 
 States = NDArray[np.int16]
 

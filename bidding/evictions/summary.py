@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from bidding.evictions.base import median_s
-from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.curves import HORIZONS_S, HOUR, delta_index
-from bidding.evictions.states import LATELY_S
-from bidding.market.model import Market
-from bidding.market.money import Micros, to_dollars
-from bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.evictions.base import median_s
+from proteus_spot.bidding.evictions.curve_model import CurveModel
+from proteus_spot.bidding.evictions.curves import HORIZONS_S, HOUR, delta_index
+from proteus_spot.bidding.evictions.states import LATELY_S
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import Micros, to_dollars
+from proteus_spot.bidding.market.time_window import TimeWindow
 
 _QUARTER = HORIZONS_S.index(900)
 #: Middle bid delta of `shown_deltas`, for which states are shown.

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.jit import compiled
-from bidding.market.model import HOUR_S, MINUTE_S, Market
-from bidding.market.money import Micros, to_micros
-from bidding.market.traces import Int64s, TraceSet
+from proteus_spot.bidding.jit import compiled
+from proteus_spot.bidding.market.model import HOUR_S, MINUTE_S, Market
+from proteus_spot.bidding.market.money import Micros, to_micros
+from proteus_spot.bidding.market.traces import Int64s, TraceSet
 
 #: Bid deltas of the paper's table: geometric from 0.0001 to 0.4 dollars.
 DELTAS_MICROS: tuple[Micros, ...] = tuple(

@@ -7,8 +7,8 @@ The modules:
     model     `Forecast`: additive model of log-odds for each bid delta and horizon
 """
 
-from bidding.forecast.features import MarketFeatures, features_of
-from bidding.forecast.fit import fit_forecast
-from bidding.forecast.model import Forecast
+from proteus_spot.bidding.forecast.features import MarketFeatures, features_of
+from proteus_spot.bidding.forecast.fit import fit_forecast
+from proteus_spot.bidding.forecast.model import Forecast
 
 __all__ = ["Forecast", "MarketFeatures", "features_of", "fit_forecast"]

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.jit import compiled
-from bidding.market.model import DAY_S, HOUR_S, Market
-from bidding.market.traces import Int64s, Trace, TraceSet
+from proteus_spot.bidding.jit import compiled
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
+from proteus_spot.bidding.market.traces import Int64s, Trace, TraceSet
 
 #: Maximum seconds that a signal looks back.
 LOOKBACK_S = 7 * DAY_S

@@ -6,11 +6,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.forecast.features import FEATURES, features, price_history_of, signal
-from bidding.forecast.model import HORIZONS_S, SHARES, Forecast, Weights
-from bidding.jit import compiled
-from bidding.market.model import HOUR_S, InstanceType
-from bidding.market.traces import Int64s, TraceSet
+from proteus_spot.bidding.forecast.features import FEATURES, features, price_history_of, signal
+from proteus_spot.bidding.forecast.model import HORIZONS_S, SHARES, Forecast, Weights
+from proteus_spot.bidding.jit import compiled
+from proteus_spot.bidding.market.model import HOUR_S, InstanceType
+from proteus_spot.bidding.market.traces import Int64s, TraceSet
 
 Floats = NDArray[np.float64]
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.forecast.features import FEATURES
-from bidding.jit import entry, inline_jit
-from bidding.market.model import HOUR_S
+from proteus_spot.bidding.forecast.features import FEATURES
+from proteus_spot.bidding.jit import entry, inline_jit
+from proteus_spot.bidding.market.model import HOUR_S
 
 Floats = NDArray[np.float64]
 

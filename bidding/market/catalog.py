@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
-from bidding.market.model import InstanceType, Market
+from proteus_spot.bidding.market.model import InstanceType, Market
 
 #: Zone names that contain their region: AWS (also local and wavelength zones, and zone IDs as in use1-az4) and GCE.
 _ZONE_NAMES = (

@@ -9,8 +9,8 @@ first later event whose price is above it; a price that equals the bid takes not
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.jit import compiled
-from bidding.market.traces import Int64s, Trace
+from proteus_spot.bidding.jit import compiled
+from proteus_spot.bidding.market.traces import Int64s, Trace
 
 #: Later than anything that happens.
 NEVER_S = int(np.iinfo(np.int64).max)

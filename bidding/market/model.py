@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from bidding.market.money import Micros
+from proteus_spot.bidding.market.money import Micros
 
 MINUTE_S = 60
 HOUR_S = 3600

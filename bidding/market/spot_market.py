@@ -6,8 +6,8 @@ Errors are part of the contract and defined here, too.
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
-from bidding.market.failures import TOKEN_USED, Failure, failure_of
-from bidding.market.model import InstanceFact, LaunchRequest, Market, PricePoint
+from proteus_spot.bidding.market.failures import TOKEN_USED, Failure, failure_of
+from proteus_spot.bidding.market.model import InstanceFact, LaunchRequest, Market, PricePoint
 
 
 class MarketError(Exception):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidding.market.model import HOUR_S
-from bidding.market.money import Micros
-from bidding.market.traces import Trace
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Trace
 
 _GRID_S = 60
 _SOON_S = 600

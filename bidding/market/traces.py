@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.market.model import Market
-from bidding.market.money import Micros
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import Micros
 
 Int64s = NDArray[np.int64]
 

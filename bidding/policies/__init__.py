@@ -20,14 +20,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from bidding.evictions.table import DELTAS_MICROS
-from bidding.policies.base import Policy
-from bidding.policies.best import BestPolicy
-from bidding.policies.fixed_delta import PATTERN, delta_of
-from bidding.policies.just_above import AbovePolicy
-from bidding.policies.on_demand import OnDemandPolicy
-from bidding.policies.proteus import ProteusPolicy
-from bidding.policies.standard import StandardPolicy
+from proteus_spot.bidding.evictions.table import DELTAS_MICROS
+from proteus_spot.bidding.policies.base import Policy
+from proteus_spot.bidding.policies.best import BestPolicy
+from proteus_spot.bidding.policies.fixed_delta import PATTERN, delta_of
+from proteus_spot.bidding.policies.just_above import AbovePolicy
+from proteus_spot.bidding.policies.on_demand import OnDemandPolicy
+from proteus_spot.bidding.policies.proteus import ProteusPolicy
+from proteus_spot.bidding.policies.standard import StandardPolicy
 
 #: Policies with a fixed name; ``fixed-delta:USD`` carries its bid delta in its name.
 POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(

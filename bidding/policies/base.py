@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from bidding.economics.job_model import JobModel
-from bidding.evictions.table import EvictionTable
-from bidding.forecast import Forecast, MarketFeatures
-from bidding.market.model import Allocation, InstanceType, Market, Tier
-from bidding.market.money import Micros
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.forecast import Forecast, MarketFeatures
+from proteus_spot.bidding.market.model import Allocation, InstanceType, Market, Tier
+from proteus_spot.bidding.market.money import Micros
 
 
 @dataclass(frozen=True, slots=True)

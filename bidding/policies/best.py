@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.economics.equations import EACH, TOTAL, WORK, cost_per_work, useful_time_s
-from bidding.economics.hour_value import Surroundings, cost_and_work, hours_per_work
-from bidding.forecast.features import FEATURES
-from bidding.market.model import HOUR_S, Allocation, Market, Tier
-from bidding.market.money import MICROS_PER_DOLLAR, Micros
-from bidding.policies.base import Candidate, Choice, Decision, MarketView
-from bidding.policies.footprint import price_text, usd_per_vcpu_h
-from bidding.policies.offers import SHOWN, Excluded, counts_of, explained, markets_text, nothing_on_sale
-from bidding.policies.rules import HourEndRule, fresh_delta_micros, held_delta, hour_end, is_worth_keeping
+from proteus_spot.bidding.economics.equations import EACH, TOTAL, WORK, cost_per_work, useful_time_s
+from proteus_spot.bidding.economics.hour_value import Surroundings, cost_and_work, hours_per_work
+from proteus_spot.bidding.forecast.features import FEATURES
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, Market, Tier
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros
+from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MarketView
+from proteus_spot.bidding.policies.footprint import price_text, usd_per_vcpu_h
+from proteus_spot.bidding.policies.offers import SHOWN, Excluded, counts_of, explained, markets_text, nothing_on_sale
+from proteus_spot.bidding.policies.rules import HourEndRule, fresh_delta_micros, held_delta, hour_end, is_worth_keeping
 
 Floats = NDArray[np.float64]
 

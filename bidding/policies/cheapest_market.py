@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cmp_to_key
 
-from bidding.market.model import Allocation, Market
-from bidding.market.money import MICROS_PER_DOLLAR, Micros
-from bidding.policies.base import Candidate, Choice, Decision, MarketView
-from bidding.policies.footprint import price_text, usd_per_vcpu_h
-from bidding.policies.offers import SHOWN, counts_of, explained, markets_text, nothing_on_sale
-from bidding.policies.rules import is_cheaper
+from proteus_spot.bidding.market.model import Allocation, Market
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros
+from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MarketView
+from proteus_spot.bidding.policies.footprint import price_text, usd_per_vcpu_h
+from proteus_spot.bidding.policies.offers import SHOWN, counts_of, explained, markets_text, nothing_on_sale
+from proteus_spot.bidding.policies.rules import is_cheaper
 
 #: A policy's bid in a market.
 BidOf = Callable[[MarketView, Market], Micros]

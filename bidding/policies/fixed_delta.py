@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from bidding.market.money import MICROS_PER_DOLLAR, Micros, to_micros
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros, to_micros
 
 #: Prefix of the name, before the number of dollars.
 FIXED_DELTA = "fixed-delta"

@@ -7,11 +7,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.economics import equations
-from bidding.economics.equations import Overheads, expected_hour, time_left_s
-from bidding.market.model import HOUR_S, Allocation, Tier
-from bidding.market.money import MICROS_PER_DOLLAR
-from bidding.policies.base import MarketView
+from proteus_spot.bidding.economics import equations
+from proteus_spot.bidding.economics.equations import Overheads, expected_hour, time_left_s
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, Tier
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR
+from proteus_spot.bidding.policies.base import MarketView
 
 Floats = NDArray[np.float64]
 

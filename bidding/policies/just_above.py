@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from bidding.market.model import Allocation, Market
-from bidding.market.money import Micros
-from bidding.policies.base import Decision, MarketView
-from bidding.policies.cheapest_market import cheapest, kept
+from proteus_spot.bidding.market.model import Allocation, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.policies.base import Decision, MarketView
+from proteus_spot.bidding.policies.cheapest_market import cheapest, kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bidding.economics.budget import Purse, purchase_micros
-from bidding.economics.deadline import DeadlineRule, SafetyNet, TimeLeft
-from bidding.economics.job_model import JobModel
-from bidding.market.model import Allocation, InstanceType, Market, Tier
-from bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
-from bidding.policies.base import Candidate, Choice, Decision, MarketView
-from bidding.policies.footprint import price_text, usd_per_vcpu_h
+from proteus_spot.bidding.economics.budget import Purse, purchase_micros
+from proteus_spot.bidding.economics.deadline import DeadlineRule, SafetyNet, TimeLeft
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.market.model import Allocation, InstanceType, Market, Tier
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
+from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MarketView
+from proteus_spot.bidding.policies.footprint import price_text, usd_per_vcpu_h
 
 #: The rule of a deadline.
 DEADLINE_RULE: DeadlineRule = SafetyNet()

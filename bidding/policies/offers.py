@@ -7,11 +7,11 @@ from math import isfinite
 from types import MappingProxyType
 from typing import NamedTuple
 
-from bidding.economics.job_model import JobModel
-from bidding.market.model import Market
-from bidding.policies.base import Candidate, MarketView
-from bidding.policies.footprint import usd_per_vcpu_h
-from bidding.policies.rules import Refusal, refusal
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.policies.base import Candidate, MarketView
+from proteus_spot.bidding.policies.footprint import usd_per_vcpu_h
+from proteus_spot.bidding.policies.rules import Refusal, refusal
 
 #: Maximum number of candidates that a decision records.
 SHOWN = 8

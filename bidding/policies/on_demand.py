@@ -1,7 +1,7 @@
 """Policy `on-demand`: no bids, the reliable tier does all the work; the baseline of the others."""
 
-from bidding.market.model import Allocation
-from bidding.policies.base import Choice, Decision, MarketView
+from proteus_spot.bidding.market.model import Allocation
+from proteus_spot.bidding.policies.base import Choice, Decision, MarketView
 
 
 class OnDemandPolicy:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from bidding.market.model import HOUR_S, Allocation
-from bidding.policies.base import Candidate, Choice, Decision, MarketView
-from bidding.policies.footprint import (
+from proteus_spot.bidding.market.model import HOUR_S, Allocation
+from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MarketView
+from proteus_spot.bidding.policies.footprint import (
     held_part,
     offers,
     per_work,
@@ -13,8 +13,8 @@ from bidding.policies.footprint import (
     usd_per_vcpu_h,
     with_crossing,
 )
-from bidding.policies.offers import SHOWN, counts_of, explained, markets_text, nothing_on_sale
-from bidding.policies.rules import is_worth_keeping
+from proteus_spot.bidding.policies.offers import SHOWN, counts_of, explained, markets_text, nothing_on_sale
+from proteus_spot.bidding.policies.rules import is_worth_keeping
 
 
 class ProteusPolicy:

@@ -8,8 +8,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.jit import jitable
-from bidding.market.money import Micros
+from proteus_spot.bidding.jit import jitable
+from proteus_spot.bidding.market.money import Micros
 
 
 class Refusal(IntEnum):

@@ -1,9 +1,9 @@
 """Policy `standard`: the cheapest market, bid at the on-demand price, held until the market takes it."""
 
-from bidding.market.model import Allocation, Market
-from bidding.market.money import Micros
-from bidding.policies.base import Choice, Decision, MarketView
-from bidding.policies.cheapest_market import cheapest, kept
+from proteus_spot.bidding.market.model import Allocation, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.policies.base import Choice, Decision, MarketView
+from proteus_spot.bidding.policies.cheapest_market import cheapest, kept
 
 
 class StandardPolicy:

@@ -17,10 +17,10 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.jit import compiled
-from bidding.market.model import HOUR_S
-from bidding.market.money import Micros
-from bidding.market.traces import Int64s
+from proteus_spot.bidding.jit import compiled
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Int64s
 
 Floats = NDArray[np.float64]
 

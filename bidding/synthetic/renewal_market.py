@@ -13,10 +13,10 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.market.model import DAY_S, HOUR_S, Market
-from bidding.market.money import Micros
-from bidding.market.traces import Int64s, Trace, TraceSet
-from bidding.synthetic.auction_market import AuctionClimate, auction_prices, mean_reverting
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Int64s, Trace, TraceSet
+from proteus_spot.bidding.synthetic.auction_market import AuctionClimate, auction_prices, mean_reverting
 
 Floats = NDArray[np.float64]
 

@@ -20,8 +20,8 @@ Differs: decisions fall at ticks; a move after the first hour must be worth its 
 from collections.abc import Iterator
 from math import ceil
 
-from bidding.engine.allocations import AllocationState
-from bidding.engine.events import (
+from proteus_spot.bidding.engine.allocations import AllocationState
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
@@ -33,8 +33,8 @@ from bidding.engine.events import (
     MarketCooled,
     NoticeSeen,
 )
-from bidding.engine.orders import number_after
-from bidding.tuning.events import (
+from proteus_spot.bidding.engine.orders import number_after
+from proteus_spot.bidding.tuning.events import (
     SamplerFailed,
     SweepClosed,
     SweepExtended,
@@ -45,13 +45,13 @@ from bidding.tuning.events import (
     TrialReported,
     TrialsProposed,
 )
-from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
-from bidding.tuning.progress import SweepTrials
-from bidding.tuning.provisioning.offers import MachineChoice
-from bidding.tuning.provisioning.purchases import TickPurchases
-from bidding.tuning.record import SweepError
-from bidding.tuning.stopping.base import Verdict, VerdictKind, never_proposed
-from bidding.tuning.trials import Deployment, SweepState, TrialRecord, TrialState
+from proteus_spot.bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from proteus_spot.bidding.tuning.progress import SweepTrials
+from proteus_spot.bidding.tuning.provisioning.offers import MachineChoice
+from proteus_spot.bidding.tuning.provisioning.purchases import TickPurchases
+from proteus_spot.bidding.tuning.record import SweepError
+from proteus_spot.bidding.tuning.stopping.base import Verdict, VerdictKind, never_proposed
+from proteus_spot.bidding.tuning.trials import Deployment, SweepState, TrialRecord, TrialState
 
 #: Longest time of a step that a move waits for, in mean step times.
 STEP_MARGIN = 2.0

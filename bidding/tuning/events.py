@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bidding.economics.budget import Spending
-from bidding.economics.deadline import TimeLeft
-from bidding.engine.events import BidEvent
-from bidding.market.model import InstanceType, Market
-from bidding.market.money import Micros
-from bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.economics.budget import Spending
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.bidding.engine.events import BidEvent
+from proteus_spot.bidding.market.model import InstanceType, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.tuning.plan import SweepPlan
 
 #: The value of a parameter.
 Parameter = bool | int | float | str | None

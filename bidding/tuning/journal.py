@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from bidding.engine.events import (
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
@@ -20,10 +20,10 @@ from bidding.engine.events import (
     MarketCooled,
     NoticeSeen,
 )
-from bidding.engine.journal import READERS, Readers, read_events, read_record, to_record
-from bidding.market.model import Market
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import (
+from proteus_spot.bidding.engine.journal import READERS, Readers, read_events, read_record, to_record
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.events import (
     Offer,
     SamplerFailed,
     Setting,
@@ -36,9 +36,9 @@ from bidding.tuning.events import (
     TrialReported,
     TrialsProposed,
 )
-from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.trials import SweepState
+from proteus_spot.bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.trials import SweepState
 
 __all__ = ["catch_up", "from_record", "replay", "to_record"]
 

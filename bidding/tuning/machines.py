@@ -1,7 +1,7 @@
 """The machines of a sweep: every allocation with the state of its machine, and the markets that are left alone."""
 
-from bidding.engine.allocations import AllocationState, HeldAllocation, HeldMachine, MachineState
-from bidding.engine.events import (
+from proteus_spot.bidding.engine.allocations import AllocationState, HeldAllocation, HeldMachine, MachineState
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     BidEvent,
@@ -10,7 +10,7 @@ from bidding.engine.events import (
     MachineSeen,
     NoticeSeen,
 )
-from bidding.market.model import EndCause, Market
+from proteus_spot.bidding.market.model import EndCause, Market
 
 
 class SweepMachines:

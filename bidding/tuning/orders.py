@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from bidding.market.model import Market
-from bidding.market.money import Micros
-from bidding.tuning.trials import SweepState
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.tuning.trials import SweepState
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from enum import StrEnum
 from math import isfinite
 from typing import Any
 
-from bidding.billing.expected import KINDS, BillingKind, hour_micros, is_refunded
-from bidding.market.model import HOUR_S, MINUTE_S
-from bidding.market.money import Micros
+from proteus_spot.bidding.billing.expected import KINDS, BillingKind, hour_micros, is_refunded
+from proteus_spot.bidding.market.model import HOUR_S, MINUTE_S
+from proteus_spot.bidding.market.money import Micros
 
 
 class Direction(StrEnum):

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bidding.engine.allocations import AllocationState
-from bidding.engine.events import (
+from proteus_spot.bidding.engine.allocations import AllocationState
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
@@ -15,15 +15,15 @@ from bidding.engine.events import (
     MachinesUnlisted,
     NoticeSeen,
 )
-from bidding.market.failures import Failure, failure_of
-from bidding.market.model import HOUR_S, EndCause
-from bidding.tuning.events import SweepOpened, TrialReported, TrialsProposed
-from bidding.tuning.machines import SweepMachines
-from bidding.tuning.orders import Deploy
-from bidding.tuning.provisioning.step_cost import StepTimes
-from bidding.tuning.record import SweepError, SweepRecord
-from bidding.tuning.stopping import stopping_rule
-from bidding.tuning.trials import ENDS, Deployment, SweepState, TrialRecord, TrialState
+from proteus_spot.bidding.market.failures import Failure, failure_of
+from proteus_spot.bidding.market.model import HOUR_S, EndCause
+from proteus_spot.bidding.tuning.events import SweepOpened, TrialReported, TrialsProposed
+from proteus_spot.bidding.tuning.machines import SweepMachines
+from proteus_spot.bidding.tuning.orders import Deploy
+from proteus_spot.bidding.tuning.provisioning.step_cost import StepTimes
+from proteus_spot.bidding.tuning.record import SweepError, SweepRecord
+from proteus_spot.bidding.tuning.stopping import stopping_rule
+from proteus_spot.bidding.tuning.trials import ENDS, Deployment, SweepState, TrialRecord, TrialState
 
 #: Seconds for which a refusal for the account's quota limits the purchases that follow.
 QUOTA_S = HOUR_S

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 
-from bidding.engine.allocations import HeldAllocation
-from bidding.market.model import InstanceType
-from bidding.tuning.events import SweepOpened
-from bidding.tuning.machines import SweepMachines
-from bidding.tuning.orders import Deploy, Finish
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.provisioning.step_cost import StepTimes
-from bidding.tuning.stopping.base import TrialStoppingRule
-from bidding.tuning.trials import Deployment, SweepState, TrialRecord
+from proteus_spot.bidding.engine.allocations import HeldAllocation
+from proteus_spot.bidding.market.model import InstanceType
+from proteus_spot.bidding.tuning.events import SweepOpened
+from proteus_spot.bidding.tuning.machines import SweepMachines
+from proteus_spot.bidding.tuning.orders import Deploy, Finish
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.provisioning.step_cost import StepTimes
+from proteus_spot.bidding.tuning.stopping.base import TrialStoppingRule
+from proteus_spot.bidding.tuning.trials import Deployment, SweepState, TrialRecord
 
 
 class SweepError(ValueError):

@@ -7,8 +7,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.market.model import Market
-from bidding.tuning.stopping.base import TrialView
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.tuning.stopping.base import TrialView
 
 
 class TrialState(StrEnum):

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bidding.tuning.record import SweepRecord
-from bidding.tuning.trials import SweepState, TrialRecord, TrialState
+from proteus_spot.bidding.tuning.record import SweepRecord
+from proteus_spot.bidding.tuning.trials import SweepState, TrialRecord, TrialState
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ the whole, and what remains is the new sums.
 
 import numpy as np
 
-from psengine import TableSpec, Work
+from proteus_spot import TableSpec, Work
 
 
 class KMeans:

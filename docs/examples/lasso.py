@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine import Dispatcher, Done, Driver, TableSpec, Task
+from proteus_spot import Dispatcher, Done, Driver, TableSpec, Task
 
 Floats = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine import Parameters, TableSpec
+from proteus_spot import Parameters, TableSpec
 
 Arrays = Mapping[str, NDArray[Any]]
 

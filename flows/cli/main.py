@@ -18,31 +18,31 @@ from typing import NoReturn
 
 import click
 
-from flows.cli.commands.bench import bench
-from flows.cli.commands.inspection.cost import cost
-from flows.cli.commands.inspection.logs import logs
-from flows.cli.commands.inspection.report import report
-from flows.cli.commands.jobs.jobs import jobs
-from flows.cli.commands.jobs.panic import panic
-from flows.cli.commands.jobs.stop import stop
-from flows.cli.commands.jobs.submit import submit
-from flows.cli.commands.jobs.up import up
-from flows.cli.commands.market_data.evictions import evictions
-from flows.cli.commands.market_data.traces import traces
-from flows.cli.commands.planning.backtest import backtest
-from flows.cli.commands.planning.bill import bill
-from flows.cli.commands.planning.plan import plan
-from flows.cli.commands.sweeps.sweep import sweep
-from flows.cli.commands.training.check import check
-from flows.cli.commands.training.predict import predict
-from flows.cli.commands.training.run import run
-from flows.cli.commands.training.train import train
-from flows.terminal.interrupts import Interrupted, interruptible
-from flows.terminal.standard_streams import guard_standard_streams
-from infra.errors import ProteusError
-from infra.masking import masked
-from infra.processes.surroundings import settle
-from infra.urls import at_home
+from proteus_spot.flows.cli.commands.bench import bench
+from proteus_spot.flows.cli.commands.inspection.cost import cost
+from proteus_spot.flows.cli.commands.inspection.logs import logs
+from proteus_spot.flows.cli.commands.inspection.report import report
+from proteus_spot.flows.cli.commands.jobs.jobs import jobs
+from proteus_spot.flows.cli.commands.jobs.panic import panic
+from proteus_spot.flows.cli.commands.jobs.stop import stop
+from proteus_spot.flows.cli.commands.jobs.submit import submit
+from proteus_spot.flows.cli.commands.jobs.up import up
+from proteus_spot.flows.cli.commands.market_data.evictions import evictions
+from proteus_spot.flows.cli.commands.market_data.traces import traces
+from proteus_spot.flows.cli.commands.planning.backtest import backtest
+from proteus_spot.flows.cli.commands.planning.bill import bill
+from proteus_spot.flows.cli.commands.planning.plan import plan
+from proteus_spot.flows.cli.commands.sweeps.sweep import sweep
+from proteus_spot.flows.cli.commands.training.check import check
+from proteus_spot.flows.cli.commands.training.predict import predict
+from proteus_spot.flows.cli.commands.training.run import run
+from proteus_spot.flows.cli.commands.training.train import train
+from proteus_spot.flows.terminal.interrupts import Interrupted, interruptible
+from proteus_spot.flows.terminal.standard_streams import guard_standard_streams
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.masking import masked
+from proteus_spot.infra.processes.surroundings import settle
+from proteus_spot.infra.urls import at_home
 
 #: The verbs by group, in the order of the help.
 GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(

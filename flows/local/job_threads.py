@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from bidding.market.spot_market import MarketError
-from flows.terminal.run_view import Display
-from infra.clock import ScaledClock, SystemClock
-from infra.errors import ProteusError
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.flows.terminal.run_view import Display
+from proteus_spot.infra.clock import ScaledClock, SystemClock
+from proteus_spot.infra.errors import ProteusError
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -87,15 +87,15 @@ class JobThreads(Generic[S]):
 
     def _recorded(self) -> Sequence[str]:
         """Return the job, once it is recorded: before that there is nothing to decide."""
-        from tasks.job_records import is_known
+        from proteus_spot.tasks.job_records import is_known
 
         return (self._job_id,) if is_known(self._job_id) else ()
 
     def _run_out(self) -> None:
         """Jump from hour's end to hour's end until nothing is held; evictions in between are refunded."""
-        from flows.allocation_tick import allocation_tick
-        from tasks.job_leases import extend_leases
-        from tasks.market.tick import next_hour_end_s
+        from proteus_spot.flows.allocation_tick import allocation_tick
+        from proteus_spot.tasks.job_leases import extend_leases
+        from proteus_spot.tasks.market.tick import next_hour_end_s
 
         extend_leases(self._job_id)  # the clock must not jump over the end of a lease
         while (at_s := next_hour_end_s(self._job_id)) is not None:
@@ -160,8 +160,8 @@ class MarketTicks:
         ProteusError, MarketError
             The error of a failed call, if more than tolerated have failed, one after the other.
         """
-        from flows.allocation_tick import allocation_tick
-        from tasks.market.tick import next_tick_s
+        from proteus_spot.flows.allocation_tick import allocation_tick
+        from proteus_spot.tasks.market.tick import next_tick_s
 
         failed = 0
         tick_s = next_tick_s()
@@ -190,14 +190,14 @@ class MarketTicks:
 
     def _is_to_stop(self, jobs: Sequence[str]) -> bool:
         """Return whether a job was asked to stop since the last call: a tick carries that out at once."""
-        from tasks.job_ends import stop_urgency
+        from proteus_spot.tasks.job_ends import stop_urgency
 
         before, self._urgency = self._urgency, {job_id: stop_urgency(job_id) for job_id in jobs}
         return any(urgency > before.get(job_id, 0) for job_id, urgency in self._urgency.items())
 
     def _handle_notices(self, jobs: Sequence[str]) -> None:
-        from flows.handle_eviction import handle_eviction
-        from tasks.market.eviction_notices import seen_notices
+        from proteus_spot.flows.handle_eviction import handle_eviction
+        from proteus_spot.tasks.market.eviction_notices import seen_notices
 
         notices = [each for job_id in jobs for each in seen_notices(job_id)]
         new = [each for each in notices if each.taken not in self._handled]
@@ -208,7 +208,7 @@ class MarketTicks:
 
 def measured_latency_s() -> float:
     """Return the real seconds of a flow with one runtime task: the shorter of two runs, after a first one."""
-    from flows.reap import reap
+    from proteus_spot.flows.reap import reap
 
     clock, latencies_s = SystemClock(), []
     call_flow(reap)

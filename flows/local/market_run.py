@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from bidding.market.spot_market import MarketError
-from flows.local.job_threads import FLOW_LATENCY_S, SCALE, TOUCHES, in_thread, measured_latency_s
-from flows.terminal.interrupts import Interrupted, Interrupts
-from flows.terminal.run_view import clock_time
-from infra.clock import ScaledClock
-from infra.errors import InputError, ProteusError
-from tasks.local.checks import (
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.flows.local.job_threads import FLOW_LATENCY_S, SCALE, TOUCHES, in_thread, measured_latency_s
+from proteus_spot.flows.terminal.interrupts import Interrupted, Interrupts
+from proteus_spot.flows.terminal.run_view import clock_time
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.tasks.local.checks import (
     JobStatus,
     check_database,
     check_directory,
@@ -29,7 +29,7 @@ from tasks.local.checks import (
     kept_scale,
     note_place,
 )
-from tasks.local.environment import (
+from proteus_spot.tasks.local.environment import (
     forget_claims,
     goes_on_at,
     local_environment,
@@ -37,7 +37,7 @@ from tasks.local.environment import (
     record_command,
     run_directory,
 )
-from tasks.market_data.local_market import MarketFile, write_generated
+from proteus_spot.tasks.market_data.local_market import MarketFile, write_generated
 
 T = TypeVar("T")
 
@@ -202,7 +202,7 @@ def _pausing(run: MarketRun, interrupts: Interrupts) -> Iterator[None]:
 
 
 def _pause(job_id: str, again: str, market_stays: bool) -> str:
-    from tasks.local.pause import pause
+    from proteus_spot.tasks.local.pause import pause
 
     pausing = in_thread("pause", partial(pause, job_id, again, market_stays))
     wait([pausing], timeout=_PAUSE_S)

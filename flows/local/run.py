@@ -9,45 +9,45 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bidding.market.model import HOUR_S
-from bidding.policies import AT_ONCE, policy
-from flows.local.job_threads import (
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.policies import AT_ONCE, policy
+from proteus_spot.flows.local.job_threads import (
     HISTORY_DAYS,
     SCALE,
     JobThreads,
 )
-from flows.local.market_run import MarketRun, run_on_market
-from flows.terminal.interrupts import Interrupts
-from flows.terminal.run_view import RunProgress, result_table
-from infra.clock import ScaledClock, SystemClock
-from infra.errors import InputError
-from infra.validation import first_fault
-from reports.pages.job_tables import predict_command
-from tasks.billing_options import billing_model
-from tasks.job_spec import SCALE_IN, JobSpec
-from tasks.local.checks import (
+from proteus_spot.flows.local.market_run import MarketRun, run_on_market
+from proteus_spot.flows.terminal.interrupts import Interrupts
+from proteus_spot.flows.terminal.run_view import RunProgress, result_table
+from proteus_spot.infra.clock import ScaledClock, SystemClock
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.validation import first_fault
+from proteus_spot.reports.pages.job_tables import predict_command
+from proteus_spot.tasks.billing_options import billing_model
+from proteus_spot.tasks.job_spec import SCALE_IN, JobSpec
+from proteus_spot.tasks.local.checks import (
     JobStatus,
     begun_before,
     check_database,
     check_finite,
     check_run_budget,
 )
-from tasks.local.environment import (
+from proteus_spot.tasks.local.environment import (
     environment_variables,
     local_settings,
     losses_of,
 )
-from tasks.market_data.eviction_tables import absolute_evictions, job_table
-from tasks.market_data.local_market import (
+from proteus_spot.tasks.market_data.eviction_tables import absolute_evictions, job_table
+from proteus_spot.tasks.market_data.local_market import (
     MarketFile,
     check_availability,
     generated_market,
     given_market,
 )
-from tasks.times import parse_deadline
-from tasks.training.application_checks import application, check_application, default_params
-from tasks.training.hints import loss_hint
-from tasks.training.inputs import absolute_data, check_data, default_data
+from proteus_spot.tasks.times import parse_deadline
+from proteus_spot.tasks.training.application_checks import application, check_application, default_params
+from proteus_spot.tasks.training.hints import loss_hint
+from proteus_spot.tasks.training.inputs import absolute_data, check_data, default_data
 
 #: Default hours of a training without a deadline.
 _HOURS = 2.0
@@ -161,8 +161,8 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
 
 def _train(spec: JobSpec, progress: RunProgress, clock: ScaledClock) -> dict[str, Any]:
     """Run the flow of the training, and the ticks, to the end; return the job's figures."""
-    from flows.train import train
-    from tasks.reports.job_summary import snapshot, summary
+    from proteus_spot.flows.train import train
+    from proteus_spot.tasks.reports.job_summary import snapshot, summary
 
     job_id = spec.job_id
     threads = JobThreads(job_id, partial(train, spec), clock, progress, partial(snapshot, job_id))
@@ -172,7 +172,7 @@ def _train(spec: JobSpec, progress: RunProgress, clock: ScaledClock) -> dict[str
 
 def _results_of(spec: JobSpec, job_id: str, directory: Path, url: str) -> dict[str, Any]:
     """Write the job's report; return what was trained, and the paths of the results."""
-    from tasks.reports.job_page import write_report
+    from proteus_spot.tasks.reports.job_page import write_report
 
     return {
         "app": spec.training.app,
@@ -261,7 +261,7 @@ def _figures(job_id: str, directory: Path, variables: dict[str, str]) -> dict[st
     """Return the figures of a job that has ended."""
     inside = {"PREFECT_HOME": str(directory / "prefect")}  # the client needs a directory, even without a request
     with environment_variables({**variables, **inside}):
-        from tasks.reports.job_summary import summary
+        from proteus_spot.tasks.reports.job_summary import summary
 
         return summary(job_id)
 

@@ -7,20 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flows.local.job_threads import HISTORY_DAYS, SCALE, JobThreads
-from flows.local.market_run import MarketRun, run_on_market
-from flows.terminal.interrupts import Interrupts
-from flows.terminal.sweep_view import SweepProgress, head_lines
-from infra.clock import ScaledClock, SystemClock
-from infra.errors import JobFailed
-from reports.sweep_view import SweepView
-from tasks.local.checks import JobStatus, begun_before, check_database, check_finite, newest_unfinished
-from tasks.local.environment import environment_variables, local_settings
-from tasks.market_data.local_market import MarketFile, check_availability, generated_market, given_market
-from tasks.sweeps.checks import check_import
-from tasks.sweeps.reading import check_asked, in_market, read_asked
-from tasks.sweeps.spec import SweepSpec
-from tasks.sweeps.view import sweep_figures
+from proteus_spot.flows.local.job_threads import HISTORY_DAYS, SCALE, JobThreads
+from proteus_spot.flows.local.market_run import MarketRun, run_on_market
+from proteus_spot.flows.terminal.interrupts import Interrupts
+from proteus_spot.flows.terminal.sweep_view import SweepProgress, head_lines
+from proteus_spot.infra.clock import ScaledClock, SystemClock
+from proteus_spot.infra.errors import JobFailed
+from proteus_spot.reports.sweep_view import SweepView
+from proteus_spot.tasks.local.checks import JobStatus, begun_before, check_database, check_finite, newest_unfinished
+from proteus_spot.tasks.local.environment import environment_variables, local_settings
+from proteus_spot.tasks.market_data.local_market import MarketFile, check_availability, generated_market, given_market
+from proteus_spot.tasks.sweeps.checks import check_import
+from proteus_spot.tasks.sweeps.reading import check_asked, in_market, read_asked
+from proteus_spot.tasks.sweeps.spec import SweepSpec
+from proteus_spot.tasks.sweeps.view import sweep_figures
 
 #: Default market hours that a generated market lasts: a sweep's end is not known before.
 _HOURS = 48.0
@@ -115,8 +115,8 @@ def unfinished_sweep(options: SweepOptions) -> str | None:
 
 def _sweep(spec: SweepSpec, progress: SweepProgress, clock: ScaledClock) -> SweepView:
     """Run the flow of the sweep, and the ticks, to the end; return how it ended."""
-    from flows.sweep import sweep
-    from tasks.sweeps.running.following import recorded_view
+    from proteus_spot.flows.sweep import sweep
+    from proteus_spot.tasks.sweeps.running.following import recorded_view
 
     threads = JobThreads(spec.job_id, partial(sweep, spec), clock, progress, partial(recorded_view, spec.job_id))
     try:
@@ -131,7 +131,7 @@ def _sweep(spec: SweepSpec, progress: SweepProgress, clock: ScaledClock) -> Swee
 def _ended(run: MarketRun) -> SweepView:
     inside = {"PREFECT_HOME": str(run.directory / "prefect")}  # the client needs a directory, even without a request
     with environment_variables({**run.variables, **inside}):
-        from tasks.sweeps.running.following import recorded_view
+        from proteus_spot.tasks.sweeps.running.following import recorded_view
 
         view = recorded_view(run.job_id)
         assert view is not None

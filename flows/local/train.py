@@ -11,25 +11,25 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from bidding.market.model import HOUR_S, MINUTE_S
-from flows.terminal.interrupts import Interrupted, Interrupts
-from flows.terminal.run_view import Display
-from flows.terminal.train_view import TrainingMoment, closing_table, display, story_table
-from infra.clock import SystemClock
-from infra.errors import InputError, JobFailed, ProteusError
-from infra.validation import first_fault
-from psengine.controller.model_saving import NOT_SAVED
-from tasks.job_spec import SCALE_IN, Training
-from tasks.local.checks import check_directory
-from tasks.local.environment import run_directory
-from tasks.local.event_log import subject
-from tasks.local.node_events import NodeEventScript, read_script_file
-from tasks.local.run_files import RunFiles
-from tasks.local.training import LocalJob, LocalTraining, figures_of, hints, open_store
-from tasks.reports.training_page import write_training_report
-from tasks.training.application_checks import application, check_application, default_params
-from tasks.training.hints import loss_hint
-from tasks.training.inputs import absolute_data, default_data
+from proteus_spot.bidding.market.model import HOUR_S, MINUTE_S
+from proteus_spot.flows.terminal.interrupts import Interrupted, Interrupts
+from proteus_spot.flows.terminal.run_view import Display
+from proteus_spot.flows.terminal.train_view import TrainingMoment, closing_table, display, story_table
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import InputError, JobFailed, ProteusError
+from proteus_spot.infra.validation import first_fault
+from proteus_spot.psengine.controller.model_saving import NOT_SAVED
+from proteus_spot.tasks.job_spec import SCALE_IN, Training
+from proteus_spot.tasks.local.checks import check_directory
+from proteus_spot.tasks.local.environment import run_directory
+from proteus_spot.tasks.local.event_log import subject
+from proteus_spot.tasks.local.node_events import NodeEventScript, read_script_file
+from proteus_spot.tasks.local.run_files import RunFiles
+from proteus_spot.tasks.local.training import LocalJob, LocalTraining, figures_of, hints, open_store
+from proteus_spot.tasks.reports.training_page import write_training_report
+from proteus_spot.tasks.training.application_checks import application, check_application, default_params
+from proteus_spot.tasks.training.hints import loss_hint
+from proteus_spot.tasks.training.inputs import absolute_data, default_data
 
 #: Default number of clocks of a job.
 CLOCKS = 50

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flows.local.job_threads import (
+from proteus_spot.flows.local.job_threads import (
     FLOW_LATENCY_S,
     HISTORY_DAYS,
     SCALE,
@@ -25,9 +25,9 @@ from flows.local.job_threads import (
     in_thread,
     measured_latency_s,
 )
-from flows.terminal.interrupts import Interrupted, Interrupts
-from infra.clock import ScaledClock
-from tasks.local.checks import (
+from proteus_spot.flows.terminal.interrupts import Interrupted, Interrupts
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.tasks.local.checks import (
     check_database,
     check_directory,
     check_finite,
@@ -36,7 +36,7 @@ from tasks.local.checks import (
     kept_scale,
     note_place,
 )
-from tasks.local.environment import (
+from proteus_spot.tasks.local.environment import (
     forget_claims,
     last_market_s,
     local_environment,
@@ -44,7 +44,7 @@ from tasks.local.environment import (
     make_database,
     run_directory,
 )
-from tasks.local.standing import (
+from proteus_spot.tasks.local.standing import (
     UP_DIRECTORY,
     announcement_of,
     check_up,
@@ -125,8 +125,8 @@ def local_up(
                     world.clock.run_at(scale)
                 check_settings(settings, scale, tick_takes_s)
                 say(f"scale: {scale:g} market seconds a second")
-                from tasks.local.pause import resume_jobs
-                from tasks.sweeps.submit import resume_sweeps
+                from proteus_spot.tasks.local.pause import resume_jobs
+                from proteus_spot.tasks.sweeps.submit import resume_sweeps
 
                 with announcement_of(world, market) as announcement:
                     for job_id in [*resume_jobs(), *resume_sweeps()]:
@@ -142,10 +142,10 @@ def _check(*servers: Callable[[], None]) -> None:
 
 def _keep(clock: ScaledClock, check: Callable[[], None], say: Callable[[str], None]) -> None:
     """Call ticks, the reaper and the price ingestion at their market times, until a signal or an error of `check`."""
-    from flows.ingest_prices import ingest_prices
-    from flows.reap import reap
-    from tasks.job_records import ticking_jobs
-    from tasks.local.pause import job_states
+    from proteus_spot.flows.ingest_prices import ingest_prices
+    from proteus_spot.flows.reap import reap
+    from proteus_spot.tasks.job_records import ticking_jobs
+    from proteus_spot.tasks.local.pause import job_states
 
     done = threading.Event()
     periodic = (Periodic(_REAP_S, reap), Periodic(_INGEST_S, ingest_prices))
@@ -173,7 +173,7 @@ def _pausing(again: str, interrupts: Interrupts) -> Iterator[None]:
         yield
     except (Exception, Interrupted) as error:
         interrupts.hold()
-        from tasks.local.pause import pause_jobs
+        from proteus_spot.tasks.local.pause import pause_jobs
 
         pausing = in_thread("pause", partial(pause_jobs, again))
         wait([pausing], timeout=_PAUSE_S)

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from flows.terminal.tables import Column, show_lines, show_table
+from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
 
 if TYPE_CHECKING:
-    from bidding.evictions.summary import ModelSummary
-    from tasks.market_data.eviction_models import Check
-    from tasks.market_data.predictors import FittedPredictors
+    from proteus_spot.bidding.evictions.summary import ModelSummary
+    from proteus_spot.tasks.market_data.eviction_models import Check
+    from proteus_spot.tasks.market_data.predictors import FittedPredictors
 
 #: Ranks of two columns: they are left out before the column of any bid.
 _MEDIAN_RANK, _BIDS_RANK = 100, 101

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from infra.errors import ProteusError
+from proteus_spot.infra.errors import ProteusError
 
 #: Real seconds after which a signal whose exception was lost is raised again.
 _AGAIN_S = 0.02

@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from bidding.market.model import HOUR_S
-from bidding.market.money import usd
-from flows.terminal.run_view import clock_time
-from flows.terminal.tables import Column, show_lines, show_table
-from tasks.plan.outlook import Outlook, percent, spread
-from tasks.plan.reliable_counts import rows
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.flows.terminal.run_view import clock_time
+from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
+from proteus_spot.tasks.plan.outlook import Outlook, percent, spread
+from proteus_spot.tasks.plan.reliable_counts import rows
 
 if TYPE_CHECKING:
-    from tasks.plan.planner import JobPlan, PlannedScheme
+    from proteus_spot.tasks.plan.planner import JobPlan, PlannedScheme
 
 #: Maximum number of candidates that are shown.
 SHOWN = 12

@@ -8,8 +8,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bidding.market.money import usd
-from tasks.reports.job_snapshot import Snapshot
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.tasks.reports.job_snapshot import Snapshot
 
 S = TypeVar("S")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO, TypeVar
 
-from infra.errors import ProteusError
+from proteus_spot.infra.errors import ProteusError
 
 _Text = TypeVar("_Text", bound=io.TextIOWrapper)
 

@@ -6,11 +6,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from bidding.market.money import usd
-from flows.terminal.run_view import Display, clock_time
-from flows.terminal.tables import Column, show_lines, show_table
-from reports.pages.sweep_page import TRIAL_COLUMNS, counts_text, state_text, trial_cells
-from reports.sweep_view import SweepView, params_text, value_text
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.flows.terminal.run_view import Display, clock_time
+from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
+from proteus_spot.reports.pages.sweep_page import TRIAL_COLUMNS, counts_text, state_text, trial_cells
+from proteus_spot.reports.sweep_view import SweepView, params_text, value_text
 
 #: Real seconds between lines without a terminal.
 LINE_EVERY_S = 10.0

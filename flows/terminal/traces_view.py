@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 from math import isnan
 from typing import TYPE_CHECKING
 
-from bidding.market.model import DAY_S, HOUR_S
-from flows.terminal.tables import Column, show_lines, show_table
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S
+from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
 
 if TYPE_CHECKING:
-    from bidding.market.trace_statistics import TraceStatistics
-    from tasks.market_data.trace_summary import FileSummary, MarketSummary
+    from proteus_spot.bidding.market.trace_statistics import TraceStatistics
+    from proteus_spot.tasks.market_data.trace_summary import FileSummary, MarketSummary
 
 #: Title and rank of the figures of a market.
 _FIGURES = (

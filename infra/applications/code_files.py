@@ -21,8 +21,8 @@ from types import MappingProxyType
 
 import fsspec
 
-from infra.errors import InputError
-from psengine.apps.registry import BUILT_IN
+from proteus_spot.infra.errors import InputError
+from proteus_spot.psengine.apps.registry import BUILT_IN
 
 MAX_BYTES = 64 * 2**20
 #: Maximum unpacked size of a wheel, in bytes.

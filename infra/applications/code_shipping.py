@@ -13,11 +13,11 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.applications.code_files import CodeFile, UnreadableCode, read_code, split_app, wheel_members
-from infra.errors import InputError
-from infra.storage.blobs import Blobs, DamagedSet
-from infra.storage.job_paths import JobPaths
-from psengine.config import JobConfig, JobError
+from proteus_spot.infra.applications.code_files import CodeFile, UnreadableCode, read_code, split_app, wheel_members
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs, DamagedSet
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.psengine.config import JobConfig, JobError
 
 logger = logging.getLogger(__name__)
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.applications.trained_models import ModelAbout
-from infra.datasets import documents as data_documents
-from infra.datasets import ratings as data_ratings
-from infra.datasets.examples import fill_in, learns_labels
-from infra.datasets.files import read_data
-from infra.datasets.formats.example_table import ExampleTable, examples, unlabelled
-from infra.datasets.formats.reading import Reading
-from infra.datasets.kinds import kind_for
-from infra.errors import InputError
-from psengine.apps.csr import Csr
+from proteus_spot.infra.applications.trained_models import ModelAbout
+from proteus_spot.infra.datasets import documents as data_documents
+from proteus_spot.infra.datasets import ratings as data_ratings
+from proteus_spot.infra.datasets.examples import fill_in, learns_labels
+from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.formats.example_table import ExampleTable, examples, unlabelled
+from proteus_spot.infra.datasets.formats.reading import Reading
+from proteus_spot.infra.datasets.kinds import kind_for
+from proteus_spot.infra.errors import InputError
+from proteus_spot.psengine.apps.csr import Csr
 
 
 @dataclass(frozen=True, slots=True)

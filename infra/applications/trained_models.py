@@ -14,17 +14,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from infra.applications.code_files import read_code
-from infra.applications.code_shipping import place_code
-from infra.errors import InputError
-from infra.settings import load_settings
-from infra.storage.blobs import BlobError, Blobs, Manifest, npz_arrays, npz_bytes, open_blobs
-from infra.storage.job_paths import HELD_OUT, JobPaths
-from infra.urls import file_url
-from psengine.apps.base import Model
-from psengine.apps.registry import BUILT_IN, resolve
-from psengine.config import JobConfig, JobError
-from psengine.tables.sharding import Arrays
+from proteus_spot.infra.applications.code_files import read_code
+from proteus_spot.infra.applications.code_shipping import place_code
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.storage.blobs import BlobError, Blobs, Manifest, npz_arrays, npz_bytes, open_blobs
+from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths
+from proteus_spot.infra.urls import file_url
+from proteus_spot.psengine.apps.base import Model
+from proteus_spot.psengine.apps.registry import BUILT_IN, resolve
+from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.tables.sharding import Arrays
 
 MODEL = "model.npz"
 NAMES = "names.npz"

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.datasets.files import read_content
-from infra.datasets.formats.reading import PLAIN, Reading, check_plain
-from infra.datasets.formats.word_counts import as_arrays, first_word_from, read_bags
-from infra.errors import InputError
-from infra.files import read_text
+from proteus_spot.infra.datasets.files import read_content
+from proteus_spot.infra.datasets.formats.reading import PLAIN, Reading, check_plain
+from proteus_spot.infra.datasets.formats.word_counts import as_arrays, first_word_from, read_bags
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import read_text
 
 #: Endings of a file of documents, each also compressed; the content decides the form.
 DOCUMENT_ENDINGS = (".ldac", ".lda-c", ".dat", ".txt")

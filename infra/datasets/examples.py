@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.datasets.files import read_data
-from infra.datasets.formats.example_table import Examples, ExampleTable, examples, hold_out
-from infra.datasets.formats.reading import PLAIN, Reading
-from infra.errors import InputError
-from psengine.apps.csr import Csr
-from psengine.apps.registry import WITHOUT_LABELS
+from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.formats.example_table import Examples, ExampleTable, examples, hold_out
+from proteus_spot.infra.datasets.formats.reading import PLAIN, Reading
+from proteus_spot.infra.errors import InputError
+from proteus_spot.psengine.apps.csr import Csr
+from proteus_spot.psengine.apps.registry import WITHOUT_LABELS
 
 #: Minimum number of classes that an application needs; applications not listed accept any data.
 _LEAST_CLASSES: Mapping[str, int] = MappingProxyType({"mlr": 2})

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from infra.datasets.formats.csv_examples import read_csv
-from infra.datasets.formats.example_table import ExampleTable, unlabelled
-from infra.datasets.formats.idx import IDX_ENDINGS, labels_beside, read_idx, read_images
-from infra.datasets.formats.reading import PLAIN, Reading
-from infra.datasets.formats.separators import check_is_table, has_columns_between_blanks
-from infra.datasets.formats.svmlight import read_svmlight
-from infra.errors import InputError, check_fetched
-from infra.files import as_utf8, has_mark, is_there, read_whole
-from infra.storage.blobs import BlobError, npz_arrays
-from infra.text_lines import BYTE_ORDER_MARK
+from proteus_spot.infra.datasets.formats.csv_examples import read_csv
+from proteus_spot.infra.datasets.formats.example_table import ExampleTable, unlabelled
+from proteus_spot.infra.datasets.formats.idx import IDX_ENDINGS, labels_beside, read_idx, read_images
+from proteus_spot.infra.datasets.formats.reading import PLAIN, Reading
+from proteus_spot.infra.datasets.formats.separators import check_is_table, has_columns_between_blanks
+from proteus_spot.infra.datasets.formats.svmlight import read_svmlight
+from proteus_spot.infra.errors import InputError, check_fetched
+from proteus_spot.infra.files import as_utf8, has_mark, is_there, read_whole
+from proteus_spot.infra.storage.blobs import BlobError, npz_arrays
+from proteus_spot.infra.text_lines import BYTE_ORDER_MARK
 
 #: Endings of a data file's name, each also followed by one of `PACKED_ENDINGS`.
 DATA_ENDINGS = (".npz", ".csv", ".tsv", ".svm", ".svmlight", ".libsvm", ".txt", *IDX_ENDINGS)

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from infra.datasets import documents as data_documents
-from infra.datasets import examples as data_examples
-from infra.datasets import files as data_files
-from infra.datasets import ratings as data_ratings
-from infra.datasets.formats.reading import Reading
-from psengine.apps.registry import WANTS
+from proteus_spot.infra.datasets import documents as data_documents
+from proteus_spot.infra.datasets import examples as data_examples
+from proteus_spot.infra.datasets import files as data_files
+from proteus_spot.infra.datasets import ratings as data_ratings
+from proteus_spot.infra.datasets.formats.reading import Reading
+from proteus_spot.psengine.apps.registry import WANTS
 
 #: The arrays of one file, by name.
 Arrays = Mapping[str, NDArray[Any]]

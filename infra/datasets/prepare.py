@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.datasets.examples import ExampleSet, check_classes
-from infra.datasets.formats.reading import PLAIN, Reading
-from infra.datasets.kinds import KINDS, Prepared, kind_for
-from infra.errors import InputError
-from infra.storage.blobs import Blobs, Manifest, npz_bytes
-from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
+from proteus_spot.infra.datasets.examples import ExampleSet, check_classes
+from proteus_spot.infra.datasets.formats.reading import PLAIN, Reading
+from proteus_spot.infra.datasets.kinds import KINDS, Prepared, kind_for
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs, Manifest, npz_bytes
+from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.datasets.files import read_content
-from infra.datasets.formats.ratings_text import Pairs, Ratings, is_whole, read_pairs, read_ratings
-from infra.datasets.formats.reading import PLAIN, Reading, check_plain
-from infra.datasets.generated_ratings import generated_ratings
-from infra.errors import InputError
-from infra.text_lines import shown
+from proteus_spot.infra.datasets.files import read_content
+from proteus_spot.infra.datasets.formats.ratings_text import Pairs, Ratings, is_whole, read_pairs, read_ratings
+from proteus_spot.infra.datasets.formats.reading import PLAIN, Reading, check_plain
+from proteus_spot.infra.datasets.generated_ratings import generated_ratings
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.text_lines import shown
 
 RATING_ENDINGS = (".csv", ".tsv", ".dat", ".data", ".txt")
 

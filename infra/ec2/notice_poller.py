@@ -16,8 +16,8 @@ import httpcore  # noqa: F401 - httpx would load it at the first request: in a t
 import httpx
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
 
-from infra.clock import Clock, SystemClock, open_clock
-from infra.settings import load_settings
+from proteus_spot.infra.clock import Clock, SystemClock, open_clock
+from proteus_spot.infra.settings import load_settings
 
 _LINK_LOCAL = "http://169.254.169.254"
 _ENDPOINT_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"

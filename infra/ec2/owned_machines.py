@@ -12,9 +12,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConfigParseError, ProfileNotFound
 
-from bidding.market.model import JOB_TAG, OWNER_TAG
-from infra.ec2.aws_configuration import aws_configuration
-from infra.errors import InputError, ProteusError
+from proteus_spot.bidding.market.model import JOB_TAG, OWNER_TAG
+from proteus_spot.infra.ec2.aws_configuration import aws_configuration
+from proteus_spot.infra.errors import InputError, ProteusError
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.client import EC2Client

@@ -31,13 +31,13 @@ from botocore.exceptions import (
 )
 from botocore.loaders import Loader, create_loader
 
-from bidding.market.failures import is_failed_launch
-from bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest, Market, PricePoint
-from bidding.market.money import to_micros
-from bidding.market.spot_market import AccessRefused, BadRequest, MarketUnreachable, market_error
-from infra.ec2.aws_configuration import aws_configuration
-from infra.errors import InputError
-from infra.settings import Settings
+from proteus_spot.bidding.market.failures import is_failed_launch
+from proteus_spot.bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest, Market, PricePoint
+from proteus_spot.bidding.market.money import to_micros
+from proteus_spot.bidding.market.spot_market import AccessRefused, BadRequest, MarketUnreachable, market_error
+from proteus_spot.infra.ec2.aws_configuration import aws_configuration
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.client import EC2Client

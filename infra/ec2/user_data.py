@@ -11,10 +11,10 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bidding.market.model import Tier
-from infra.errors import InputError
-from infra.storage.job_paths import JobPaths
-from infra.storage.trial_paths import TrialPaths
+from proteus_spot.bidding.market.model import Tier
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.storage.trial_paths import TrialPaths
 
 #: EC2's limit on user-data, in bytes.
 MAX_BYTES = 16 * 1024
@@ -90,7 +90,7 @@ def user_data(node: NodeBoot) -> str:
         "@EXPORTS@": "\n".join(f"export {name}={shlex.quote(value)}" for name, value in node.environment.items()),
         "@PYTHON@": shlex.quote(node.python),
         "@ARGUMENTS@": shlex.join(arguments),
-        "@MODULE@": "infra.nodes.main" if node.trial is None else "infra.nodes.trial_main",
+        "@MODULE@": "proteus_spot.infra.nodes.main" if node.trial is None else "proteus_spot.infra.nodes.trial_main",
         "@GRACE_S@": str(node.grace_s),
         "@UNIT@": lease_unit(node),
         "@PROCESSES@": "\n".join([*processes, "supervise node &\npids+=($!)"]),
@@ -120,7 +120,16 @@ def lease_unit(node: NodeBoot) -> str:
     InputError
         If a value has a line break, which a unit cannot hold.
     """
-    command = [node.python, "-P", "-m", "infra.nodes.lease_guard", "--job", node.job_id, "--blob", node.blob_url]
+    command = [
+        node.python,
+        "-P",
+        "-m",
+        "proteus_spot.infra.nodes.lease_guard",
+        "--job",
+        node.job_id,
+        "--blob",
+        node.blob_url,
+    ]
     command += ["--region", node.region, "--clock", node.clock]
     return _UNIT.replace("@COMMAND@", " ".join(_unit_word(word, node.job_id) for word in command))
 

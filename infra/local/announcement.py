@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.files import write_whole
-from infra.local.job_stores import RUNS, is_under_way
-from infra.state.store import Store
-from infra.urls import sqlite_url
+from proteus_spot.infra.files import write_whole
+from proteus_spot.infra.local.job_stores import RUNS, is_under_way
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.urls import sqlite_url
 
 #: Where `proteus up` keeps its state unless it is given another directory.
 DEFAULT_DIRECTORY = RUNS / "up"

@@ -19,7 +19,7 @@ from typing import Self
 
 import psutil
 
-from infra.errors import ProteusError
+from proteus_spot.infra.errors import ProteusError
 
 _GRACE_S = 5.0
 #: With less than this free, what a process could not write is why it ended.

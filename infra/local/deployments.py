@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 
-from infra.clock import SystemClock
-from infra.errors import InputError, ProteusError
-from infra.local.child_process import Child
-from infra.open_close import OpenedAtStart
-from infra.processes.surroundings import python_module
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.local.child_process import Child
+from proteus_spot.infra.open_close import OpenedAtStart
+from proteus_spot.infra.processes.surroundings import python_module
 
 #: The work pool that prefect.yaml names.
 _POOL = "proteus"

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from infra.clock import ScaledClock, SystemClock
-from infra.errors import InputError, ProteusError
-from infra.local.child_process import Child
-from infra.local.prefect_server import LocalPrefect
-from infra.open_close import OpenedAtStart
-from infra.processes.surroundings import python_module
+from proteus_spot.infra.clock import ScaledClock, SystemClock
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.local.child_process import Child
+from proteus_spot.infra.local.prefect_server import LocalPrefect
+from proteus_spot.infra.open_close import OpenedAtStart
+from proteus_spot.infra.processes.surroundings import python_module
 
 #: This machine has no metadata service to wait for. The rest of AWS's settings is the user's, for data in S3.
 LOCAL_AWS = {"AWS_EC2_METADATA_DISABLED": "true"}
@@ -157,7 +157,7 @@ class LocalEnvironment(OpenedAtStart):
         announce = endpoint_file(self.directory)
         announce.unlink(missing_ok=True)
         command = [
-            *python_module("infra.simulated_ec2.server"),
+            *python_module("proteus_spot.infra.simulated_ec2.server"),
             *("--prices", str(self._prices)),
             *("--clock", str(self._clock_file)),
             *("--notice-s", str(self._notice_s)),

@@ -9,12 +9,12 @@ from pathlib import Path
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from infra.clock import open_clock
-from infra.errors import InputError
-from infra.local.environment import clock_file
-from infra.settings import load_settings
-from infra.state.records import UnknownRecord
-from infra.state.store import Store
+from proteus_spot.infra.clock import open_clock
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.local.environment import clock_file
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.state.records import UnknownRecord
+from proteus_spot.infra.state.store import Store
 
 #: Below the working directory: where `proteus run` keeps a directory for each job.
 RUNS = Path("runs")

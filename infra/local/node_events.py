@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any, Literal, get_args
 
-from infra.errors import InputError
-from infra.files import Source, read_text
-from infra.local.nodes import CONTROLLER
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, read_text
+from proteus_spot.infra.local.nodes import CONTROLLER
 
 Action = Literal["join", "notice", "kill", "drain"]
 

@@ -7,14 +7,14 @@ import os
 import shutil
 from pathlib import Path
 
-from infra.clock import SystemClock
-from infra.errors import InputError, ProteusError
-from infra.local.child_process import Child, stop_together
-from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
-from infra.open_close import ClosedAtEnd
-from infra.processes.surroundings import python_module
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.local.child_process import Child, stop_together
+from proteus_spot.infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
+from proteus_spot.infra.open_close import ClosedAtEnd
+from proteus_spot.infra.processes.surroundings import python_module
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
 
 CONTROLLER = "controller"
 #: Timeouts in real seconds for the start of the controller and for a call to it.
@@ -152,7 +152,7 @@ class LocalNodes(ClosedAtEnd):
         self._scratch.mkdir(parents=True, exist_ok=True)
         if name in self._children:
             raise ProteusError(f"node {name} exists already")
-        command = python_module("infra.nodes.main", "--job", self._job_id, "--blob", self._blobs.url)
+        command = python_module("proteus_spot.infra.nodes.main", "--job", self._job_id, "--blob", self._blobs.url)
         command += ["--name", name, "--tier", tier, "--host", "127.0.0.1", *options]
         environment = {**os.environ, "TMPDIR": str(self._scratch)}
         child = Child(command, self._directory / "logs" / f"{name}.log", environment)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import httpx
 
-from infra.clock import SystemClock
-from infra.errors import ProteusError
-from infra.local.child_process import Child
-from infra.processes.surroundings import python_module
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.local.child_process import Child
+from proteus_spot.infra.processes.surroundings import python_module
 
 #: Turns off Prefect's analytics, promotions, prompts and most of its console log.
 QUIET: Mapping[str, str] = {

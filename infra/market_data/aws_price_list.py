@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from bidding.market.catalog import CatalogRow
-from bidding.market.model import InstanceType
-from bidding.market.money import to_micros
-from infra.errors import InputError
-from infra.files import Source, as_utf8, read_whole, unpacked
+from proteus_spot.bidding.market.catalog import CatalogRow
+from proteus_spot.bidding.market.model import InstanceType
+from proteus_spot.bidding.market.money import to_micros
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, as_utf8, read_whole, unpacked
 
 #: The names of each attribute in the CSV and in the JSON, by our name.
 _NAMES = {

@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bidding.evictions.fit_capacity import Band, availability_trace
-from bidding.market.model import DAY_S, Market
-from bidding.market.traces import Trace, TraceSet
-from infra.errors import InputError
-from infra.files import Source
-from infra.structured_text import read_json
+from proteus_spot.bidding.evictions.fit_capacity import Band, availability_trace
+from proteus_spot.bidding.market.model import DAY_S, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source
+from proteus_spot.infra.structured_text import read_json
 
 #: A step of an availability trace takes minutes; beyond this stands another unit.
 _LONGEST_GAP_S = 31 * DAY_S

@@ -7,11 +7,11 @@ from datetime import date
 from importlib.resources import as_file, files
 from typing import Any
 
-from bidding.market.catalog import Catalog, CatalogRow
-from bidding.market.model import InstanceType
-from bidding.market.money import MICROS_PER_DOLLAR, to_micros
-from infra.errors import InputError
-from infra.files import Source, packed, read_text, write_whole
+from proteus_spot.bidding.market.catalog import Catalog, CatalogRow
+from proteus_spot.bidding.market.model import InstanceType
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, to_micros
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, packed, read_text, write_whole
 
 CATALOG_COLUMNS = ("instance_type", "region", "vcpu", "memory_gib", "on_demand_usd_per_h")
 FROM_DATE = "from_date"
@@ -37,7 +37,7 @@ def read_catalog(source: Source | None = None, region: str | None = None) -> Cat
         One line with the file, the row if there is one, and the mend.
     """
     if source is None:
-        with as_file(files("infra.market_data") / "catalog.csv") as shipped:
+        with as_file(files("proteus_spot.infra.market_data") / "catalog.csv") as shipped:
             return Catalog(_catalog_rows(shipped, region))
     return Catalog(_catalog_rows(source, region))
 

@@ -5,11 +5,11 @@ import json
 
 import numpy as np
 
-from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.predictors.model import KIND, PredictorModel
-from infra.errors import InputError
-from infra.files import Source, read_whole, write_whole
-from infra.storage.blobs import BlobError, npz_arrays
+from proteus_spot.bidding.evictions.curve_model import CurveModel
+from proteus_spot.bidding.evictions.predictors.model import KIND, PredictorModel
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, read_whole, write_whole
+from proteus_spot.infra.storage.blobs import BlobError, npz_arrays
 
 _HEADER = "header"
 

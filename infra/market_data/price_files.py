@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from bidding.market.catalog import Catalog
-from bidding.market.model import DAY_S, Market
-from bidding.market.money import MICROS_PER_DOLLAR
-from bidding.market.traces import Trace, TraceSet
-from infra.errors import InputError
-from infra.files import Source, packed, read_whole, write_whole
-from infra.market_data.price_formats import AWS_ENTRIES, CURRENCY, read_table
+from proteus_spot.bidding.market.catalog import Catalog
+from proteus_spot.bidding.market.model import DAY_S, Market
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, packed, read_whole, write_whole
+from proteus_spot.infra.market_data.price_formats import AWS_ENTRIES, CURRENCY, read_table
 
 #: The product of most price files.
 LINUX = "Linux/UNIX"

@@ -16,8 +16,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from infra.errors import InputError
-from infra.files import Source, as_utf8, damaged, has_mark, is_packed, unpacked
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, as_utf8, damaged, has_mark, is_packed, unpacked
 
 PRICE_COLUMNS = ("timestamp", "instance_type", "az", "product", "price")
 #: An optional column; all other columns are ignored.

@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from bidding.billing.requests import SpotRequest
-from bidding.market.model import HOUR_S, Market
-from bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
-from infra.errors import InputError
-from infra.files import Source, read_text
-from infra.structured_text import unique_keys
+from proteus_spot.bidding.billing.requests import SpotRequest
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, read_text
+from proteus_spot.infra.structured_text import unique_keys
 
 #: Columns of a row; one of the last two may be empty or missing.
 REQUEST_COLUMNS = ("type", "zone", "count", "bid", "at", "until", "hours")

@@ -1,4 +1,4 @@
-"""The process of `proteus check`: `python -m infra.nodes.check_main`, a node that runs each micro-task twice, and ends.
+"""The process of `proteus check`: `python -m proteus_spot.infra.nodes.check_main`, a node that runs each micro-task twice, and ends.
 
 Exit code 0: the report was written. 1: failed. 2: bad options.
 """
@@ -12,12 +12,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from infra.nodes.main import set_up
+from proteus_spot.infra.nodes.main import set_up
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Return the options; a bad one ends the process with exit code 2 and one line."""
-    parser = argparse.ArgumentParser(prog="python -m infra.nodes.check_main", description="A check of an application.")
+    parser = argparse.ArgumentParser(
+        prog="python -m proteus_spot.infra.nodes.check_main", description="A check of an application."
+    )
     parser.add_argument("--config", type=Path, required=True, help="JSON file of the job's configuration")
     parser.add_argument("--blob", required=True, help="fsspec URL of the blob store, with the job's data and code")
     parser.add_argument("--report", type=Path, required=True, help="JSON file to write")
@@ -29,14 +31,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Check the application; return the exit code."""
     options = parse(arguments)
     set_up()
-    from infra.applications.code_shipping import JobCode
-    from infra.errors import ProteusError
-    from infra.settings import load_settings
-    from infra.storage.blobs import open_blobs
-    from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
-    from psengine.application_check import check_application
-    from psengine.apps.registry import resolve
-    from psengine.config import JobConfig, JobError
+    from proteus_spot.infra.applications.code_shipping import JobCode
+    from proteus_spot.infra.errors import ProteusError
+    from proteus_spot.infra.settings import load_settings
+    from proteus_spot.infra.storage.blobs import open_blobs
+    from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
+    from proteus_spot.psengine.application_check import check_application
+    from proteus_spot.psengine.apps.registry import resolve
+    from proteus_spot.psengine.config import JobConfig, JobError
 
     try:
         config = JobConfig.from_dict(json.loads(options.config.read_text()))

@@ -12,14 +12,14 @@ from typing import Any, cast
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from infra.clock import SystemClock
-from infra.errors import InputError, ProteusError
-from infra.settings import load_settings
-from infra.storage.blobs import BlobError, open_blobs
-from infra.storage.job_paths import JobPaths
-from infra.version import program_version
-from psengine.controller.state import IMPORTING
-from psengine.protocol.version import PROTOCOL, version_misfit
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.storage.blobs import BlobError, open_blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.version import program_version
+from proteus_spot.psengine.controller.state import IMPORTING
+from proteus_spot.psengine.protocol.version import PROTOCOL, version_misfit
 
 #: Bounds of the real seconds between two tries to meet a controller; the pause grows by a tenth each time.
 _LOOK_S = 0.1

@@ -18,25 +18,25 @@ import numpy as np
 from distributed import Scheduler
 from numpy.typing import NDArray
 
-from infra.applications.code_shipping import JobCode
-from infra.applications.trained_models import find_result, save_model
-from infra.clock import SystemClock, open_clock
-from infra.ec2 import notice_poller
-from infra.nodes.lease_guard import MachineFiles
-from infra.settings import load_settings
-from infra.storage.blobs import Blobs, blobs_of_process
-from infra.storage.checkpoints import find_checkpoints, save_checkpoint
-from infra.storage.event_logs import keep_page
-from infra.storage.job_paths import HELD_OUT
-from infra.storage.leases import ENDING_S, utc
-from infra.version import program_version
-from psengine.protocol.version import PROTOCOL
-from psengine.rpc.cancellation import first_of
-from psengine.shell.callbacks import ControllerCallbacks
-from psengine.shell.control_port import ControlPort
-from psengine.shell.controller_shell import ControllerShell
+from proteus_spot.infra.applications.code_shipping import JobCode
+from proteus_spot.infra.applications.trained_models import find_result, save_model
+from proteus_spot.infra.clock import SystemClock, open_clock
+from proteus_spot.infra.ec2 import notice_poller
+from proteus_spot.infra.nodes.lease_guard import MachineFiles
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.storage.blobs import Blobs, blobs_of_process
+from proteus_spot.infra.storage.checkpoints import find_checkpoints, save_checkpoint
+from proteus_spot.infra.storage.event_logs import keep_page
+from proteus_spot.infra.storage.job_paths import HELD_OUT
+from proteus_spot.infra.storage.leases import ENDING_S, utc
+from proteus_spot.infra.version import program_version
+from proteus_spot.psengine.protocol.version import PROTOCOL
+from proteus_spot.psengine.rpc.cancellation import first_of
+from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
+from proteus_spot.psengine.shell.control_port import ControlPort
+from proteus_spot.psengine.shell.controller_shell import ControllerShell
 
-logger = logging.getLogger("infra.nodes.controller_process")
+logger = logging.getLogger("proteus_spot.infra.nodes.controller_process")
 
 _LEASE_LOOK_S = 0.5
 #: Routes that Dask's dashboard pages need.

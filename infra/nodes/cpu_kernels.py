@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from infra.errors import InputError
+from proteus_spot.infra.errors import InputError
 
 CpuKernels = Literal["native", "avx2"]
 

@@ -1,7 +1,7 @@
 """The guard of a machine: it ends the machine when its lease has ended, or when nothing trains on it any more.
 
 User-data installs it before all else as the unit ``proteus-lease.service``, so it runs from every boot on:
-`python -m infra.nodes.lease_guard --job ID --blob URL --region NAME --clock SETTING`. It needs neither the node's
+`python -m proteus_spot.infra.nodes.lease_guard --job ID --blob URL --region NAME --clock SETTING`. It needs neither the node's
 processes nor the controller, the metadata service or the network: while the blob store cannot be read, the last known
 lease counts, also after a restart. A machine whose start script has ended trains nothing: the script has failed, or
 the machine was rebooted, and user-data is not run again. The guard ends such a machine at once.
@@ -25,15 +25,15 @@ from pathlib import Path
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from infra.clock import Clock, open_clock
-from infra.errors import ProteusError
-from infra.masking import mask_logs
-from infra.processes.surroundings import settle
-from infra.storage.alarms import Alarm, write_alarm
-from infra.storage.blobs import BlobError, BlobMissing, Blobs, blobs_at
-from infra.storage.leases import ENDING_S, FIRST_S, Lease, read_lease, utc
+from proteus_spot.infra.clock import Clock, open_clock
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.masking import mask_logs
+from proteus_spot.infra.processes.surroundings import settle
+from proteus_spot.infra.storage.alarms import Alarm, write_alarm
+from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs, blobs_at
+from proteus_spot.infra.storage.leases import ENDING_S, FIRST_S, Lease, read_lease, utc
 
-logger = logging.getLogger("infra.nodes.lease_guard")
+logger = logging.getLogger("proteus_spot.infra.nodes.lease_guard")
 
 #: Market seconds between two looks at the lease, and the least real seconds.
 _LOOK_S = 15.0
@@ -281,7 +281,9 @@ def shut_down() -> None:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options; a bad one ends the process with exit code 2 and one line."""
-    parser = argparse.ArgumentParser(prog="python -m infra.nodes.lease_guard", description="The guard of a machine.")
+    parser = argparse.ArgumentParser(
+        prog="python -m proteus_spot.infra.nodes.lease_guard", description="The guard of a machine."
+    )
     parser.add_argument("--job", required=True, help="job id")
     parser.add_argument("--blob", required=True, help="fsspec URL of the blob store")
     parser.add_argument("--region", required=True, help="region of the blob store")

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from infra.errors import ProteusError
-from infra.masking import mask_logs
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.masking import mask_logs
 
 
 def log_to_console() -> None:

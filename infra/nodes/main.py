@@ -1,6 +1,6 @@
 """The process that a machine runs: a node of a training job, or the job's controller.
 
-Run it as `python -m infra.nodes.main --job ID --blob URL --name INSTANCE --tier reliable|transient`. Without
+Run it as `python -m proteus_spot.infra.nodes.main --job ID --blob URL --name INSTANCE --tier reliable|transient`. Without
 `--controller` it is a node: one Dask worker with the engine's agent. With it, it is the job's controller: Dask's
 scheduler and the engine's controller, nothing else. The first reliable node runs both, as two processes, so that a
 kernel never delays the controller. They meet through the blob store: the controller writes its address to
@@ -25,9 +25,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from infra.nodes.logged_process import exit_code, log_to_console
+from proteus_spot.infra.nodes.logged_process import exit_code, log_to_console
 
-logger = logging.getLogger("infra.nodes.main")
+logger = logging.getLogger("proteus_spot.infra.nodes.main")
 
 #: Set to 1: a node's threads run micro-tasks, and a library's own threads would compete with them.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -58,7 +58,9 @@ DASK_CONFIG: dict[str, Any] = {
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Return the options; a bad one ends the process with exit code 2 and one line."""
-    parser = argparse.ArgumentParser(prog="python -m infra.nodes.main", description="A node of a training job.")
+    parser = argparse.ArgumentParser(
+        prog="python -m proteus_spot.infra.nodes.main", description="A node of a training job."
+    )
     parser.add_argument("--job", required=True, help="job id")
     parser.add_argument("--blob", required=True, help="fsspec URL of the blob store")
     parser.add_argument("--name", required=True, help="instance id")
@@ -85,9 +87,9 @@ def set_up() -> None:
     InputError
         If the processor cannot run the kernels that `PROTEUS_CPU_KERNELS` names.
     """
-    from infra.nodes.cpu_kernels import kernel_environment
-    from infra.processes.surroundings import settle
-    from infra.settings import load_settings
+    from proteus_spot.infra.nodes.cpu_kernels import kernel_environment
+    from proteus_spot.infra.processes.surroundings import settle
+    from proteus_spot.infra.settings import load_settings
 
     settle()
     os.environ.update(kernel_environment(load_settings().cpu_kernels))
@@ -103,7 +105,7 @@ def set_up() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the node or controller until it is closed; return the exit code."""
-    from infra.errors import ProteusError
+    from proteus_spot.infra.errors import ProteusError
 
     options = parse(arguments)
     try:
@@ -111,10 +113,10 @@ def main(arguments: list[str] | None = None) -> int:
     except ProteusError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    from infra.nodes.malloc import retain_freed_memory
-    from infra.nodes.open_files import raise_file_limit
-    from infra.storage.blobs import blobs_of_process
-    from infra.storage.node_logs import stored_logs
+    from proteus_spot.infra.nodes.malloc import retain_freed_memory
+    from proteus_spot.infra.nodes.open_files import raise_file_limit
+    from proteus_spot.infra.storage.blobs import blobs_of_process
+    from proteus_spot.infra.storage.node_logs import stored_logs
 
     retain_freed_memory()
     raise_file_limit()
@@ -124,9 +126,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    from infra.applications.code_shipping import JobCode
-    from infra.storage.blobs import blobs_of_process
-    from infra.storage.job_paths import JobPaths
+    from proteus_spot.infra.applications.code_shipping import JobCode
+    from proteus_spot.infra.storage.blobs import blobs_of_process
+    from proteus_spot.infra.storage.job_paths import JobPaths
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -134,9 +136,9 @@ async def _run(options: argparse.Namespace) -> int:
         loop.add_signal_handler(number, stop.set)
     blobs, rendezvous = blobs_of_process(options.blob), JobPaths(options.job).rendezvous
     if options.controller:
-        from infra.nodes.controller_process import run_controller as run
+        from proteus_spot.infra.nodes.controller_process import run_controller as run
     else:
-        from infra.nodes.node_process import run_node as run
+        from proteus_spot.infra.nodes.node_process import run_node as run
     with tempfile.TemporaryDirectory(prefix="proteus-code-") as code_directory:
         return await run(options, blobs, rendezvous, stop, JobCode(blobs, options.job, Path(code_directory)))
 

@@ -20,23 +20,23 @@ import numpy as np
 from distributed import Worker
 from numpy.typing import NDArray
 
-from infra.applications.code_shipping import JobCode
-from infra.errors import InputError
-from infra.nodes.open_files import raise_file_limit
-from infra.storage.blobs import BlobError, BlobMissing, Blobs, DamagedSet, blobs_of_process
-from infra.storage.checkpoints import read_shard, read_state
-from infra.storage.job_paths import part_name
-from infra.version import program_version
-from psengine.config import JobError
-from psengine.protocol.version import PROTOCOL, version_misfit
-from psengine.rpc.cancellation import cancel_all, first_of
-from psengine.rpc.transport import Transport, Unreachable
-from psengine.shell.dask_plugins import AgentPlugin, hello
+from proteus_spot.infra.applications.code_shipping import JobCode
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.nodes.open_files import raise_file_limit
+from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs, DamagedSet, blobs_of_process
+from proteus_spot.infra.storage.checkpoints import read_shard, read_state
+from proteus_spot.infra.storage.job_paths import part_name
+from proteus_spot.infra.version import program_version
+from proteus_spot.psengine.config import JobError
+from proteus_spot.psengine.protocol.version import PROTOCOL, version_misfit
+from proteus_spot.psengine.rpc.cancellation import cancel_all, first_of
+from proteus_spot.psengine.rpc.transport import Transport, Unreachable
+from proteus_spot.psengine.shell.dask_plugins import AgentPlugin, hello
 
 if TYPE_CHECKING:
-    from infra.ec2.notice_poller import NoticePoller
+    from proteus_spot.infra.ec2.notice_poller import NoticePoller
 
-logger = logging.getLogger("infra.nodes.node_process")
+logger = logging.getLogger("proteus_spot.infra.nodes.node_process")
 
 _LOOK_S = 0.1
 #: Seconds after which a controller that was not met is looked for less often, every `_SELDOM_S`.
@@ -202,7 +202,7 @@ async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, contr
 
 
 def _poller() -> NoticePoller:
-    from infra.ec2.notice_poller import NoticePoller
+    from proteus_spot.infra.ec2.notice_poller import NoticePoller
 
     return NoticePoller()
 

@@ -1,4 +1,4 @@
-"""The process that a trial's machine runs: `python -m infra.nodes.trial_main`, the supervisor of one deployment.
+"""The process that a trial's machine runs: `python -m proteus_spot.infra.nodes.trial_main`, the supervisor of one deployment.
 
 Run it with `--job SWEEP --trial N --deployment ORDER --blob URL --name INSTANCE`. It trains until the trial ends, is
 paused or noticed, uploads the last state, writes the last report, and ends; the start script then ends the machine. It
@@ -16,18 +16,18 @@ import logging
 import signal
 import sys
 
-from infra.clock import Clock, open_clock
-from infra.ec2.notice_poller import NoticePoller
-from infra.nodes.lease_guard import MachineFiles
-from infra.nodes.logged_process import exit_code, log_to_console
-from infra.processes.surroundings import settle
-from infra.settings import load_settings
-from infra.storage.blobs import open_blobs
-from infra.storage.leases import ENDING_S, utc
-from infra.storage.node_logs import stored_logs
-from infra.trials.supervisor import TrialJob, TrialSupervisor
+from proteus_spot.infra.clock import Clock, open_clock
+from proteus_spot.infra.ec2.notice_poller import NoticePoller
+from proteus_spot.infra.nodes.lease_guard import MachineFiles
+from proteus_spot.infra.nodes.logged_process import exit_code, log_to_console
+from proteus_spot.infra.processes.surroundings import settle
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.storage.blobs import open_blobs
+from proteus_spot.infra.storage.leases import ENDING_S, utc
+from proteus_spot.infra.storage.node_logs import stored_logs
+from proteus_spot.infra.trials.supervisor import TrialJob, TrialSupervisor
 
-logger = logging.getLogger("infra.nodes.trial_main")
+logger = logging.getLogger("proteus_spot.infra.nodes.trial_main")
 
 #: Market seconds after a notice within which the machine should be gone.
 _TAKEN_S = 600.0
@@ -37,7 +37,9 @@ _LEASE_LOOK_S = 0.5
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Return the options; a bad one ends the process with exit code 2 and one line."""
-    parser = argparse.ArgumentParser(prog="python -m infra.nodes.trial_main", description="A machine of a trial.")
+    parser = argparse.ArgumentParser(
+        prog="python -m proteus_spot.infra.nodes.trial_main", description="A machine of a trial."
+    )
     parser.add_argument("--job", required=True, help="sweep id")
     parser.add_argument("--trial", type=int, required=True, help="number of the trial, from 0")
     parser.add_argument("--deployment", required=True, help="order id")

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from bidding.market.model import InstanceFact, LaunchRequest, Market, PricePoint
-from infra.simulated_ec2.held_instances import LaunchOptions
-from infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.bidding.market.model import InstanceFact, LaunchRequest, Market, PricePoint
+from proteus_spot.infra.simulated_ec2.held_instances import LaunchOptions
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 
 
 @dataclass(frozen=True, slots=True)

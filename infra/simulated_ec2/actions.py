@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest, Market
-from bidding.market.money import Micros, to_micros
-from infra.simulated_ec2.held_instances import ACCOUNT, LaunchOptions
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.price_history import PRODUCT, SpotPriceHistory, offset_of, token_of
-from infra.simulated_ec2.rules.lagging_reads import Listing
-from infra.simulated_ec2.wire_protocol import Ec2Error, unknown_action
+from proteus_spot.bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest, Market
+from proteus_spot.bidding.market.money import Micros, to_micros
+from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT, LaunchOptions
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.price_history import PRODUCT, SpotPriceHistory, offset_of, token_of
+from proteus_spot.infra.simulated_ec2.rules.lagging_reads import Listing
+from proteus_spot.infra.simulated_ec2.wire_protocol import Ec2Error, unknown_action
 
 Params = Mapping[str, Any]
 Answer = dict[str, Any]

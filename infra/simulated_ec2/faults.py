@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bidding.market.model import Market
+from proteus_spot.bidding.market.model import Market
 
 
 class FaultKind(StrEnum):

@@ -6,7 +6,7 @@ shows which lags behind.
 
 from dataclasses import dataclass, field
 
-from bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest
+from proteus_spot.bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest
 
 #: The account that a market serves unless another is named.
 ACCOUNT = "000000000000"

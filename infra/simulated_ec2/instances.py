@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from infra.simulated_ec2.process_reaper import INSTANCE_MARK, MARKET_MARK, kill_until_gone
+from proteus_spot.infra.simulated_ec2.process_reaper import INSTANCE_MARK, MARKET_MARK, kill_until_gone
 
 #: Real seconds between the SIGTERM of a termination and its SIGKILL.
 GRACE_S = 2.0

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
-from bidding.market.model import InstanceFact
-from infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.bidding.market.model import InstanceFact
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 
 _TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
 _TOKEN_HEADER = "X-aws-ec2-metadata-token"

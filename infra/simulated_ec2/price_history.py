@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bidding.market.model import Market
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.wire_protocol import Ec2Error
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.wire_protocol import Ec2Error
 
 PRODUCT = "Linux/UNIX"
 _PAGE = 1000

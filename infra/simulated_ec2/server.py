@@ -1,6 +1,6 @@
 """A simulated EC2 on this machine: the EC2 API, the metadata service and machines as processes, in one server.
 
-``python -m infra.simulated_ec2.server --prices FILE --clock SETTING --work-dir DIR --announce FILE``. `SimSpotMarket`
+``python -m proteus_spot.infra.simulated_ec2.server --prices FILE --clock SETTING --work-dir DIR --announce FILE``. `SimSpotMarket`
 decides what happens; this module connects it to HTTP and to the processes. Due changes happen at their moment of market
 time, also when that jumps (the changes in between happen in order, each at its own second). However the server ends, no
 machine survives it.
@@ -34,23 +34,23 @@ import psutil
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from bidding.market.model import InstanceFact
-from bidding.market.spot_market import MarketError
-from bidding.market.traces import TraceSet
-from infra.clock import Clock, open_clock
-from infra.errors import InputError, ProteusError
-from infra.market_data.capacity_files import read_availabilities
-from infra.processes.surroundings import settle
-from infra.simulated_ec2.account_services import SERVICES, AccountServices, service_error
-from infra.simulated_ec2.actions import Ec2Actions
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.simulated_ec2.held_instances import ACCOUNT
-from infra.simulated_ec2.instances import Machines
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.metadata_service import Metadata
-from infra.simulated_ec2.rules.machine_changes import ChangeKind, NoticeMode
-from infra.simulated_ec2.snapshot import file_digest, read_state, traces_digest, write_state
-from infra.simulated_ec2.wire_protocol import Ec2Error, Ec2Protocol, signer_of
+from proteus_spot.bidding.market.model import InstanceFact
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.clock import Clock, open_clock
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.market_data.capacity_files import read_availabilities
+from proteus_spot.infra.processes.surroundings import settle
+from proteus_spot.infra.simulated_ec2.account_services import SERVICES, AccountServices, service_error
+from proteus_spot.infra.simulated_ec2.actions import Ec2Actions
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT
+from proteus_spot.infra.simulated_ec2.instances import Machines
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.metadata_service import Metadata
+from proteus_spot.infra.simulated_ec2.rules.machine_changes import ChangeKind, NoticeMode
+from proteus_spot.infra.simulated_ec2.snapshot import file_digest, read_state, traces_digest, write_state
+from proteus_spot.infra.simulated_ec2.wire_protocol import Ec2Error, Ec2Protocol, signer_of
 
 #: Maximum real seconds between two checks of the clock, the scripts and the parent.
 _LOOK_S = 0.05
@@ -234,7 +234,9 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m infra.simulated_ec2.server", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m proteus_spot.infra.simulated_ec2.server", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--prices", type=Path, required=True, help="price file to replay")
     parser.add_argument("--catalog", type=Path, help="CSV of instance types; default: the shipped one")
     parser.add_argument("--clock", default="system", help="`system`, or a scaled clock's file")
@@ -262,8 +264,8 @@ def _options() -> argparse.Namespace:
 
 def build_market(options: argparse.Namespace, clock: Clock) -> SimSpotMarket:
     """Return the market that the command's options describe; `InputError` for invalid files."""
-    from infra.market_data.catalogs import read_catalog
-    from infra.market_data.price_files import read_prices
+    from proteus_spot.infra.market_data.catalogs import read_catalog
+    from proteus_spot.infra.market_data.price_files import read_prices
 
     day = datetime.fromtimestamp(clock.now_s(), UTC).date()
     traces, catalog = read_prices(options.prices), read_catalog(options.catalog)

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bidding.market.model import EndCause, LaunchRequest, Market
-from bidding.market.traces import Trace
-from infra.errors import InputError
-from infra.simulated_ec2.held_instances import Boot, HeldInstance, LaunchOptions
+from proteus_spot.bidding.market.model import EndCause, LaunchRequest, Market
+from proteus_spot.bidding.market.traces import Trace
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.simulated_ec2.held_instances import Boot, HeldInstance, LaunchOptions
 
 SCHEMA = 2
 #: Schema 1 holds less of an instance: what it lacks has its default.

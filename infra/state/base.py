@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, Select
 
-from infra.state.database import transaction
-from infra.state.records import Json, UnknownRecord
+from proteus_spot.infra.state.database import transaction
+from proteus_spot.infra.state.records import Json, UnknownRecord
 
 
 class Tables:

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bidding.market.model import HOUR_S
-from bidding.market.money import Micros
-from infra.state.records import AllocationRecord, InstanceLife, LedgerLine
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.infra.state.records import AllocationRecord, InstanceLife, LedgerLine
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from bidding.billing import BillingModel
-from bidding.market.catalog import Catalog
-from bidding.market.model import Allocation, Market, Tier
-from bidding.market.money import Micros
-from bidding.market.traces import Trace
-from infra.state.ledger import charging_model
-from infra.state.records import AllocationRecord, Intent, LedgerKind, LedgerLine
+from proteus_spot.bidding.billing import BillingModel
+from proteus_spot.bidding.market.catalog import Catalog
+from proteus_spot.bidding.market.model import Allocation, Market, Tier
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Trace
+from proteus_spot.infra.state.ledger import charging_model
+from proteus_spot.infra.state.records import AllocationRecord, Intent, LedgerKind, LedgerLine
 
 
 def most_owed(

@@ -35,10 +35,10 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
-from infra.errors import InputError
-from infra.masking import masked
-from infra.state.records import StoreError
-from infra.state.upgrades import create_or_upgrade, ensure_owner
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.masking import masked
+from proteus_spot.infra.state.records import StoreError
+from proteus_spot.infra.state.upgrades import create_or_upgrade, ensure_owner
 
 #: Maximum seconds that a write waits for another one to end.
 BUSY_S = 30.0

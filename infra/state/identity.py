@@ -18,9 +18,9 @@ from platformdirs import user_data_dir
 from sqlalchemy import Connection, create_engine, make_url, select, update
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from infra.errors import InputError
-from infra.state.base import Tables, columns
-from infra.state.schema import identity
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.state.base import Tables, columns
+from proteus_spot.infra.state.schema import identity
 
 _FOLDER = "owners"
 #: Seconds to wait for a database that is asked for its owner.

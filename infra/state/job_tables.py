@@ -5,11 +5,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
 
-from infra.json_values import finite
-from infra.state import thinning
-from infra.state.base import Tables, as_stored, columns, require_row
-from infra.state.database import insert_or
-from infra.state.records import (
+from proteus_spot.infra.json_values import finite
+from proteus_spot.infra.state import thinning
+from proteus_spot.infra.state.base import Tables, as_stored, columns, require_row
+from proteus_spot.infra.state.database import insert_or
+from proteus_spot.infra.state.records import (
     JOB_TRANSITIONS,
     IllegalTransition,
     Job,
@@ -21,7 +21,7 @@ from infra.state.records import (
     StoreError,
     UnknownRecord,
 )
-from infra.state.schema import jobs, journal, observations
+from proteus_spot.infra.state.schema import jobs, journal, observations
 
 
 class JobTables(Tables):

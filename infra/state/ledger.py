@@ -14,14 +14,14 @@ from datetime import UTC, date, datetime
 
 import numpy as np
 
-from bidding.billing import BillingModel, HourlyRefund, OnDemandHourly, OnDemandPerSecond
-from bidding.market.catalog import Catalog
-from bidding.market.model import HOUR_S, EndCause, Market
-from bidding.market.money import Micros
-from bidding.market.traces import Trace
-from infra.errors import ProteusError
-from infra.state.records import AllocationRecord, LedgerKind, LedgerLine
-from infra.state.store import Store
+from proteus_spot.bidding.billing import BillingModel, HourlyRefund, OnDemandHourly, OnDemandPerSecond
+from proteus_spot.bidding.market.catalog import Catalog
+from proteus_spot.bidding.market.model import HOUR_S, EndCause, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Trace
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.state.records import AllocationRecord, LedgerKind, LedgerLine
+from proteus_spot.infra.state.store import Store
 
 _NO_PRICES = Trace(np.empty(0, np.int64), np.empty(0, np.int64))
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from sqlalchemy import Row, func, select, update
 
-from bidding.market.model import Allocation, EndCause
-from bidding.market.money import Micros
-from infra.state.base import Tables, as_stored, columns, has_columns, require_row
-from infra.state.database import insert_or
-from infra.state.records import (
+from proteus_spot.bidding.market.model import Allocation, EndCause
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.infra.state.base import Tables, as_stored, columns, has_columns, require_row
+from proteus_spot.infra.state.database import insert_or
+from proteus_spot.infra.state.records import (
     AllocationRecord,
     IllegalTransition,
     Intent,
@@ -22,7 +22,7 @@ from infra.state.records import (
     allocation_from_columns,
     market_columns,
 )
-from infra.state.schema import allocations, intents, jobs, ledger
+from proteus_spot.infra.state.schema import allocations, intents, jobs, ledger
 
 
 class PurchaseTables(Tables):

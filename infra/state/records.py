@@ -11,9 +11,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Literal
 
-from bidding.market.model import Allocation, EndCause, Market, Tier
-from bidding.market.money import Micros
-from infra.errors import InputError, ProteusError
+from proteus_spot.bidding.market.model import Allocation, EndCause, Market, Tier
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.infra.errors import InputError, ProteusError
 
 #: A JSON object: text keys, and values that JSON can write.
 Json = Mapping[str, Any]

@@ -13,14 +13,14 @@ from dataclasses import asdict
 from sqlalchemy import Connection, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from infra.open_close import ClosedAtEnd
-from infra.state.base import columns, require_row
-from infra.state.database import insert_or, now_s, open_engine
-from infra.state.identity import IdentityTable
-from infra.state.job_tables import JobTables
-from infra.state.purchase_tables import PurchaseTables
-from infra.state.records import EngineSnapshot, Entry, JournalConflict, JournalEntry
-from infra.state.schema import claims, jobs, journal, snapshots
+from proteus_spot.infra.open_close import ClosedAtEnd
+from proteus_spot.infra.state.base import columns, require_row
+from proteus_spot.infra.state.database import insert_or, now_s, open_engine
+from proteus_spot.infra.state.identity import IdentityTable
+from proteus_spot.infra.state.job_tables import JobTables
+from proteus_spot.infra.state.purchase_tables import PurchaseTables
+from proteus_spot.infra.state.records import EngineSnapshot, Entry, JournalConflict, JournalEntry
+from proteus_spot.infra.state.schema import claims, jobs, journal, snapshots
 
 
 class Store(IdentityTable, JobTables, PurchaseTables, ClosedAtEnd):

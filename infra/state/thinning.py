@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import pairwise
 
-from bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.model import HOUR_S
 
 #: An observation older than `[0]` seconds is kept if it is the last within its `[1]` seconds; the oldest class first.
 _CLASSES = ((24 * HOUR_S, 600), (HOUR_S, 60))

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, insert, inspect, select, update
 
-from infra.errors import InputError
-from infra.settings import load_settings
-from infra.state import schema
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.state import schema
 
 #: Revision of a database whose `schema_version` is 1 and that names no revision: version 0.1.0 made it.
 _BASELINE = "0001"
@@ -33,7 +33,7 @@ _ALEMBIC = Lock()
 @cache
 def revisions() -> tuple[str, ...]:
     """Return the revisions of this program, oldest first."""
-    names = [path.name for path in resources.files("infra.state.migrations.versions").iterdir()]
+    names = [path.name for path in resources.files("proteus_spot.infra.state.migrations.versions").iterdir()]
     return tuple(sorted(match[1] for name in names if (match := re.match(r"(\d{4})_\w+\.py$", name))))
 
 
@@ -108,7 +108,7 @@ def _upgrade(connection: Connection, *, named: bool) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", "infra.state:migrations")
+    config.set_main_option("script_location", "proteus_spot.infra.state:migrations")
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     with _ALEMBIC:

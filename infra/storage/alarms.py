@@ -9,8 +9,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from infra.storage.blobs import BlobError, Blobs
-from infra.storage.job_paths import JobPaths
+from proteus_spot.infra.storage.blobs import BlobError, Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
 
 _SCHEMA = 1
 _LONGEST = 300

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.eviction_arrays import EvictionArrays
-from bidding.backtest.parameters import JobParameters
-from bidding.backtest.price_arrays import Markets
-from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.runner import Outcomes
-from bidding.backtest.schemes.registry import Scheme
-from bidding.jit import source_digest
-from bidding.market.traces import Int64s
-from infra.files import write_whole
+from proteus_spot.bidding.backtest.eviction_arrays import EvictionArrays
+from proteus_spot.bidding.backtest.parameters import JobParameters
+from proteus_spot.bidding.backtest.price_arrays import Markets
+from proteus_spot.bidding.backtest.reference_cluster import Reference
+from proteus_spot.bidding.backtest.runner import Outcomes
+from proteus_spot.bidding.backtest.schemes.registry import Scheme
+from proteus_spot.bidding.jit import source_digest
+from proteus_spot.bidding.market.traces import Int64s
+from proteus_spot.infra.files import write_whole
 
 _ENDING = ".npy"
 #: Digest of the sources as this process has loaded them; edits made meanwhile do not affect it.

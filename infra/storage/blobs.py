@@ -24,12 +24,12 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from infra.errors import InputError, ProteusError, check_fetched
-from infra.json_values import finite
-from infra.urls import local_path
+from proteus_spot.infra.errors import InputError, ProteusError, check_fetched
+from proteus_spot.infra.json_values import finite
+from proteus_spot.infra.urls import local_path
 
 if TYPE_CHECKING:
-    from infra.settings import Settings
+    from proteus_spot.infra.settings import Settings
 
 MANIFEST = "manifest.json"
 #: Ending of the temporary files that a killed process may leave; never listed.
@@ -348,7 +348,7 @@ def open_blobs(settings: "Settings") -> Blobs:
 
 def blobs_of_process(url: str) -> Blobs:
     """Return the blobs under `url`, with the other settings of this process (a bucket's region)."""
-    from infra.settings import load_settings
+    from proteus_spot.infra.settings import load_settings
 
     return open_blobs(load_settings().model_copy(update={"blob_url": url}))
 

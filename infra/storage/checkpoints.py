@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.storage.blobs import MANIFEST, BlobMissing, Blobs, DamagedSet, Manifest, npz_arrays, npz_bytes
-from infra.storage.job_paths import JobPaths
-from psengine.apps.executors import own_tables
-from psengine.apps.registry import resolve
-from psengine.config import JobConfig, JobError
-from psengine.protocol.checkpoint import KEPT, Checkpoint, Checkpoints
-from psengine.tables.sharding import Arrays
+from proteus_spot.infra.storage.blobs import MANIFEST, BlobMissing, Blobs, DamagedSet, Manifest, npz_arrays, npz_bytes
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.psengine.apps.executors import own_tables
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.protocol.checkpoint import KEPT, Checkpoint, Checkpoints
+from proteus_spot.psengine.tables.sharding import Arrays
 
 #: Fields in which a job must equal the job of a checkpoint that it continues from.
 _SAME = ("app", "app_params", "n_partitions", "n_shards", "staleness", "seed")

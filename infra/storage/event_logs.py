@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
 
 #: Maximum number of pages per job; older ones are removed.
 MOST_PAGES = 40

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from infra.errors import InputError
+from proteus_spot.infra.errors import InputError
 
 #: File of a prepared data set with the held-out part, which is not trained on.
 HELD_OUT = "heldout.npz"

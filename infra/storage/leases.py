@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from infra.storage.blobs import BlobError, Blobs
-from infra.storage.job_paths import JobPaths
+from proteus_spot.infra.storage.blobs import BlobError, Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
 
 _SCHEMA = 1
 #: Market seconds from the launch of a machine to the end of its first lease.

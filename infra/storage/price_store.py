@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from bidding.market.model import Market, PricePoint
-from bidding.market.money import MICROS_PER_DOLLAR
-from bidding.market.traces import Trace, TraceSet
-from infra.storage.blobs import BlobMissing, Blobs, DamagedSet
+from proteus_spot.bidding.market.model import Market, PricePoint
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.storage.blobs import BlobMissing, Blobs, DamagedSet
 
 _INDEX = "prices/index.json"
 _PRODUCT = "Linux/UNIX"

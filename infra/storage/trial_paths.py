@@ -7,8 +7,8 @@ file in ``sweep-data``, and a folder for each trial. A deployment is one order f
 import re
 from dataclasses import dataclass
 
-from infra.errors import InputError
-from infra.storage.job_paths import JobPaths
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.job_paths import JobPaths
 
 _ORDER = re.compile(r"[a-z0-9][a-z0-9-]{0,127}")
 _STATE = re.compile(r"(\d{9})-([a-z0-9][a-z0-9-]{0,127})")

@@ -16,7 +16,7 @@ supervisor          runs a deployment of a trial: notices, orders, uploads, repo
 trial               `Trial`, the object that a training function gets
 """
 
-from infra.trials.state_store import load_state
-from infra.trials.trial import Trial
+from proteus_spot.infra.trials.state_store import load_state
+from proteus_spot.infra.trials.trial import Trial
 
 __all__ = ["Trial", "load_state"]

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from infra.processes.surroundings import python_module
-from infra.trials.documents import one_line
-from infra.trials.messages import MAX_LINE, Command, Message, parse_message
-from infra.trials.process import Start
+from proteus_spot.infra.processes.surroundings import python_module
+from proteus_spot.infra.trials.documents import one_line
+from proteus_spot.infra.trials.messages import MAX_LINE, Command, Message, parse_message
+from proteus_spot.infra.trials.process import Start
 
 #: Bytes of the output that are kept for the reason of a failure, and the number of lines shown of them.
 _TAIL, _LINES = 4096, 3
@@ -57,7 +57,7 @@ class TrialChild:
         self._messages, messages = os.pipe()
         os.set_blocking(self._messages, False)
         os.set_blocking(self._commands, False)
-        arguments = python_module("infra.trials.process", str(self._folder))
+        arguments = python_module("proteus_spot.infra.trials.process", str(self._folder))
         try:
             self._process = subprocess.Popen(
                 [*arguments, str(commands), str(messages), str(os.getpid())],

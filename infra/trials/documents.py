@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from infra.errors import ProteusError
+from proteus_spot.infra.errors import ProteusError
 
 #: How a deployment ended.
 Ended = Literal["paused", "finished", "failed"]

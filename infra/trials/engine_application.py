@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.applications.trained_models import save_model
-from infra.storage.blobs import Blobs, npz_arrays
-from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
-from infra.trials.errors import TrialError
-from infra.trials.trial import Trial
-from psengine.apps.registry import resolve
-from psengine.apps.returned import figures_of
-from psengine.config import JobConfig, JobError
-from psengine.single_process import initial, train_alone
-from psengine.tables.sharding import Arrays
-from psengine.tables.update_rules import without_memory
+from proteus_spot.infra.applications.trained_models import save_model
+from proteus_spot.infra.storage.blobs import Blobs, npz_arrays
+from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
+from proteus_spot.infra.trials.errors import TrialError
+from proteus_spot.infra.trials.trial import Trial
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.apps.returned import figures_of
+from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.single_process import initial, train_alone
+from proteus_spot.psengine.tables.sharding import Arrays
+from proteus_spot.psengine.tables.update_rules import without_memory
 
 #: Facts of prepared data that applications are given; see `infra.datasets.prepare.DataSummary`.
 _FACTS = ("sizes", "scales")

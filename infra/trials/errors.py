@@ -1,6 +1,6 @@
 """What is wrong with a trial, in one line for its author."""
 
-from infra.errors import ProteusError
+from proteus_spot.infra.errors import ProteusError
 
 
 class TrialError(ProteusError):

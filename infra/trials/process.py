@@ -1,4 +1,4 @@
-"""The process that runs a user's training function: `python -m infra.trials.process FOLDER IN OUT PARENT`.
+"""The process that runs a user's training function: `python -m proteus_spot.infra.trials.process FOLDER IN OUT PARENT`.
 
 It is started by `infra.trials.supervisor`, reads commands from file descriptor IN, writes messages to OUT, and stores
 states in folders under FOLDER. It ends with its supervisor: the kernel kills it.
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.clock import SystemClock
-from infra.errors import ProteusError
-from infra.trials.documents import TrialSetting, finite_or_none, one_line
-from infra.trials.errors import TrialError
-from infra.trials.messages import Command, Message, StepDurations
-from infra.trials.states import pack_state
-from infra.trials.trial import Trial
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.trials.documents import TrialSetting, finite_or_none, one_line
+from proteus_spot.infra.trials.errors import TrialError
+from proteus_spot.infra.trials.messages import Command, Message, StepDurations
+from proteus_spot.infra.trials.states import pack_state
+from proteus_spot.infra.trials.trial import Trial
 
 #: Share of the time that saving on the machine may take, after some real seconds that it always has; a state is not
 #: saved at steps that would exceed it.
@@ -244,7 +244,7 @@ def load_function(name: str) -> Any:
     """
     module, _, attribute = name.partition(":")
     if not attribute:
-        from infra.trials.engine_application import train_application
+        from proteus_spot.infra.trials.engine_application import train_application
 
         return train_application(name)
     function = getattr(importlib.import_module(module), attribute, None)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
-from infra.trials.documents import TrialReport
-from infra.trials.messages import Message, StepDurations
+from proteus_spot.infra.trials.documents import TrialReport
+from proteus_spot.infra.trials.messages import Message, StepDurations
 
 #: Maximum share of the training that uploads may take.
 _UPLOADING = 0.1

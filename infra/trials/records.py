@@ -5,10 +5,10 @@ import json
 
 import numpy as np
 
-from bidding.tuning.simulation.record import RecordedTrials
-from infra.errors import InputError
-from infra.files import Source, read_whole, write_whole
-from infra.storage.blobs import BlobError, npz_arrays
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, read_whole, write_whole
+from proteus_spot.infra.storage.blobs import BlobError, npz_arrays
 
 _HEADER = "header"
 

@@ -11,14 +11,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.applications.code_files import CodeFile
-from infra.applications.code_shipping import write_code
-from infra.errors import InputError
-from infra.files import Source, read_chunks
-from infra.storage.blobs import BlobMissing, Blobs
-from infra.storage.job_paths import JobPaths
-from infra.storage.trial_paths import SweepPaths
-from infra.trials.errors import TrialError
+from proteus_spot.infra.applications.code_files import CodeFile
+from proteus_spot.infra.applications.code_shipping import write_code
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, read_chunks
+from proteus_spot.infra.storage.blobs import BlobMissing, Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.storage.trial_paths import SweepPaths
+from proteus_spot.infra.trials.errors import TrialError
 
 logger = logging.getLogger(__name__)
 

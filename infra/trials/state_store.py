@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.settings import load_settings
-from infra.storage.blobs import MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet, blobs_at
-from infra.storage.trial_paths import TrialPaths, state_step
-from infra.trials.states import STATE, remove_folder, unpack_state
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.storage.blobs import MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet, blobs_at
+from proteus_spot.infra.storage.trial_paths import TrialPaths, state_step
+from proteus_spot.infra.trials.states import STATE, remove_folder, unpack_state
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from infra.errors import ProteusError
-from infra.storage.blobs import npz_arrays, write_npz_file
-from infra.trials.errors import TrialError
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.storage.blobs import npz_arrays, write_npz_file
+from proteus_spot.infra.trials.errors import TrialError
 
 #: File that every state has; it says of which kind the state is.
 STATE = "state.json"

@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from infra.clock import Clock, SystemClock
-from infra.storage.blobs import BlobError, BlobMissing, Blobs, DamagedSet
-from infra.storage.trial_paths import TrialPaths
-from infra.trials.child import TrialChild
-from infra.trials.documents import DocumentError, TrialOrders, TrialReport, TrialSetting, one_line
-from infra.trials.errors import TrialError
-from infra.trials.messages import Command, Message
-from infra.trials.process import Start
-from infra.trials.progress import DeploymentProgress, SavedState, ended_report
-from infra.trials.shipping import TrialInputs, fetch_inputs
-from infra.trials.state_store import fetch_newest_state, upload_state
-from infra.trials.states import remove_folder
+from proteus_spot.infra.clock import Clock, SystemClock
+from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs, DamagedSet
+from proteus_spot.infra.storage.trial_paths import TrialPaths
+from proteus_spot.infra.trials.child import TrialChild
+from proteus_spot.infra.trials.documents import DocumentError, TrialOrders, TrialReport, TrialSetting, one_line
+from proteus_spot.infra.trials.errors import TrialError
+from proteus_spot.infra.trials.messages import Command, Message
+from proteus_spot.infra.trials.process import Start
+from proteus_spot.infra.trials.progress import DeploymentProgress, SavedState, ended_report
+from proteus_spot.infra.trials.shipping import TrialInputs, fetch_inputs
+from proteus_spot.infra.trials.state_store import fetch_newest_state, upload_state
+from proteus_spot.infra.trials.states import remove_folder
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
-from infra.trials.errors import TrialError
-from infra.trials.states import pack_state, remove_folder, unpack_state
+from proteus_spot.infra.trials.errors import TrialError
+from proteus_spot.infra.trials.states import pack_state, remove_folder, unpack_state
 
 _STATE = re.compile(r"\d{6}-\d{9}")
 

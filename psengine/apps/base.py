@@ -15,10 +15,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.config import TableSpec
-from psengine.drivers.interface import Driver
-from psengine.tables.row_sets import RowSet
-from psengine.tables.sharding import Arrays
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.drivers.interface import Driver
+from proteus_spot.psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.tables.sharding import Arrays
 
 #: Sizes of the training set, known when the job starts; they are added to the user's `app_params`.
 SIZES = (

@@ -10,7 +10,7 @@ import numpy as np
 from numba import float32, float64, int32, int64, njit, types, void
 from numpy.typing import NDArray
 
-from psengine.apps.csr import Csr
+from proteus_spot.psengine.apps.csr import Csr
 
 F32 = NDArray[np.float32]
 

@@ -14,15 +14,25 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import App, Application, Executor, HasState, Parameters, ReadsRows
-from psengine.apps.registry import initial_arrays
-from psengine.apps.returned import executor_of, rows_of, state_of, tables_of, task_of, work_of, wrong
-from psengine.config import TableSpec
-from psengine.tables.allowed_values import WrongValue, as_update, check_finite, check_sum
-from psengine.tables.row_owners import refuse_shared
-from psengine.tables.row_sets import Array, RowBlock, RowSet, checked, count, distinct_rows, indices, read_only, same
-from psengine.tables.row_updates import RowDelta, added
-from psengine.tables.sharding import Arrays, Sharding
+from proteus_spot.psengine.apps.base import App, Application, Executor, HasState, Parameters, ReadsRows
+from proteus_spot.psengine.apps.registry import initial_arrays
+from proteus_spot.psengine.apps.returned import executor_of, rows_of, state_of, tables_of, task_of, work_of, wrong
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.tables.allowed_values import WrongValue, as_update, check_finite, check_sum
+from proteus_spot.psengine.tables.row_owners import refuse_shared
+from proteus_spot.psengine.tables.row_sets import (
+    Array,
+    RowBlock,
+    RowSet,
+    checked,
+    count,
+    distinct_rows,
+    indices,
+    read_only,
+    same,
+)
+from proteus_spot.psengine.tables.row_updates import RowDelta, added
+from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 
 #: Returns the rows of an own table at clock 0.
 InitialRows = Callable[[TableSpec, RowSet], Array]

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps import kernel_cache as kernels
-from psengine.apps.base import Work
-from psengine.apps.csr import Csr, inputs
-from psengine.apps.parameter_checks import check_above, check_from, check_truth, check_whole
-from psengine.config import TableSpec
-from psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.apps import kernel_cache as kernels
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.apps.csr import Csr, inputs
+from proteus_spot.psengine.apps.parameter_checks import check_above, check_from, check_truth, check_whole
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.tables.row_sets import RowSet
 
 F32 = NDArray[np.float32]
 
@@ -33,7 +33,7 @@ _BLOCK = 512
 _FEW = 0.5
 #: The longest of the chosen steps is that of clock 2 ** this.
 _MOST_TWOS = 7
-_KERNELS = "psengine.apps.csr_kernels"
+_KERNELS = "proteus_spot.psengine.apps.csr_kernels"
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ def _logits(z: F32 | Csr, weights: NDArray[Any]) -> F32:
 def _times(x: F32 | Csr, matrix: NDArray[Any]) -> F32:
     if isinstance(x, Csr):
         kernels.load(_KERNELS)
-        from psengine.apps.csr_kernels import times
+        from proteus_spot.psengine.apps.csr_kernels import times
 
         return times(x, matrix)
     product: F32 = x @ matrix
@@ -316,7 +316,7 @@ def _times(x: F32 | Csr, matrix: NDArray[Any]) -> F32:
 def _add_transposed_times(out: F32, x: F32 | Csr, right: F32) -> None:
     if isinstance(x, Csr):
         kernels.load(_KERNELS)
-        from psengine.apps.csr_kernels import add_transposed_times
+        from proteus_spot.psengine.apps.csr_kernels import add_transposed_times
 
         add_transposed_times(out, x, right)
     else:

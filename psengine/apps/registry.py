@@ -11,27 +11,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import SIZES, App, Application, MakesDriver, Model, SaysMemoryFalls, SaysPass
-from psengine.apps.returned import checked_driver, tables_of, wrong
-from psengine.config import JobConfig, JobError
-from psengine.drivers.interface import Driver
-from psengine.drivers.ssp import Ssp
-from psengine.tables.allowed_values import WrongValue, as_initial
-from psengine.tables.sharding import Arrays, Sharding
+from proteus_spot.psengine.apps.base import SIZES, App, Application, MakesDriver, Model, SaysMemoryFalls, SaysPass
+from proteus_spot.psengine.apps.returned import checked_driver, tables_of, wrong
+from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.drivers.interface import Driver
+from proteus_spot.psengine.drivers.ssp import Ssp
+from proteus_spot.psengine.tables.allowed_values import WrongValue, as_initial
+from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 
 BUILT_IN = MappingProxyType(
     {
-        "mlr": "psengine.apps.mlr:MultinomialLogisticRegression",
-        "kmeans": "psengine.apps.kmeans:KMeans",
-        "lda": "psengine.apps.lda:LatentDirichletAllocation",
-        "mf": "psengine.apps.mf:MatrixFactorization",
-        "bgd": "psengine.apps.bgd:ElasticDescent",
+        "mlr": "proteus_spot.psengine.apps.mlr:MultinomialLogisticRegression",
+        "kmeans": "proteus_spot.psengine.apps.kmeans:KMeans",
+        "lda": "proteus_spot.psengine.apps.lda:LatentDirichletAllocation",
+        "mf": "proteus_spot.psengine.apps.mf:MatrixFactorization",
+        "bgd": "proteus_spot.psengine.apps.bgd:ElasticDescent",
     }
 )
 
 #: Applications that also train model-parallel, with `parallel=model`: a driver rotates blocks of the model.
 MODEL_PARALLEL = MappingProxyType(
-    {"lda": "psengine.apps.lda:ModelParallelLda", "mf": "psengine.apps.mf:ModelParallelFactorization"}
+    {
+        "lda": "proteus_spot.psengine.apps.lda:ModelParallelLda",
+        "mf": "proteus_spot.psengine.apps.mf:ModelParallelFactorization",
+    }
 )
 PARALLEL = ("data", "model")
 

@@ -24,11 +24,11 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import Work
-from psengine.config import TableSpec
-from psengine.drivers.interface import Read, Task
-from psengine.tables.allowed_values import WANT_FINITE, WrongValue
-from psengine.tables.sharding import Arrays
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.drivers.interface import Read, Task
+from proteus_spot.psengine.tables.allowed_values import WANT_FINITE, WrongValue
+from proteus_spot.psengine.tables.sharding import Arrays
 
 #: Counts are stored and sent as integers of 64 bits.
 _MOST = (1 << 63) - 1

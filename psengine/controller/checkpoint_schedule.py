@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from psengine.protocol.checkpoint import KEPT, Checkpoint
+from proteus_spot.psengine.protocol.checkpoint import KEPT, Checkpoint
 
 #: Maximum seconds from a failure to the next attempt; the interval of the checkpoints if that is less.
 AGAIN_S = 5.0

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from psengine.controller.model_saving import Saving
-from psengine.controller.state import ENDED, CannotContinue, ControllerState, Due
-from psengine.controller.status import summary
-from psengine.membership.node_record import NodeRecord, memory_of
-from psengine.protocol.instructions import GatherModel, RecallTasks
-from psengine.tables.allowed_values import WANT_FINITE
-from psengine.telemetry.formatting import format_ranges
-from psengine.tiers.measured_stage import ClockTime
+from proteus_spot.psengine.controller.model_saving import Saving
+from proteus_spot.psengine.controller.state import ENDED, CannotContinue, ControllerState, Due
+from proteus_spot.psengine.controller.status import summary
+from proteus_spot.psengine.membership.node_record import NodeRecord, memory_of
+from proteus_spot.psengine.protocol.instructions import GatherModel, RecallTasks
+from proteus_spot.psengine.tables.allowed_values import WANT_FINITE
+from proteus_spot.psengine.telemetry.formatting import format_ranges
+from proteus_spot.psengine.tiers.measured_stage import ClockTime
 
 #: What a driver has to do that has nothing more to dispatch.
 _TO_END = "a driver ends the job with `finish`"

@@ -47,16 +47,16 @@ Source: Proteus (EuroSys 2017), 3.2-3.3; Litz (2017), 3.
 
 from __future__ import annotations
 
-from psengine.config import JobError
-from psengine.controller.job_events import JobEvents
-from psengine.controller.node_events import NodeEvents
-from psengine.controller.state import ENDED, CannotContinue, Due
-from psengine.membership.failure_detector import silence_timeout_s
-from psengine.protocol import events
-from psengine.protocol.instructions import Instruction
-from psengine.scheduling.driver_host import DriverFailed
-from psengine.tables.row_owners import SharedRowError
-from psengine.telemetry.formatting import error_text, format_error
+from proteus_spot.psengine.config import JobError
+from proteus_spot.psengine.controller.job_events import JobEvents
+from proteus_spot.psengine.controller.node_events import NodeEvents
+from proteus_spot.psengine.controller.state import ENDED, CannotContinue, Due
+from proteus_spot.psengine.membership.failure_detector import silence_timeout_s
+from proteus_spot.psengine.protocol import events
+from proteus_spot.psengine.protocol.instructions import Instruction
+from proteus_spot.psengine.scheduling.driver_host import DriverFailed
+from proteus_spot.psengine.tables.row_owners import SharedRowError
+from proteus_spot.psengine.telemetry.formatting import error_text, format_error
 
 
 class Controller(JobEvents, NodeEvents):

@@ -9,13 +9,13 @@ from collections import ChainMap
 from collections.abc import Collection, Mapping
 from functools import partial
 
-from psengine.membership.event_batch import EventBatch
-from psengine.membership.membership import Membership
-from psengine.membership.node_record import NodeRecord
-from psengine.protocol.events import DrainRequested, NoticeReceived
-from psengine.scheduling.micro_tasks import MicroTaskTable
-from psengine.telemetry.training_progress import TrainingProgress
-from psengine.tiers.tier_manager import Tiers
+from proteus_spot.psengine.membership.event_batch import EventBatch
+from proteus_spot.psengine.membership.membership import Membership
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.protocol.events import DrainRequested, NoticeReceived
+from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.telemetry.training_progress import TrainingProgress
+from proteus_spot.psengine.tiers.tier_manager import Tiers
 
 #: Seconds that are always kept in reserve: for messages, and for clocks that differ.
 FLOOR_S = 2.0

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from psengine.config import JobConfig
-from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import Evaluate, ShardOwner
-from psengine.telemetry.event_log import MOST
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.instructions import Evaluate, ShardOwner
+from proteus_spot.psengine.telemetry.event_log import MOST
 
 MOST_UNDER_WAY = 2
 

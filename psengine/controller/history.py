@@ -11,18 +11,18 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from psengine.config import JobConfig
-from psengine.controller.evaluation_schedule import Evaluating
-from psengine.membership.membership import Membership
-from psengine.membership.node_record import NodeRecord
-from psengine.protocol.events import BatchDone, Evaluated, Event
-from psengine.protocol.instructions import Instruction
-from psengine.scheduling.micro_tasks import MicroTaskTable
-from psengine.scheduling.stopping import StoppingRule
-from psengine.telemetry import event_log
-from psengine.telemetry.byte_counts import Traffic
-from psengine.telemetry.training_progress import TrainingProgress
-from psengine.tiers.tier_manager import Tiers
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.evaluation_schedule import Evaluating
+from proteus_spot.psengine.membership.membership import Membership
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.protocol.events import BatchDone, Evaluated, Event
+from proteus_spot.psengine.protocol.instructions import Instruction
+from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.scheduling.stopping import StoppingRule
+from proteus_spot.psengine.telemetry import event_log
+from proteus_spot.psengine.telemetry.byte_counts import Traffic
+from proteus_spot.psengine.telemetry.training_progress import TrainingProgress
+from proteus_spot.psengine.tiers.tier_manager import Tiers
 
 #: (name, tier, state, gone, noticed) of a process.
 _Seen = tuple[str, str, str, bool, bool]

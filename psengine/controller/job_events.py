@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import NoReturn
 
-from psengine.config import JobConfig
-from psengine.controller.consequences import Consequences
-from psengine.controller.state import CannotContinue, Due
-from psengine.drivers.interface import Done
-from psengine.protocol import events
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.scheduling.dispatcher import BatchDispatcher
-from psengine.scheduling.driver_host import DriverHost
-from psengine.scheduling.micro_tasks import MicroTaskTable
-from psengine.tables.row_owners import refuse_shared
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.consequences import Consequences
+from proteus_spot.psengine.controller.state import CannotContinue, Due
+from proteus_spot.psengine.drivers.interface import Done
+from proteus_spot.psengine.protocol import events
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.scheduling.dispatcher import BatchDispatcher
+from proteus_spot.psengine.scheduling.driver_host import DriverHost
+from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.tables.row_owners import refuse_shared
 
 
 class JobEvents(Consequences):

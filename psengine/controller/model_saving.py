@@ -5,7 +5,7 @@ The shards stay where they are until the model is saved, so a short outage of th
 
 from __future__ import annotations
 
-from psengine.protocol.instructions import GatherModel
+from proteus_spot.psengine.protocol.instructions import GatherModel
 
 #: Maximum number of attempts; between them 1, 4, 16 and 64 s.
 TRIES = 5

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from psengine.controller.consequences import Consequences
-from psengine.controller.recovery import DAMAGED, loss_of
-from psengine.controller.state import ENDED, CannotContinue, Due
-from psengine.protocol import events
+from proteus_spot.psengine.controller.consequences import Consequences
+from proteus_spot.psengine.controller.recovery import DAMAGED, loss_of
+from proteus_spot.psengine.controller.state import ENDED, CannotContinue, Due
+from proteus_spot.psengine.protocol import events
 
 
 class NodeEvents(Consequences):

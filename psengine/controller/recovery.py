@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from psengine.config import JobConfig
-from psengine.controller.checkpoint_schedule import CheckpointSchedule
-from psengine.membership.membership import Membership
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import Instruction, SaveCheckpoint
-from psengine.scheduling.driver_host import DriverHost
-from psengine.scheduling.micro_tasks import MicroTaskTable
-from psengine.telemetry.training_progress import NO_FIGURES, TrainingProgress
-from psengine.tiers.tier_manager import Tiers
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.checkpoint_schedule import CheckpointSchedule
+from proteus_spot.psengine.membership.membership import Membership
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.instructions import Instruction, SaveCheckpoint
+from proteus_spot.psengine.scheduling.driver_host import DriverHost
+from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.telemetry.training_progress import NO_FIGURES, TrainingProgress
+from proteus_spot.psengine.tiers.tier_manager import Tiers
 
 #: How the reason of a rollback begins whose checkpoint could not be used.
 DAMAGED = "a checkpoint is damaged"

@@ -6,26 +6,26 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Literal
 
-from psengine.config import JobConfig, Stage
-from psengine.controller.checkpoint_schedule import CheckpointSchedule
-from psengine.controller.draining import Leaving
-from psengine.controller.history import History
-from psengine.controller.model_saving import Saving
-from psengine.controller.recovery import Recovery
-from psengine.drivers.interface import Driver
-from psengine.drivers.ssp import Ssp
-from psengine.membership.join_batching import JoinBatching
-from psengine.membership.membership import Membership
-from psengine.protocol.instructions import Instruction
-from psengine.scheduling.dispatcher import BatchDispatcher
-from psengine.scheduling.driver_host import DriverHost
-from psengine.scheduling.micro_tasks import MicroTaskTable
-from psengine.scheduling.stopping import StoppingRule
-from psengine.tables.row_sets import RowSet
-from psengine.telemetry.training_progress import TrainingProgress
-from psengine.tiers.scale_in import ScaleIn
-from psengine.tiers.shard_map import ShardMap
-from psengine.tiers.tier_manager import Tiers
+from proteus_spot.psengine.config import JobConfig, Stage
+from proteus_spot.psengine.controller.checkpoint_schedule import CheckpointSchedule
+from proteus_spot.psengine.controller.draining import Leaving
+from proteus_spot.psengine.controller.history import History
+from proteus_spot.psengine.controller.model_saving import Saving
+from proteus_spot.psengine.controller.recovery import Recovery
+from proteus_spot.psengine.drivers.interface import Driver
+from proteus_spot.psengine.drivers.ssp import Ssp
+from proteus_spot.psengine.membership.join_batching import JoinBatching
+from proteus_spot.psengine.membership.membership import Membership
+from proteus_spot.psengine.protocol.instructions import Instruction
+from proteus_spot.psengine.scheduling.dispatcher import BatchDispatcher
+from proteus_spot.psengine.scheduling.driver_host import DriverHost
+from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.scheduling.stopping import StoppingRule
+from proteus_spot.psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.telemetry.training_progress import TrainingProgress
+from proteus_spot.psengine.tiers.scale_in import ScaleIn
+from proteus_spot.psengine.tiers.shard_map import ShardMap
+from proteus_spot.psengine.tiers.tier_manager import Tiers
 
 #: How the reason of a controller begins that imports a user's module, which may take minutes.
 IMPORTING = "importing"

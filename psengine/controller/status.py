@@ -6,8 +6,8 @@ from bisect import bisect_right
 from operator import itemgetter
 from typing import Any
 
-from psengine.controller.state import ControllerState
-from psengine.telemetry.event_log import MemoryUsed, NodeReleased
+from proteus_spot.psengine.controller.state import ControllerState
+from proteus_spot.psengine.telemetry.event_log import MemoryUsed, NodeReleased
 
 _RECENT_CLOCKS = 20
 #: Number of recent clocks whose seconds a status lists.

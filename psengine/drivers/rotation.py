@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from psengine.drivers.interface import Dispatcher, Driver, Task
+from proteus_spot.psengine.drivers.interface import Dispatcher, Driver, Task
 
 #: Number of groups, beyond the next, that are dispatched before a group is committed: nodes get a task while they still
 #: work on the one before.

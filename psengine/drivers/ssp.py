@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from psengine.drivers.interface import Dispatcher, Driver, Read, Task
+from proteus_spot.psengine.drivers.interface import Dispatcher, Driver, Read, Task
 
 
 class Ssp(Driver):

@@ -8,7 +8,7 @@ Source: Proteus (EuroSys 2017), 3.3 (machines are added in bulk).
 
 from __future__ import annotations
 
-from psengine.membership.event_batch import EventBatch
+from proteus_spot.psengine.membership.event_batch import EventBatch
 
 #: Seconds to wait for another node after each one, and maximum seconds that the first one waits.
 _APART_S, _TOGETHER_S = 0.5, 3.0

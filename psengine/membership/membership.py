@@ -27,11 +27,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from psengine.config import JobConfig, Tier
-from psengine.membership.node_index import NodeIndex
-from psengine.membership.node_record import NodeRecord
-from psengine.membership.placement import Limits, Owners, Placement, balance, contiguous_runs, quotas, switch, take_over
-from psengine.protocol.instructions import Instruction, LoadPartitions
+from proteus_spot.psengine.config import JobConfig, Tier
+from proteus_spot.psengine.membership.node_index import NodeIndex
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.membership.placement import (
+    Limits,
+    Owners,
+    Placement,
+    balance,
+    contiguous_runs,
+    quotas,
+    switch,
+    take_over,
+)
+from proteus_spot.psengine.protocol.instructions import Instruction, LoadPartitions
 
 #: Seconds until a node whose read failed is requested to load again: at first, and at most.
 _AGAIN_S, _MOST_AGAIN_S = 5.0, 60.0

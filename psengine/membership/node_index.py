@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.membership.node_record import NodeRecord
 
 #: Number of nodes whose process is gone that are remembered, the newest ones.
 GONE_REMEMBERED = 1000

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from psengine.config import Tier
-from psengine.membership.placement import Capacity
+from proteus_spot.psengine.config import Tier
+from proteus_spot.psengine.membership.placement import Capacity
 
 #: See the table in `membership`.
 NodeState = Literal["joining", "ready", "leaving", "unfit", "draining", "drained", "lost"]

@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from psengine.config import Tier
-from psengine.membership.failure_detector import SILENCE_S
-from psengine.protocol.events import BackedUp, BatchDone, BatchFailed, Event, NotBackedUp
+from proteus_spot.psengine.config import Tier
+from proteus_spot.psengine.membership.failure_detector import SILENCE_S
+from proteus_spot.psengine.protocol.events import BackedUp, BatchDone, BatchFailed, Event, NotBackedUp
 
 _TRIES = 2
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from psengine.protocol.executor_state import ExecutorState
-from psengine.protocol.instructions import ShardOwner
-from psengine.protocol.shard_state import ShardState
-from psengine.tables.contiguous import cut_rows, whole
-from psengine.tables.row_sets import Array
-from psengine.tables.sharding import Arrays
+from proteus_spot.psengine.protocol.executor_state import ExecutorState
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.tables.contiguous import cut_rows, whole
+from proteus_spot.psengine.tables.row_sets import Array
+from proteus_spot.psengine.tables.sharding import Arrays
 
 #: Key of the name of an answer's class in a message.
 _CLASS = "answer"

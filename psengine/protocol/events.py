@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from psengine.config import JobConfig, Tier
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.executor_state import StateRef
-from psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.config import JobConfig, Tier
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.tables.row_sets import RowSet
 
 
 @dataclass(frozen=True)

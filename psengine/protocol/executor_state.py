@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from psengine.tables.sharding import Arrays
+from proteus_spot.psengine.tables.sharding import Arrays
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from psengine.config import JobConfig
-from psengine.drivers.interface import Read
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.drivers.interface import Read
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.protocol.executor_state import StateRef
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from psengine.tables.row_sets import Wanted
+from proteus_spot.psengine.tables.row_sets import Wanted
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from psengine.tables.row_sets import Wanted
-from psengine.tables.sparse_rows import Tables, full_bytes
-from psengine.tables.tree_sum import Delta
+from proteus_spot.psengine.tables.row_sets import Wanted
+from proteus_spot.psengine.tables.sparse_rows import Tables, full_bytes
+from proteus_spot.psengine.tables.tree_sum import Delta
 
 
 @dataclass(frozen=True, eq=False)

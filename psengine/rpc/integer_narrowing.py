@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.tables.row_sets import RowSet
-from psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.tables.row_updates import RowDelta
 
 Array = NDArray[Any]
 

@@ -17,7 +17,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from psengine.rpc.transport import Transport, Unreachable
+from proteus_spot.psengine.rpc.transport import Transport, Unreachable
 
 #: Bytes per second before any transfer was measured: a link of 5 Mbit/s to a server that sixty-four nodes read from.
 _UNMEASURED = 10_000

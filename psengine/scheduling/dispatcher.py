@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from psengine.drivers.interface import Read
-from psengine.membership.node_record import NodeRecord
-from psengine.membership.placement import Placement
-from psengine.protocol.events import BatchFailed
-from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import Dispatch, TakeStates
-from psengine.scheduling.driver_host import DriverHost
-from psengine.scheduling.micro_tasks import MicroTaskTable
-from psengine.tables.tree_sum import largest_subtrees
+from proteus_spot.psengine.drivers.interface import Read
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.membership.placement import Placement
+from proteus_spot.psengine.protocol.events import BatchFailed
+from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.instructions import Dispatch, TakeStates
+from proteus_spot.psengine.scheduling.driver_host import DriverHost
+from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.tables.tree_sum import largest_subtrees
 
 #: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to complete.
 _SUMS = 2

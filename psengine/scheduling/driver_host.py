@@ -17,12 +17,19 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from psengine.apps.returned import checked_driver, checked_task, figures_of, finite_number, remarks_of, whole
-from psengine.drivers.interface import Dispatcher, Done, Driver, Task
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.rpc.cancellation import plain_error
-from psengine.rpc.pickled_text import from_text, to_text
-from psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.apps.returned import (
+    checked_driver,
+    checked_task,
+    figures_of,
+    finite_number,
+    remarks_of,
+    whole,
+)
+from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Driver, Task
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.rpc.cancellation import plain_error
+from proteus_spot.psengine.rpc.pickled_text import from_text, to_text
+from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
 
 
 class DriverFailed(Exception):

@@ -17,10 +17,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
 
-from psengine.drivers.interface import Task
-from psengine.membership.executor_refs import ExecutorRefs
-from psengine.protocol.instructions import TaskKey
-from psengine.scheduling.task_records import Group, Running, check_after
+from proteus_spot.psengine.drivers.interface import Task
+from proteus_spot.psengine.membership.executor_refs import ExecutorRefs
+from proteus_spot.psengine.protocol.instructions import TaskKey
+from proteus_spot.psengine.scheduling.task_records import Group, Running, check_after
 
 
 class MicroTaskTable:

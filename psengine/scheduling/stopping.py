@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf, isnan
 
-from psengine.config import JobError, Until
+from proteus_spot.psengine.config import JobError, Until
 
 
 class StoppingRule:

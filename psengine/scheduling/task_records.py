@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from psengine.drivers.interface import Task
+from proteus_spot.psengine.drivers.interface import Task
 
 
 @dataclass(frozen=True)

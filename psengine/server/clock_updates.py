@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.tables.incremental_update import Growing, apart
-from psengine.tables.row_updates import RowDelta, cut_delta
-from psengine.tables.sparse_rows import CompactDelta, SparseUpdate, Tables, full_bytes, full_update
-from psengine.tables.tree_sum import Delta, Subtree, tree_sum
+from proteus_spot.psengine.tables.incremental_update import Growing, apart
+from proteus_spot.psengine.tables.row_updates import RowDelta, cut_delta
+from proteus_spot.psengine.tables.sparse_rows import CompactDelta, SparseUpdate, Tables, full_bytes, full_update
+from proteus_spot.psengine.tables.tree_sum import Delta, Subtree, tree_sum
 
 Answer = Literal["accepted", "repeated", "superseded"]
 

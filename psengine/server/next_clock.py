@@ -11,15 +11,15 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.config import TableSpec
-from psengine.server.clock_updates import ClockUpdates
-from psengine.tables.allowed_values import check_finite, check_sum
-from psengine.tables.incremental_update import Growing
-from psengine.tables.row_updates import RowDelta, added
-from psengine.tables.sharding import Arrays
-from psengine.tables.sparse_rows import SparseRows, Tables, compact, full, full_bytes, full_update
-from psengine.tables.tree_sum import Delta
-from psengine.tables.update_rules import apply_rule, memory_tables
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.server.clock_updates import ClockUpdates
+from proteus_spot.psengine.tables.allowed_values import check_finite, check_sum
+from proteus_spot.psengine.tables.incremental_update import Growing
+from proteus_spot.psengine.tables.row_updates import RowDelta, added
+from proteus_spot.psengine.tables.sharding import Arrays
+from proteus_spot.psengine.tables.sparse_rows import SparseRows, Tables, compact, full, full_bytes, full_update
+from proteus_spot.psengine.tables.tree_sum import Delta
+from proteus_spot.psengine.tables.update_rules import apply_rule, memory_tables
 
 _NO_RULES: Mapping[str, TableSpec] = MappingProxyType({})
 _NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})

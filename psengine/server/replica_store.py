@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.protocol.shard_state import ShardState
 
 
 class ReplicaStore:

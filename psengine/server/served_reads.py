@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.protocol.shard_state import ServedRead
-from psengine.tables.row_sets import Array, RowSet, count, cut, indices, span
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.tree_sum import Delta
+from proteus_spot.psengine.protocol.shard_state import ServedRead
+from proteus_spot.psengine.tables.row_sets import Array, RowSet, count, cut, indices, span
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.tree_sum import Delta
 
 _NONE = np.zeros(0, np.int64)
 

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial, wraps
 from typing import ParamSpec, TypeVar
 
-from psengine.protocol.answers import (
+from proteus_spot.psengine.protocol.answers import (
     BadSum,
     GatheredRows,
     HandedOver,
@@ -34,18 +34,18 @@ from psengine.protocol.answers import (
     StaleEpoch,
     StaleRead,
 )
-from psengine.protocol.instructions import ShardOwner
-from psengine.protocol.read_version import Before, Committed, Complete, KeptSum, ReadVersion
-from psengine.protocol.shard_state import ServedRead, ShardState
-from psengine.server import store_work
-from psengine.server.large_work import LargeWork
-from psengine.server.read_waits import ReadWaits
-from psengine.server.served_reads import LateUpdateError
-from psengine.server.shard_store import ShardStore, StaleReadError
-from psengine.tables.allowed_values import WrongSum
-from psengine.tables.row_sets import Wanted
-from psengine.tables.sharding import Sharding
-from psengine.tables.tree_sum import Delta
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.read_version import Before, Committed, Complete, KeptSum, ReadVersion
+from proteus_spot.psengine.protocol.shard_state import ServedRead, ShardState
+from proteus_spot.psengine.server import store_work
+from proteus_spot.psengine.server.large_work import LargeWork
+from proteus_spot.psengine.server.read_waits import ReadWaits
+from proteus_spot.psengine.server.served_reads import LateUpdateError
+from proteus_spot.psengine.server.shard_store import ShardStore, StaleReadError
+from proteus_spot.psengine.tables.allowed_values import WrongSum
+from proteus_spot.psengine.tables.row_sets import Wanted
+from proteus_spot.psengine.tables.sharding import Sharding
+from proteus_spot.psengine.tables.tree_sum import Delta
 
 #: Maximum seconds that a read waits for effects before its client has to repeat it.
 AHEAD_WAITS_S = 5.0

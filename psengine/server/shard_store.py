@@ -14,16 +14,16 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from psengine.config import Add, Replace
-from psengine.protocol.shard_state import ShardState
-from psengine.server.clock_updates import Answer, ClockUpdates
-from psengine.server.next_clock import NextClock, with_update
-from psengine.server.served_reads import ServedReads
-from psengine.tables.allowed_values import WrongSum
-from psengine.tables.row_sets import Array, RowSet, Wanted, count, span
-from psengine.tables.row_updates import RowDelta, added
-from psengine.tables.sharding import Arrays, Sharding
-from psengine.tables.sparse_rows import (
+from proteus_spot.psengine.config import Add, Replace
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.server.clock_updates import Answer, ClockUpdates
+from proteus_spot.psengine.server.next_clock import NextClock, with_update
+from proteus_spot.psengine.server.served_reads import ServedReads
+from proteus_spot.psengine.tables.allowed_values import WrongSum
+from proteus_spot.psengine.tables.row_sets import Array, RowSet, Wanted, count, span
+from proteus_spot.psengine.tables.row_updates import RowDelta, added
+from proteus_spot.psengine.tables.sharding import Arrays, Sharding
+from proteus_spot.psengine.tables.sparse_rows import (
     CompactDelta,
     SparseRows,
     Tables,
@@ -33,8 +33,8 @@ from psengine.tables.sparse_rows import (
     full_bytes,
     full_update,
 )
-from psengine.tables.tree_sum import Delta, Subtree, tree_sum
-from psengine.tables.update_rules import begin_memory, memory_tables
+from proteus_spot.psengine.tables.tree_sum import Delta, Subtree, tree_sum
+from proteus_spot.psengine.tables.update_rules import begin_memory, memory_tables
 
 #: Maximum number of marked states.
 _MARKS = 2

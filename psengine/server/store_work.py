@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from psengine.protocol.answers import Rows, StaleRead
-from psengine.protocol.shard_state import ShardState
-from psengine.server.shard_store import ShardStore, StaleReadError
-from psengine.tables.contiguous import full_tables, room
-from psengine.tables.row_sets import Wanted
-from psengine.tables.sharding import Arrays
-from psengine.tables.sparse_rows import SparseRows, Tables, full
-from psengine.tables.tree_sum import Delta
+from proteus_spot.psengine.protocol.answers import Rows, StaleRead
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.server.shard_store import ShardStore, StaleReadError
+from proteus_spot.psengine.tables.contiguous import full_tables, room
+from proteus_spot.psengine.tables.row_sets import Wanted
+from proteus_spot.psengine.tables.sharding import Arrays
+from proteus_spot.psengine.tables.sparse_rows import SparseRows, Tables, full
+from proteus_spot.psengine.tables.tree_sum import Delta
 
 T = TypeVar("T")
 Stores = Mapping[int, ShardStore]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.config import JobConfig
-from psengine.protocol.checkpoint import Checkpoint, Checkpoints
-from psengine.shell.event_log_writer import KeepPage
-from psengine.tables.sharding import Arrays
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint, Checkpoints
+from proteus_spot.psengine.shell.event_log_writer import KeepPage
+from proteus_spot.psengine.tables.sharding import Arrays
 
 
 def _installed(config: JobConfig) -> None:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from psengine.telemetry.formatting import format_error
+from proteus_spot.psengine.telemetry.formatting import format_error
 
 logger = logging.getLogger(__name__)
 

@@ -14,33 +14,39 @@ from typing import Any
 
 from distributed import Scheduler
 
-from psengine.apps.registry import driver_of, resolve, scales_in
-from psengine.apps.returned import tables_of
-from psengine.config import JobConfig, JobError, Tier
-from psengine.controller.controller import Controller
-from psengine.controller.state import ENDED, IMPORTING
-from psengine.controller.status import describe
-from psengine.protocol import events
-from psengine.protocol.instructions import Evaluate, GatherModel, Instruction, LoadPartitions, SaveCheckpoint
-from psengine.protocol.version import version_misfit
-from psengine.rpc.cancellation import cancel_all, on_thread
-from psengine.rpc.transfers import Transfers
-from psengine.rpc.transport import Transport
-from psengine.scheduling.driver_host import DriverFailed
-from psengine.shell.callbacks import ControllerCallbacks
-from psengine.shell.control_port import Handler
-from psengine.shell.dask_plugins import MembershipPlugin
-from psengine.shell.dask_transport import DaskTransport, unpack
-from psengine.shell.evaluator import sharding_of
-from psengine.shell.event_log_writer import EventLogWriter
-from psengine.shell.instruction_queues import InstructionQueues
-from psengine.shell.node_watch import NodeWatch
-from psengine.shell.state_saving import StateSaver
-from psengine.tables.allowed_values import WrongValue
-from psengine.telemetry.descriptions import Describer
-from psengine.telemetry.event_log import LayoutChanged, NodeReleased
-from psengine.telemetry.formatting import error_text, format_error, format_ranges
-from psengine.telemetry.training_progress import losses_of
+from proteus_spot.psengine.apps.registry import driver_of, resolve, scales_in
+from proteus_spot.psengine.apps.returned import tables_of
+from proteus_spot.psengine.config import JobConfig, JobError, Tier
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.state import ENDED, IMPORTING
+from proteus_spot.psengine.controller.status import describe
+from proteus_spot.psengine.protocol import events
+from proteus_spot.psengine.protocol.instructions import (
+    Evaluate,
+    GatherModel,
+    Instruction,
+    LoadPartitions,
+    SaveCheckpoint,
+)
+from proteus_spot.psengine.protocol.version import version_misfit
+from proteus_spot.psengine.rpc.cancellation import cancel_all, on_thread
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.rpc.transport import Transport
+from proteus_spot.psengine.scheduling.driver_host import DriverFailed
+from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
+from proteus_spot.psengine.shell.control_port import Handler
+from proteus_spot.psengine.shell.dask_plugins import MembershipPlugin
+from proteus_spot.psengine.shell.dask_transport import DaskTransport, unpack
+from proteus_spot.psengine.shell.evaluator import sharding_of
+from proteus_spot.psengine.shell.event_log_writer import EventLogWriter
+from proteus_spot.psengine.shell.instruction_queues import InstructionQueues
+from proteus_spot.psengine.shell.node_watch import NodeWatch
+from proteus_spot.psengine.shell.state_saving import StateSaver
+from proteus_spot.psengine.tables.allowed_values import WrongValue
+from proteus_spot.psengine.telemetry.descriptions import Describer
+from proteus_spot.psengine.telemetry.event_log import LayoutChanged, NodeReleased
+from proteus_spot.psengine.telemetry.formatting import error_text, format_error, format_ranges
+from proteus_spot.psengine.telemetry.training_progress import losses_of
 
 logger = logging.getLogger(__name__)
 

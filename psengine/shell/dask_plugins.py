@@ -16,13 +16,13 @@ from distributed import Scheduler, SchedulerPlugin, Worker, WorkerPlugin
 from distributed.comm.core import Comm
 from distributed.core import Status
 
-from psengine.config import Tier
-from psengine.protocol.answers import PartitionData, Rows, StoredReplicas, StoredStates, to_message
-from psengine.protocol.instructions import NodeInstruction
-from psengine.protocol.read_version import ReadVersion
-from psengine.rpc.transport import Transport, address_of
-from psengine.shell.dask_transport import NOT_THAT_PROCESS, TO, DaskTransport, pack, pack_apart, sent
-from psengine.worker.agent import Loader, NodeAgent, ShardLoader, StateLoader
+from proteus_spot.psengine.config import Tier
+from proteus_spot.psengine.protocol.answers import PartitionData, Rows, StoredReplicas, StoredStates, to_message
+from proteus_spot.psengine.protocol.instructions import NodeInstruction
+from proteus_spot.psengine.protocol.read_version import ReadVersion
+from proteus_spot.psengine.rpc.transport import Transport, address_of
+from proteus_spot.psengine.shell.dask_transport import NOT_THAT_PROCESS, TO, DaskTransport, pack, pack_apart, sent
+from proteus_spot.psengine.worker.agent import Loader, NodeAgent, ShardLoader, StateLoader
 
 #: Key of the startup information that a worker sends when it registers.
 HELLO = "proteus"

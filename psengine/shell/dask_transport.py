@@ -15,13 +15,13 @@ from distributed.comm.core import Comm
 from distributed.core import Server
 from distributed.protocol.serialize import Serialized, deserialize
 
-from psengine.protocol.answers import from_message
-from psengine.protocol.executor_state import ExecutorState
-from psengine.protocol.shard_state import ShardState
-from psengine.rpc.integer_narrowing import Narrowed, may_narrow, narrowed, remember_wire_bytes
-from psengine.rpc.transport import Unreachable, endpoint_and_mark
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.sparse_rows import SparseRows
+from proteus_spot.psengine.protocol.answers import from_message
+from proteus_spot.psengine.protocol.executor_state import ExecutorState
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.rpc.integer_narrowing import Narrowed, may_narrow, narrowed, remember_wire_bytes
+from proteus_spot.psengine.rpc.transport import Unreachable, endpoint_and_mark
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.sparse_rows import SparseRows
 
 #: Key of the mark of the process that a message is for.
 TO = "to_process"

@@ -13,17 +13,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.executors import initial_rows, own_tables, shared_tables, whole_own_tables
-from psengine.apps.registry import resolve
-from psengine.apps.returned import figures_of, tables_of
-from psengine.config import JobConfig
-from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import Evaluate, ShardOwner
-from psengine.rpc.cancellation import on_thread
-from psengine.rpc.transfers import Transfers
-from psengine.shell.gathering import marked, states_at
-from psengine.tables.sharding import Arrays, Sharding
-from psengine.telemetry.formatting import format_error
+from proteus_spot.psengine.apps.executors import initial_rows, own_tables, shared_tables, whole_own_tables
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.apps.returned import figures_of, tables_of
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.instructions import Evaluate, ShardOwner
+from proteus_spot.psengine.rpc.cancellation import on_thread
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.shell.gathering import marked, states_at
+from proteus_spot.psengine.tables.sharding import Arrays, Sharding
+from proteus_spot.psengine.telemetry.formatting import format_error
 
 logger = logging.getLogger(__name__)
 

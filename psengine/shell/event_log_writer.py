@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from psengine.telemetry.descriptions import PAGE
-from psengine.telemetry.event_log import Described, EventLog
+from proteus_spot.psengine.telemetry.descriptions import PAGE
+from proteus_spot.psengine.telemetry.event_log import Described, EventLog
 
 logger = logging.getLogger(__name__)
 

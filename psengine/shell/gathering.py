@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from psengine.protocol.answers import BadSum, Moved, NotYet, StaleEpoch, StaleRead
-from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import ShardOwner
-from psengine.rpc.transfers import Transfers
-from psengine.tables.sharding import Arrays, Sharding
-from psengine.tables.sparse_rows import full
+from proteus_spot.psengine.protocol.answers import BadSum, Moved, NotYet, StaleEpoch, StaleRead
+from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.tables.sharding import Arrays, Sharding
+from proteus_spot.psengine.tables.sparse_rows import full
 
 _DEADLINE_S = 60.0
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from psengine.protocol.instructions import NodeInstruction, UpdateShardMap
-from psengine.rpc.transport import Transport, Unreachable
+from proteus_spot.psengine.protocol.instructions import NodeInstruction, UpdateShardMap
+from proteus_spot.psengine.rpc.transport import Transport, Unreachable
 
 logger = logging.getLogger(__name__)
 

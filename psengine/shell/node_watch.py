@@ -9,13 +9,13 @@ from typing import Any
 
 from distributed import Scheduler
 
-from psengine.controller.controller import Controller
-from psengine.membership.event_batch import EventBatch
-from psengine.membership.failure_detector import FailureDetector
-from psengine.membership.reachability import End, Links
-from psengine.protocol.events import Event, NodesLost, NodeUnfit
-from psengine.rpc.transport import endpoint_and_mark
-from psengine.shell.dask_plugins import HELLO
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.membership.event_batch import EventBatch
+from proteus_spot.psengine.membership.failure_detector import FailureDetector
+from proteus_spot.psengine.membership.reachability import End, Links
+from proteus_spot.psengine.protocol.events import Event, NodesLost, NodeUnfit
+from proteus_spot.psengine.rpc.transport import endpoint_and_mark
+from proteus_spot.psengine.shell.dask_plugins import HELLO
 
 logger = logging.getLogger(__name__)
 

@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from psengine.controller.history import History
-from psengine.protocol import events
-from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import Evaluate, GatherModel, SaveCheckpoint, ShardOwner
-from psengine.rpc.cancellation import on_thread
-from psengine.rpc.transfers import Transfers
-from psengine.scheduling.micro_tasks import lost_effects
-from psengine.shell.callbacks import ControllerCallbacks
-from psengine.shell.evaluator import ApplicationRaised, Evaluator, own_states, sharding_of, whole_tables
-from psengine.shell.gathering import GoneOn, NoModel, from_replicas, from_servers, states_at
-from psengine.tables.sharding import Arrays
-from psengine.telemetry.byte_counts import CONTROLLER, link, sent_bytes
-from psengine.telemetry.formatting import format_error
+from proteus_spot.psengine.controller.history import History
+from proteus_spot.psengine.protocol import events
+from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.instructions import Evaluate, GatherModel, SaveCheckpoint, ShardOwner
+from proteus_spot.psengine.rpc.cancellation import on_thread
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.scheduling.micro_tasks import lost_effects
+from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
+from proteus_spot.psengine.shell.evaluator import ApplicationRaised, Evaluator, own_states, sharding_of, whole_tables
+from proteus_spot.psengine.shell.gathering import GoneOn, NoModel, from_replicas, from_servers, states_at
+from proteus_spot.psengine.tables.sharding import Arrays
+from proteus_spot.psengine.telemetry.byte_counts import CONTROLLER, link, sent_bytes
+from proteus_spot.psengine.telemetry.formatting import format_error
 
 logger = logging.getLogger(__name__)
 

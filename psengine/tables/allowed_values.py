@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.config import TableSpec
-from psengine.tables.row_sets import Array, RowSet, count, indices, span
-from psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.tables.row_sets import Array, RowSet, count, indices, span
+from proteus_spot.psengine.tables.row_updates import RowDelta
 
 #: Kinds of NumPy types that are numbers.
 _NUMBERS = "biuf"

@@ -12,8 +12,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.tables.sharding import Arrays
-from psengine.tables.sparse_rows import SparseRows, Tables
+from proteus_spot.psengine.tables.sharding import Arrays
+from proteus_spot.psengine.tables.sparse_rows import SparseRows, Tables
 
 Array = NDArray[np.generic]
 

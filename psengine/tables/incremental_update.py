@@ -12,7 +12,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.tables.row_updates import RowDelta, add_rows
+from proteus_spot.psengine.tables.row_updates import RowDelta, add_rows
 
 Array = NDArray[np.generic]
 

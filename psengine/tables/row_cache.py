@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from psengine.tables.row_sets import RowBlock, RowSet
+from proteus_spot.psengine.tables.row_sets import RowBlock, RowSet
 
 #: Maximum number of blocks of a table.
 _MOST = 8

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.tables.row_sets import RowSet, count, indices, span
+from proteus_spot.psengine.tables.row_sets import RowSet, count, indices, span
 
 
 class SharedRowError(ValueError):

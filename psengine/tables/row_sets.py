@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.config import TableSpec
+from proteus_spot.psengine.config import TableSpec
 
 #: Rows of a table: a run (slice with start and stop, no step), or distinct indices in rising order (int64).
 RowSet = slice | NDArray[np.int64]

@@ -8,7 +8,18 @@ from itertools import pairwise
 
 import numpy as np
 
-from psengine.tables.row_sets import NEARLY, Array, RowSet, count, cut, distinct_rows, indices, named_bytes, same, span
+from proteus_spot.psengine.tables.row_sets import (
+    NEARLY,
+    Array,
+    RowSet,
+    count,
+    cut,
+    distinct_rows,
+    indices,
+    named_bytes,
+    same,
+    span,
+)
 
 #: Bytes of scattered rows that are updated at a time.
 _CACHED_BYTES = 1 << 17

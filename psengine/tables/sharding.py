@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.config import TableSpec
+from proteus_spot.psengine.config import TableSpec
 
 Arrays = dict[str, NDArray[np.generic]]
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.tables.row_sets import Array, RowSet, count, cut
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.tree_sum import Delta
+from proteus_spot.psengine.tables.row_sets import Array, RowSet, count, cut
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.tree_sum import Delta
 
 #: Maximum size of the sparse form, as a share of the full array: a smaller saving is not worth unpacking.
 WORTH = 0.75

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.tables.row_sets import count, span
-from psengine.tables.row_updates import RowDelta, add_rows, disjoint, joined, plus
+from proteus_spot.psengine.tables.row_sets import count, span
+from proteus_spot.psengine.tables.row_updates import RowDelta, add_rows, disjoint, joined, plus
 
 #: Additions to tables by name, to all rows or to some; a missing table is not changed.
 Delta = Mapping[str, NDArray[np.generic] | RowDelta]

@@ -15,11 +15,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from psengine.config import Adam, Add, Momentum, Nesterov, Replace, Sgd, TableSpec
-from psengine.tables.row_sets import Array
-from psengine.tables.row_updates import RowDelta, added
-from psengine.tables.sharding import Arrays
-from psengine.tables.tree_sum import Delta
+from proteus_spot.psengine.config import Adam, Add, Momentum, Nesterov, Replace, Sgd, TableSpec
+from proteus_spot.psengine.tables.row_sets import Array
+from proteus_spot.psengine.tables.row_updates import RowDelta, added
+from proteus_spot.psengine.tables.sharding import Arrays
+from proteus_spot.psengine.tables.tree_sum import Delta
 
 #: {rule: names of its memory}; `count` is the number of applications, as one column.
 _MEMORY: Mapping[type, tuple[str, ...]] = MappingProxyType(

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.protocol.shard_state import ShardState
-from psengine.rpc.integer_narrowing import wire_bytes
-from psengine.tables.sparse_rows import SparseRows
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.rpc.integer_narrowing import wire_bytes
+from proteus_spot.psengine.tables.sparse_rows import SparseRows
 
 KINDS = ("read", "push", "hand_over", "copy", "restore", "input", "checkpoint", "evaluate", "model")
 #: Bytes that were not read, because the node had them; they are counted separately, since they did not move.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from psengine.protocol import events, instructions
-from psengine.telemetry.event_log import EVERYBODY, Described, EventLog
-from psengine.telemetry.formatting import format_ranges
+from proteus_spot.psengine.protocol import events, instructions
+from proteus_spot.psengine.telemetry.event_log import EVERYBODY, Described, EventLog
+from proteus_spot.psengine.telemetry.formatting import format_ranges
 
 #: Number of lines after which everything that is counted is described.
 PAGE = 1000

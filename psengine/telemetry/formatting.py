@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable
 
-from psengine.tables.allowed_values import WrongValue
+from proteus_spot.psengine.tables.allowed_values import WrongValue
 
 
 def format_ranges(numbers: Iterable[int]) -> str:

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from psengine.membership.node_record import NodeRecord
-from psengine.protocol.events import TaskStats
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.protocol.events import TaskStats
 
 _RECENT_CLOCKS = 5
 #: Number of failed batches of one clock on one node from which on they are reported.

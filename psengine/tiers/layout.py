@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from psengine.config import Stage
-from psengine.membership.placement import Capacity, Owners, balance
+from proteus_spot.psengine.config import Stage
+from proteus_spot.psengine.membership.placement import Capacity, Owners, balance
 
 
 def half_of(transient: int) -> int:

@@ -16,7 +16,7 @@ Differs: the paper considers one failure at a time, and adds a new ActivePS at o
 
 from __future__ import annotations
 
-from psengine.membership.event_batch import EventBatch
+from proteus_spot.psengine.membership.event_batch import EventBatch
 
 #: Maximum seconds between two losses of a burst.
 BURST_S = 5.0

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from psengine.config import Stage
+from proteus_spot.psengine.config import Stage
 
 #: Share by which the other stage has to be faster.
 HYSTERESIS = 0.1

@@ -23,9 +23,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from psengine.membership.node_record import NodeRecord
-from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import BackUp, ReplicaSet, ShardOwner, StopBackUp
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.instructions import BackUp, ReplicaSet, ShardOwner, StopBackUp
 
 #: Number of successive failed rounds from which on replication counts as failing.
 _FAILING = 2

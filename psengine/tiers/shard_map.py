@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from psengine.config import JobConfig
-from psengine.membership.node_record import NodeRecord
-from psengine.membership.placement import Owners
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.instructions import OpenShards, ReplicaSet, ShardOwner, TakeShards, UpdateShardMap
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.membership.placement import Owners
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.protocol.instructions import OpenShards, ReplicaSet, ShardOwner, TakeShards, UpdateShardMap
 
 
 class ShardMap:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from psengine.config import Stage
+from proteus_spot.psengine.config import Stage
 
 
 @dataclass(frozen=True)

@@ -19,19 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from psengine.config import JobConfig, Stage
-from psengine.membership.executor_refs import ExecutorRefs
-from psengine.membership.membership import Membership
-from psengine.membership.node_record import NodeRecord
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.instructions import Instruction
-from psengine.tiers.layout import Layout, half_of, kept_by_others, layout_for
-from psengine.tiers.loss_burst import LossBurst
-from psengine.tiers.measured_stage import ClockTime, Footprint, StageTimes
-from psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
-from psengine.tiers.scale_in import JobMemory
-from psengine.tiers.shard_map import ShardMap
-from psengine.tiers.stages import StageThresholds, stage_for
+from proteus_spot.psengine.config import JobConfig, Stage
+from proteus_spot.psengine.membership.executor_refs import ExecutorRefs
+from proteus_spot.psengine.membership.membership import Membership
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.protocol.instructions import Instruction
+from proteus_spot.psengine.tiers.layout import Layout, half_of, kept_by_others, layout_for
+from proteus_spot.psengine.tiers.loss_burst import LossBurst
+from proteus_spot.psengine.tiers.measured_stage import ClockTime, Footprint, StageTimes
+from proteus_spot.psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
+from proteus_spot.psengine.tiers.scale_in import JobMemory
+from proteus_spot.psengine.tiers.shard_map import ShardMap
+from proteus_spot.psengine.tiers.stages import StageThresholds, stage_for
 
 
 class Tiers:

@@ -16,29 +16,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import MakesDriver
-from psengine.apps.executors import as_application, initial_rows, prepare, shared_tables
-from psengine.apps.registry import initial_shards, resolve
-from psengine.config import JobConfig, JobError
-from psengine.protocol import events, instructions
-from psengine.protocol.executor_state import StateRef
-from psengine.rpc.cancellation import cancel_all
-from psengine.rpc.transport import Transport, Unreachable
-from psengine.server.read_admission import ReadAdmission, max_concurrent_readers
-from psengine.server.shard_server import ShardServer
-from psengine.tables.sharding import Sharding
-from psengine.telemetry.byte_counts import ReportedBytes, arrays_bytes
-from psengine.telemetry.formatting import format_error
-from psengine.telemetry.memory_use import NodeMemory
-from psengine.worker.batch_runner import BatchRunner, Job
-from psengine.worker.blocking_work import BlockingWork, Kind
-from psengine.worker.hosts.executor_host import ExecutorHost
-from psengine.worker.hosts.partition_host import PartitionHost
-from psengine.worker.hosts.shard_host import ShardHost, Unreadable
-from psengine.worker.node_scheduler import Batch, NodeScheduler, RecalledError
-from psengine.worker.parameter_client import ParameterClient
-from psengine.worker.routing import SupersededError
-from psengine.worker.server_calls import BadSumError
+from proteus_spot.psengine.apps.base import MakesDriver
+from proteus_spot.psengine.apps.executors import as_application, initial_rows, prepare, shared_tables
+from proteus_spot.psengine.apps.registry import initial_shards, resolve
+from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.protocol import events, instructions
+from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.rpc.cancellation import cancel_all
+from proteus_spot.psengine.rpc.transport import Transport, Unreachable
+from proteus_spot.psengine.server.read_admission import ReadAdmission, max_concurrent_readers
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.tables.sharding import Sharding
+from proteus_spot.psengine.telemetry.byte_counts import ReportedBytes, arrays_bytes
+from proteus_spot.psengine.telemetry.formatting import format_error
+from proteus_spot.psengine.telemetry.memory_use import NodeMemory
+from proteus_spot.psengine.worker.batch_runner import BatchRunner, Job
+from proteus_spot.psengine.worker.blocking_work import BlockingWork, Kind
+from proteus_spot.psengine.worker.hosts.executor_host import ExecutorHost
+from proteus_spot.psengine.worker.hosts.partition_host import PartitionHost
+from proteus_spot.psengine.worker.hosts.shard_host import ShardHost, Unreadable
+from proteus_spot.psengine.worker.node_scheduler import Batch, NodeScheduler, RecalledError
+from proteus_spot.psengine.worker.parameter_client import ParameterClient
+from proteus_spot.psengine.worker.routing import SupersededError
+from proteus_spot.psengine.worker.server_calls import BadSumError
 
 logger = logging.getLogger(__name__)
 

@@ -18,22 +18,22 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from psengine.apps.base import Application
-from psengine.apps.executors import ResidentExecutor, claimed_rows
-from psengine.config import JobConfig
-from psengine.protocol.events import TaskStats
-from psengine.protocol.executor_state import ExecutorState
-from psengine.protocol.instructions import Dispatch, TaskKey
-from psengine.rpc.cancellation import raising_plainly
-from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, same
-from psengine.tables.sharding import Arrays, Sharding
-from psengine.worker.hosts.executor_states import ExecutorStates
-from psengine.worker.kernel_threads import KernelThreads
-from psengine.worker.parameter_client import ParameterClient
-from psengine.worker.push_messages import sum_up, under
-from psengine.worker.routing import SupersededError
-from psengine.worker.speculative_batch import NOTHING_DONE, Ahead, Begun, Kernels, MicroTaskResult, Sums
-from psengine.worker.task_parameters import (
+from proteus_spot.psengine.apps.base import Application
+from proteus_spot.psengine.apps.executors import ResidentExecutor, claimed_rows
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.protocol.events import TaskStats
+from proteus_spot.psengine.protocol.executor_state import ExecutorState
+from proteus_spot.psengine.protocol.instructions import Dispatch, TaskKey
+from proteus_spot.psengine.rpc.cancellation import raising_plainly
+from proteus_spot.psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, same
+from proteus_spot.psengine.tables.sharding import Arrays, Sharding
+from proteus_spot.psengine.worker.hosts.executor_states import ExecutorStates
+from proteus_spot.psengine.worker.kernel_threads import KernelThreads
+from proteus_spot.psengine.worker.parameter_client import ParameterClient
+from proteus_spot.psengine.worker.push_messages import sum_up, under
+from proteus_spot.psengine.worker.routing import SupersededError
+from proteus_spot.psengine.worker.speculative_batch import NOTHING_DONE, Ahead, Begun, Kernels, MicroTaskResult, Sums
+from proteus_spot.psengine.worker.task_parameters import (
     TaskParameters,
     WrittenRows,
     checked_reads,

@@ -16,7 +16,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from psengine.rpc.cancellation import plain_error
+from proteus_spot.psengine.rpc.cancellation import plain_error
 
 T = TypeVar("T")
 Kind = Literal["read", "restore", "prepare", "open"]

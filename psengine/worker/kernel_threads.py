@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator,
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
-from psengine.rpc.cancellation import plain_error
+from proteus_spot.psengine.rpc.cancellation import plain_error
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from psengine.protocol.events import BatchDone
-from psengine.protocol.instructions import Dispatch
-from psengine.rpc.transport import Unreachable
-from psengine.worker.routing import SupersededError
+from proteus_spot.psengine.protocol.events import BatchDone
+from proteus_spot.psengine.protocol.instructions import Dispatch
+from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.worker.routing import SupersededError
 
 logger = logging.getLogger(__name__)
 

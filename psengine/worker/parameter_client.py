@@ -15,22 +15,22 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from psengine.config import Add
-from psengine.protocol.answers import JoinedRows, Rows
-from psengine.protocol.instructions import ShardOwner
-from psengine.protocol.read_version import Before, Committed, Complete, KeptSum, ReadVersion
-from psengine.rpc.integer_narrowing import wire_bytes
-from psengine.rpc.transfers import Transfers
-from psengine.rpc.transport import Transport, Unreachable
-from psengine.server.shard_server import ShardServer
-from psengine.tables.row_cache import RowCache
-from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, cut
-from psengine.tables.sharding import Arrays, Sharding
-from psengine.telemetry.byte_counts import count_moved
-from psengine.worker.push_messages import BlockSum, arrays, cut_update, size
-from psengine.worker.read_messages import PendingReads, as_blocks, asks_all, cut_wanted
-from psengine.worker.routing import Routes, SupersededError
-from psengine.worker.server_calls import TRIES, ElsewhereError, ServerCalls, never
+from proteus_spot.psengine.config import Add
+from proteus_spot.psengine.protocol.answers import JoinedRows, Rows
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.read_version import Before, Committed, Complete, KeptSum, ReadVersion
+from proteus_spot.psengine.rpc.integer_narrowing import wire_bytes
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.rpc.transport import Transport, Unreachable
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.tables.row_cache import RowCache
+from proteus_spot.psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, cut
+from proteus_spot.psengine.tables.sharding import Arrays, Sharding
+from proteus_spot.psengine.telemetry.byte_counts import count_moved
+from proteus_spot.psengine.worker.push_messages import BlockSum, arrays, cut_update, size
+from proteus_spot.psengine.worker.read_messages import PendingReads, as_blocks, asks_all, cut_wanted
+from proteus_spot.psengine.worker.routing import Routes, SupersededError
+from proteus_spot.psengine.worker.server_calls import TRIES, ElsewhereError, ServerCalls, never
 
 #: Maximum number of times that a read-ahead is repeated while a server does not have the clock yet.
 _AHEAD_TRIES = 30

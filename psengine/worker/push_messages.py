@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from psengine.config import Add, TableSpec
-from psengine.tables.allowed_values import check_sum
-from psengine.tables.row_sets import Array
-from psengine.tables.row_updates import RowDelta, cut_delta, smaller
-from psengine.tables.sharding import Sharding
-from psengine.tables.tree_sum import Delta, Subtree, largest_subtrees, tree_sum
+from proteus_spot.psengine.config import Add, TableSpec
+from proteus_spot.psengine.tables.allowed_values import check_sum
+from proteus_spot.psengine.tables.row_sets import Array
+from proteus_spot.psengine.tables.row_updates import RowDelta, cut_delta, smaller
+from proteus_spot.psengine.tables.sharding import Sharding
+from proteus_spot.psengine.tables.tree_sum import Delta, Subtree, largest_subtrees, tree_sum
 
 #: (first partition, attempts, sum of the updates) of a block.
 BlockSum = tuple[int, tuple[int, ...], Delta]

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from psengine.config import TableSpec
-from psengine.tables.contiguous import joined
-from psengine.tables.row_cache import ReadTag
-from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count, cut, read_only
-from psengine.tables.sharding import Arrays, Sharding
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.tables.contiguous import joined
+from proteus_spot.psengine.tables.row_cache import ReadTag
+from proteus_spot.psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count, cut, read_only
+from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 
 _NO_VALUES = np.zeros((0, 0))
 

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
-from psengine.protocol.answers import Moved
-from psengine.protocol.instructions import ShardOwner
-from psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.protocol.answers import Moved
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.rpc.transport import Unreachable
 
 #: Maximum seconds to wait for the map with the new owners of shards whose server has left.
 _MAP_S = 5.0

@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
-from psengine.protocol.answers import BadSum, LateUpdate, Moved, NotYet, StaleEpoch, StaleRead
-from psengine.rpc.cancellation import all_or_none
-from psengine.rpc.transfers import Transfers
-from psengine.rpc.transport import Unreachable
-from psengine.server.shard_server import ShardServer
-from psengine.worker.routing import Routes, SupersededError
+from proteus_spot.psengine.protocol.answers import BadSum, LateUpdate, Moved, NotYet, StaleEpoch, StaleRead
+from proteus_spot.psengine.rpc.cancellation import all_or_none
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.worker.routing import Routes, SupersededError
 
 #: Seconds that a server has to answer, in addition to the transfer time of the parameters.
 _DEADLINE_S = 10.0

@@ -17,11 +17,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from psengine.protocol.instructions import Dispatch, TaskKey
-from psengine.tables.row_sets import RowBlock, Wanted
-from psengine.tables.sharding import Arrays
-from psengine.tables.tree_sum import Delta, Subtree
-from psengine.worker.kernel_threads import KernelBatch
+from proteus_spot.psengine.protocol.instructions import Dispatch, TaskKey
+from proteus_spot.psengine.tables.row_sets import RowBlock, Wanted
+from proteus_spot.psengine.tables.sharding import Arrays
+from proteus_spot.psengine.tables.tree_sum import Delta, Subtree
+from proteus_spot.psengine.worker.kernel_threads import KernelBatch
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from psengine.config import TableSpec
-from psengine.tables.allowed_values import as_update, check_sum
-from psengine.tables.row_sets import (
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.tables.allowed_values import as_update, check_sum
+from proteus_spot.psengine.tables.row_sets import (
     Array,
     RowBlock,
     RowSet,
@@ -25,9 +25,9 @@ from psengine.tables.row_sets import (
     same,
     union,
 )
-from psengine.tables.row_updates import RowDelta, added, combined
-from psengine.tables.tree_sum import Delta
-from psengine.worker.routing import SupersededError
+from proteus_spot.psengine.tables.row_updates import RowDelta, added, combined
+from proteus_spot.psengine.tables.tree_sum import Delta
+from proteus_spot.psengine.worker.routing import SupersededError
 
 #: Returns the sum of what some executors have added to a table, if the servers keep it.
 FetchSum = Callable[[str, tuple[int, ...]], Array | None]

@@ -15,8 +15,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from infra.files import write_whole
-from reports.pages.job_page import PageFigure, Table
+from proteus_spot.infra.files import write_whole
+from proteus_spot.reports.pages.job_page import PageFigure, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def write(page: BacktestPage, path: Path) -> None:
 
 
 def _data(name: str) -> str:
-    return files("reports.pages").joinpath("templates", name).read_text("utf-8")
+    return files("proteus_spot.reports.pages").joinpath("templates", name).read_text("utf-8")
 
 
 @cache

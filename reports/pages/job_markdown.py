@@ -4,12 +4,12 @@ import base64
 import re
 from collections.abc import Sequence
 
-from bidding.engine.orders import Acquire
-from bidding.market.model import HOUR_S, Tier
-from bidding.market.money import Micros, usd
-from reports.pages.job_page import ReportPage, Table
-from reports.pages.job_series import JobFacts
-from reports.pages.job_tables import elapsed, utc
+from proteus_spot.bidding.engine.orders import Acquire
+from proteus_spot.bidding.market.model import HOUR_S, Tier
+from proteus_spot.bidding.market.money import Micros, usd
+from proteus_spot.reports.pages.job_page import ReportPage, Table
+from proteus_spot.reports.pages.job_series import JobFacts
+from proteus_spot.reports.pages.job_tables import elapsed, utc
 
 #: Candidates of the last purchase that are shown, the best first.
 _CANDIDATES = 8

@@ -19,7 +19,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from infra.errors import InputError
+from proteus_spot.infra.errors import InputError
 
 #: Escapes for characters that, in data, would end a script element or a line of JavaScript early.
 _UNSAFE = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
@@ -158,7 +158,7 @@ def write(page: ReportPage, path: Path) -> None:
 
 
 def _data(name: str) -> str:
-    return files("reports.pages").joinpath("templates", name).read_text("utf-8")
+    return files("proteus_spot.reports.pages").joinpath("templates", name).read_text("utf-8")
 
 
 def _script() -> str:

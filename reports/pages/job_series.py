@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bidding.engine.events import (
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
@@ -43,11 +43,11 @@ from bidding.engine.events import (
     NoticeSeen,
     TickDue,
 )
-from bidding.engine.orders import Acquire, Lapse, Renew, Wait
-from bidding.market.model import HOUR_S, EndCause, InstanceType, Market, Tier
-from bidding.market.money import usd
-from bidding.policies.base import Choice
-from infra.state.records import AllocationRecord, InstanceLife, Job, LedgerKind, LedgerLine, Observation
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from proteus_spot.bidding.market.model import HOUR_S, EndCause, InstanceType, Market, Tier
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.bidding.policies.base import Choice
+from proteus_spot.infra.state.records import AllocationRecord, InstanceLife, Job, LedgerKind, LedgerLine, Observation
 
 #: Maximum number of points of a series in a page, and of candidates of all decisions together.
 MOST_PROGRESS = 1000

@@ -8,15 +8,15 @@ from statistics import median
 from typing import Any
 from urllib.parse import quote
 
-from bidding.engine.events import TickDue
-from bidding.engine.orders import Acquire, Lapse, Order, Renew
-from bidding.market.model import EndCause, Market, Tier
-from bidding.market.money import Micros, usd
-from bidding.policies.base import Choice
-from infra.masking import masked
-from infra.state.records import LedgerKind, LedgerLine
-from reports.pages.job_page import DecisionRow, Link, PageFigure, Table
-from reports.pages.job_series import DecisionRecord, JobFacts, decisions, marks, on_demand_reference
+from proteus_spot.bidding.engine.events import TickDue
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew
+from proteus_spot.bidding.market.model import EndCause, Market, Tier
+from proteus_spot.bidding.market.money import Micros, usd
+from proteus_spot.bidding.policies.base import Choice
+from proteus_spot.infra.masking import masked
+from proteus_spot.infra.state.records import LedgerKind, LedgerLine
+from proteus_spot.reports.pages.job_page import DecisionRow, Link, PageFigure, Table
+from proteus_spot.reports.pages.job_series import DecisionRecord, JobFacts, decisions, marks, on_demand_reference
 
 #: Keys of a result with a value per clock, or per change of nodes or shards.
 _SERIES = frozenset({"losses", "timeline", "held", "changes", "stalls"})

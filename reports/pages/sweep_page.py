@@ -5,12 +5,20 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from bidding.market.money import usd
-from reports.pages.figures_page import BacktestPage, Picture
-from reports.pages.job_markdown import text
-from reports.pages.job_page import PageFigure, Table
-from reports.pages.job_tables import elapsed, utc
-from reports.sweep_view import MOST_DRAWN, STATES, SweepView, TrialLine, params_text, trial_name, value_text
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.reports.pages.figures_page import BacktestPage, Picture
+from proteus_spot.reports.pages.job_markdown import text
+from proteus_spot.reports.pages.job_page import PageFigure, Table
+from proteus_spot.reports.pages.job_tables import elapsed, utc
+from proteus_spot.reports.sweep_view import (
+    MOST_DRAWN,
+    STATES,
+    SweepView,
+    TrialLine,
+    params_text,
+    trial_name,
+    value_text,
+)
 
 #: Columns of the table of trials.
 TRIAL_COLUMNS = (

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from bidding.evictions.fit_capacity import NO_CAPACITY_MICROS
-from bidding.market.money import MICROS_PER_DOLLAR
-from bidding.market.traces import Trace
-from reports.pictures.figures import new_figure
+from proteus_spot.bidding.evictions.fit_capacity import NO_CAPACITY_MICROS
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR
+from proteus_spot.bidding.market.traces import Trace
+from proteus_spot.reports.pictures.figures import new_figure
 
 #: Colours of a blind-safe set (Okabe and Ito), one per scheme; hatched for further schemes.
 _COLOURS = ("#56B4E9", "#0072B2", "#009E73", "#D55E00", "#E69F00", "#CC79A7", "#7A6A4F", "#555555")

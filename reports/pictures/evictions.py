@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bidding.evictions.calibration import Calibration
-from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.curves import HOUR
-from bidding.evictions.summary import shown_deltas
-from bidding.market.money import to_dollars
-from infra.errors import InputError
-from infra.files import Source, write_whole
+from proteus_spot.bidding.evictions.calibration import Calibration
+from proteus_spot.bidding.evictions.curve_model import CurveModel
+from proteus_spot.bidding.evictions.curves import HOUR
+from proteus_spot.bidding.evictions.summary import shown_deltas
+from proteus_spot.bidding.market.money import to_dollars
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, write_whole
 
 #: Maximum number of panels on one page.
 MOST_PANELS = 12

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bidding.market.money import MICROS_PER_DOLLAR
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR
 
 #: Maximum size of the picture, bytes; the resolution is reduced until it fits.
 MOST_BYTES = 120_000

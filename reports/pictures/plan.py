@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.errors import InputError
-from infra.files import Source, write_whole
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, write_whole
 
 #: Colours of a blind-safe set (Okabe and Ito), one per scheme.
 _COLOURS = ("#555555", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A6A4F")

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bidding.market.model import Market
-from bidding.market.money import MICROS_PER_DOLLAR
-from bidding.market.traces import Trace, TraceSet
-from infra.errors import InputError
-from infra.files import Source, write_whole
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import Source, write_whole
 
 #: Maximum number of panels on one page.
 MOST_PANELS = 12

@@ -5,9 +5,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from bidding.tuning.space import ParameterKind
-from reports.pictures.figures import svg
-from reports.sweep_view import MOST_DRAWN, SweepView
+from proteus_spot.bidding.tuning.space import ParameterKind
+from proteus_spot.reports.pictures.figures import svg
+from proteus_spot.reports.sweep_view import MOST_DRAWN, SweepView
 
 #: Fewer trials with a value say nothing of the importance of a parameter.
 LEAST_TRIALS = 4

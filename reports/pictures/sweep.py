@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.market.money import MICROS_PER_DOLLAR
-from bidding.tuning.space import Parameter, ParameterKind
-from reports.pictures.figures import png, svg
-from reports.sweep_view import MOST_DRAWN, SweepView, TrialLine, trial_name, value_text
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR
+from proteus_spot.bidding.tuning.space import Parameter, ParameterKind
+from proteus_spot.reports.pictures.figures import png, svg
+from proteus_spot.reports.sweep_view import MOST_DRAWN, SweepView, TrialLine, trial_name, value_text
 
 #: Colours of a blind-safe set (Okabe and Ito); what is less important is pale.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A6A4F", "#8a8f98")

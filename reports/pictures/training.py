@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from psengine.telemetry.stalls import left_out_of
-from psengine.telemetry.timeline import View, replay
-from reports.pictures.figures import svg
+from proteus_spot.psengine.telemetry.stalls import left_out_of
+from proteus_spot.psengine.telemetry.timeline import View, replay
+from proteus_spot.reports.pictures.figures import svg
 
 _INCHES = (10.0, 11.0)
 #: Colours of a blind-safe set (Okabe and Ito).

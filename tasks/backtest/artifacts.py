@@ -14,15 +14,15 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
-from infra.clock import SystemClock
-from reports.pages.figures_page import render
-from reports.pictures.backtest import by_zone, cost_and_time
-from reports.pictures.figures import png
-from tasks.backtest.comparison import Comparison
-from tasks.backtest.page import bars, page
-from tasks.backtest.spec import BacktestSpec
-from tasks.backtest.tables import flat
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.reports.pages.figures_page import render
+from proteus_spot.reports.pictures.backtest import by_zone, cost_and_time
+from proteus_spot.reports.pictures.figures import png
+from proteus_spot.tasks.backtest.comparison import Comparison
+from proteus_spot.tasks.backtest.page import bars, page
+from proteus_spot.tasks.backtest.spec import BacktestSpec
+from proteus_spot.tasks.backtest.tables import flat
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 #: Real seconds between two updates of the progress in the UI.

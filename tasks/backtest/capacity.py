@@ -1,16 +1,16 @@
 """Availability traces: backtests of markets whose machines cannot be bought at all times at any bid."""
 
-from bidding.evictions.base import as_table
-from bidding.evictions.fit_capacity import NO_CAPACITY_MICROS, fit_availability, with_capacity
-from bidding.evictions.table import EvictionTable
-from bidding.market.model import DAY_S
-from bidding.market.money import Micros, usd
-from bidding.market.traces import TraceSet
-from infra.errors import InputError
-from infra.market_data.capacity_files import read_availabilities
-from tasks.backtest.spec import BacktestSpec
-from tasks.backtest.windows import Split
-from tasks.times import minute, moment_s
+from proteus_spot.bidding.evictions.base import as_table
+from proteus_spot.bidding.evictions.fit_capacity import NO_CAPACITY_MICROS, fit_availability, with_capacity
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.market.model import DAY_S
+from proteus_spot.bidding.market.money import Micros, usd
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.capacity_files import read_availabilities
+from proteus_spot.tasks.backtest.spec import BacktestSpec
+from proteus_spot.tasks.backtest.windows import Split
+from proteus_spot.tasks.times import minute, moment_s
 
 
 def read_capacity(spec: BacktestSpec) -> TraceSet:

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from infra.clock import SystemClock
-from tasks.backtest.inputs import at_interval, open_inputs
-from tasks.backtest.reliable_counts import Numbers, as_records, run_numbers, tiered
-from tasks.backtest.runner import CellResult, all_cores, kept_cells, plan, run_cells
-from tasks.backtest.spec import BacktestSpec
-from tasks.backtest.tables import as_json
-from tasks.market_data.traces import Report
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.tasks.backtest.inputs import at_interval, open_inputs
+from proteus_spot.tasks.backtest.reliable_counts import Numbers, as_records, run_numbers, tiered
+from proteus_spot.tasks.backtest.runner import CellResult, all_cores, kept_cells, plan, run_cells
+from proteus_spot.tasks.backtest.spec import BacktestSpec
+from proteus_spot.tasks.backtest.tables import as_json
+from proteus_spot.tasks.market_data.traces import Report
 
 
 class Comparison:

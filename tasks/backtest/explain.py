@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as a_field
 
-from bidding.backtest.replay.engine_replay import ReplayResult, run_by_engine
-from bidding.engine.events import AllocationGranted, BidEvent
-from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
-from bidding.market.model import HOUR_S, Market
-from bidding.market.money import Micros
-from bidding.policies.base import Decision
-from tasks.backtest.inputs import BacktestInputs
-from tasks.backtest.job_story import AllocationLife, Explainer
-from tasks.backtest.runner import Cell, setting_of
-from tasks.backtest.spec import BacktestSpec
+from proteus_spot.bidding.backtest.replay.engine_replay import ReplayResult, run_by_engine
+from proteus_spot.bidding.engine.events import AllocationGranted, BidEvent
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.policies.base import Decision
+from proteus_spot.tasks.backtest.inputs import BacktestInputs
+from proteus_spot.tasks.backtest.job_story import AllocationLife, Explainer
+from proteus_spot.tasks.backtest.runner import Cell, setting_of
+from proteus_spot.tasks.backtest.spec import BacktestSpec
 
 #: Key of an allocation: market, instances, bid, and the second of its grant.
 _Grant = tuple[Market, int, Micros, int]

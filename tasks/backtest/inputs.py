@@ -7,27 +7,27 @@ from math import isinf
 
 import numpy as np
 
-from bidding.backtest.eviction_arrays import EvictionArrays, pack_table
-from bidding.backtest.price_arrays import Markets, pack
-from bidding.backtest.reference_cluster import Reference, by_zone, cheapest
-from bidding.backtest.schemes import SchemeId
-from bidding.economics.elasticity import elasticity_record, mean_time_to_eviction_s
-from bidding.evictions.fixed_bid import eviction_prob
-from bidding.evictions.table import EvictionTable, fit
-from bidding.forecast import Forecast, fit_forecast
-from bidding.market.catalog import Catalog
-from bidding.market.model import DAY_S, HOUR_S, MINUTE_S, InstanceType, Market
-from bidding.market.traces import TraceSet
-from bidding.synthetic.renewal_market import TYPICAL, generate
-from infra.errors import InputError
-from infra.market_data.catalogs import read_catalog
-from tasks.backtest.capacity import learnt_of, read_capacity, scarce
-from tasks.backtest.spec import ALL, EACH, MEAN_TIME, BacktestSpec
-from tasks.backtest.windows import Split, choose_windows
-from tasks.market_data.eviction_tables import given_table
-from tasks.market_data.local_market import BEGIN, TYPES, ZONES
-from tasks.market_data.on_demand import types_of
-from tasks.market_data.traces import Report, open_traces
+from proteus_spot.bidding.backtest.eviction_arrays import EvictionArrays, pack_table
+from proteus_spot.bidding.backtest.price_arrays import Markets, pack
+from proteus_spot.bidding.backtest.reference_cluster import Reference, by_zone, cheapest
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.economics.elasticity import elasticity_record, mean_time_to_eviction_s
+from proteus_spot.bidding.evictions.fixed_bid import eviction_prob
+from proteus_spot.bidding.evictions.table import EvictionTable, fit
+from proteus_spot.bidding.forecast import Forecast, fit_forecast
+from proteus_spot.bidding.market.catalog import Catalog
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, MINUTE_S, InstanceType, Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import TYPICAL, generate
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.tasks.backtest.capacity import learnt_of, read_capacity, scarce
+from proteus_spot.tasks.backtest.spec import ALL, EACH, MEAN_TIME, BacktestSpec
+from proteus_spot.tasks.backtest.windows import Split, choose_windows
+from proteus_spot.tasks.market_data.eviction_tables import given_table
+from proteus_spot.tasks.market_data.local_market import BEGIN, TYPES, ZONES
+from proteus_spot.tasks.market_data.on_demand import types_of
+from proteus_spot.tasks.market_data.traces import Report, open_traces
 
 #: Rules that use the signals of the markets.
 _READ_SIGNALS = (SchemeId.BEST,)

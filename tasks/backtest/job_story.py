@@ -7,23 +7,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bidding.backtest.billing_codes import model_of
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import JobParameters
-from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.runner import run_one
-from bidding.billing import total_prorata_micros
-from bidding.billing.expected import BillingKind
-from bidding.market.model import HOUR_S, EndCause, Market
-from bidding.market.money import Micros, prorate, to_dollars, usd
-from bidding.market.traces import Int64s, Trace, TraceSet
-from bidding.policies.base import Candidate, Decision
-from infra.errors import InputError
-from tasks.backtest.capacity import why_taken
-from tasks.backtest.inputs import BacktestInputs
-from tasks.backtest.runner import Cell, setting_of
-from tasks.backtest.spec import BacktestSpec
-from tasks.times import iso, minute
+from proteus_spot.bidding.backtest.billing_codes import model_of
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.parameters import JobParameters
+from proteus_spot.bidding.backtest.reference_cluster import Reference
+from proteus_spot.bidding.backtest.runner import run_one
+from proteus_spot.bidding.billing import total_prorata_micros
+from proteus_spot.bidding.billing.expected import BillingKind
+from proteus_spot.bidding.market.model import HOUR_S, EndCause, Market
+from proteus_spot.bidding.market.money import Micros, prorate, to_dollars, usd
+from proteus_spot.bidding.market.traces import Int64s, Trace, TraceSet
+from proteus_spot.bidding.policies.base import Candidate, Decision
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.backtest.capacity import why_taken
+from proteus_spot.tasks.backtest.inputs import BacktestInputs
+from proteus_spot.tasks.backtest.runner import Cell, setting_of
+from proteus_spot.tasks.backtest.spec import BacktestSpec
+from proteus_spot.tasks.times import iso, minute
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,22 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.schemes import SchemeId
-from bidding.market.model import DAY_S
-from reports.pages.figures_page import BacktestPage, Picture, write
-from reports.pages.job_page import PageFigure, Table
-from reports.pictures.backtest import Bars, PriceLine, by_zone, cost_and_time, price_lines, transitions, who_paid
-from reports.pictures.figures import svg
-from tasks.backtest import reliable_counts as reliable
-from tasks.backtest.inputs import BacktestInputs
-from tasks.backtest.job_story import Story, job_story
-from tasks.backtest.phases import dollars_for, phases
-from tasks.backtest.runner import CellResult
-from tasks.backtest.spec import ALL, BacktestSpec, option
-from tasks.backtest.tables import COLUMNS, NAMES, cells
-from tasks.times import minute
+from proteus_spot.bidding.backtest.clairvoyant.bound import CLAIRVOYANT
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.market.model import DAY_S
+from proteus_spot.reports.pages.figures_page import BacktestPage, Picture, write
+from proteus_spot.reports.pages.job_page import PageFigure, Table
+from proteus_spot.reports.pictures.backtest import (
+    Bars,
+    PriceLine,
+    by_zone,
+    cost_and_time,
+    price_lines,
+    transitions,
+    who_paid,
+)
+from proteus_spot.reports.pictures.figures import svg
+from proteus_spot.tasks.backtest import reliable_counts as reliable
+from proteus_spot.tasks.backtest.inputs import BacktestInputs
+from proteus_spot.tasks.backtest.job_story import Story, job_story
+from proteus_spot.tasks.backtest.phases import dollars_for, phases
+from proteus_spot.tasks.backtest.runner import CellResult
+from proteus_spot.tasks.backtest.spec import ALL, BacktestSpec, option
+from proteus_spot.tasks.backtest.tables import COLUMNS, NAMES, cells
+from proteus_spot.tasks.times import minute
 
 #: As many days of prices as the paper's Figure 3 shows; as many markets.
 _PRICE_DAYS, _PRICE_LINES = 6, 3

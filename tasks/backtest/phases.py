@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from bidding.backtest.parameters import JobParameters
-from bidding.backtest.replay.engine_replay import job_model
-from bidding.market.model import HOUR_S
-from bidding.market.money import MICROS_PER_DOLLAR
-from bidding.policies.base import MarketView
-from bidding.policies.footprint import Part, part, per_work
-from reports.pictures.backtest import Phase, PriceBlock
-from tasks.backtest.inputs import BacktestInputs
-from tasks.backtest.job_story import AllocationLife, Kind, Story, StoryEvent
+from proteus_spot.bidding.backtest.parameters import JobParameters
+from proteus_spot.bidding.backtest.replay.engine_replay import job_model
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR
+from proteus_spot.bidding.policies.base import MarketView
+from proteus_spot.bidding.policies.footprint import Part, part, per_work
+from proteus_spot.reports.pictures.backtest import Phase, PriceBlock
+from proteus_spot.tasks.backtest.inputs import BacktestInputs
+from proteus_spot.tasks.backtest.job_story import AllocationLife, Kind, Story, StoryEvent
 
 #: Maximum number of phases that are readable beside one another.
 _MOST = 12

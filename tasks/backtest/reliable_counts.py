@@ -5,15 +5,15 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from bidding.backtest.outcomes import summary
-from bidding.backtest.schemes import SchemeId
-from bidding.economics.reliable_tier import ReliableNumber, cheapest_number, load_tier, weigh
-from infra.errors import InputError
-from infra.storage.backtest_cache import KeptCells
-from tasks.backtest.inputs import BacktestInputs
-from tasks.backtest.runner import Cell, CellResult, plan, run_cells
-from tasks.backtest.spec import BacktestSpec
-from tasks.market_data.traces import Report
+from proteus_spot.bidding.backtest.outcomes import summary
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.economics.reliable_tier import ReliableNumber, cheapest_number, load_tier, weigh
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.backtest_cache import KeptCells
+from proteus_spot.tasks.backtest.inputs import BacktestInputs
+from proteus_spot.tasks.backtest.runner import Cell, CellResult, plan, run_cells
+from proteus_spot.tasks.backtest.spec import BacktestSpec
+from proteus_spot.tasks.market_data.traces import Report
 
 #: Titles of the table's columns; the first two are names, the last one a reason.
 COLUMNS = ("scheme", "zone", "h", "machines", "ratio", "stage", "cost", "±", "with failures", "run time", "")

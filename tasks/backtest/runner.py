@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from bidding.backtest.billing_codes import billing_settings
-from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
-from bidding.backtest.clairvoyant.bound import run as run_bound
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import JobParameters
-from bidding.backtest.reference_cluster import Reference, draw_starts
-from bidding.backtest.runner import Outcomes
-from bidding.backtest.runner import run as run_jobs
-from bidding.backtest.schemes import SchemeId
-from bidding.backtest.schemes.registry import Scheme
-from bidding.market.model import HOUR_S, Market
-from bidding.market.traces import Int64s
-from infra.errors import InputError
-from infra.storage.backtest_cache import KeptCells, cell_key
-from tasks.backtest.inputs import BacktestInputs
-from tasks.backtest.spec import BacktestSpec
-from tasks.market_data.traces import Report
+from proteus_spot.bidding.backtest.billing_codes import billing_settings
+from proteus_spot.bidding.backtest.clairvoyant.bound import CLAIRVOYANT
+from proteus_spot.bidding.backtest.clairvoyant.bound import run as run_bound
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.parameters import JobParameters
+from proteus_spot.bidding.backtest.reference_cluster import Reference, draw_starts
+from proteus_spot.bidding.backtest.runner import Outcomes
+from proteus_spot.bidding.backtest.runner import run as run_jobs
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes.registry import Scheme
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.traces import Int64s
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.backtest_cache import KeptCells, cell_key
+from proteus_spot.tasks.backtest.inputs import BacktestInputs
+from proteus_spot.tasks.backtest.spec import BacktestSpec
+from proteus_spot.tasks.market_data.traces import Report
 
 #: Default cache of the finished cells, kept until the run is done.
 DEFAULT_DIRECTORY = Path("runs") / "backtest"

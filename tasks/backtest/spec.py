@@ -7,18 +7,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
-from bidding.backtest.reference_cluster import TOO_SMALL
-from bidding.backtest.schemes import SchemeId
-from bidding.backtest.schemes.registry import SCHEMES, Scheme, scheme, schemes
-from bidding.billing import BillingModel
-from bidding.economics.elasticity import AgileML, Checkpointing, Elasticity, elasticity_record, load_elasticity
-from bidding.economics.reliable_tier import load_tier
-from infra.errors import InputError
-from infra.structured_text import read_json
-from infra.validation import first_fault
-from tasks.billing_options import billing_model
-from tasks.form_fields import in_this_order
+from proteus_spot.bidding.backtest.clairvoyant.bound import CLAIRVOYANT
+from proteus_spot.bidding.backtest.reference_cluster import TOO_SMALL
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes.registry import SCHEMES, Scheme, scheme, schemes
+from proteus_spot.bidding.billing import BillingModel
+from proteus_spot.bidding.economics.elasticity import (
+    AgileML,
+    Checkpointing,
+    Elasticity,
+    elasticity_record,
+    load_elasticity,
+)
+from proteus_spot.bidding.economics.reliable_tier import load_tier
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.structured_text import read_json
+from proteus_spot.infra.validation import first_fault
+from proteus_spot.tasks.billing_options import billing_model
+from proteus_spot.tasks.form_fields import in_this_order
 
 #: Schemes compared by default: every scheme, and the lower bound of all costs.
 NAMES = (*SCHEMES, CLAIRVOYANT)

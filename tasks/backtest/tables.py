@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
-from bidding.backtest.outcomes import Outcome, Summary, summary
-from bidding.market.money import to_dollars
-from bidding.market.time_window import TimeWindow
-from infra.files import write_whole
-from tasks.backtest.inputs import BacktestInputs
-from tasks.backtest.runner import CellResult, free_share, machine_hours
-from tasks.backtest.spec import BacktestSpec
-from tasks.times import iso
+from proteus_spot.bidding.backtest.clairvoyant.bound import CLAIRVOYANT
+from proteus_spot.bidding.backtest.outcomes import Outcome, Summary, summary
+from proteus_spot.bidding.market.money import to_dollars
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.infra.files import write_whole
+from proteus_spot.tasks.backtest.inputs import BacktestInputs
+from proteus_spot.tasks.backtest.runner import CellResult, free_share, machine_hours
+from proteus_spot.tasks.backtest.spec import BacktestSpec
+from proteus_spot.tasks.times import iso
 
 #: Titles of the table's columns; the first two are names, the others figures.
 COLUMNS = (

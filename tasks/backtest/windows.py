@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidding.market.model import DAY_S, HOUR_S
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, TraceSet
-from infra.errors import InputError
-from tasks.times import day_of, minute, parse_moment
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.times import day_of, minute, parse_moment
 
 #: Default share of the time that is fitted to: two of three parts.
 _FIT_PARTS, _PARTS = 2, 3

@@ -22,13 +22,13 @@ from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run as this_run
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from infra.errors import ProteusError
-from infra.state.records import ObservationKind, UnknownRecord
-from tasks.form_fields import dated
-from tasks.job_ends import request_stop, wants_machines
-from tasks.job_records import can_go_on
-from tasks.run_labels import due_day
-from tasks.runtime import current_runtime
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.state.records import ObservationKind, UnknownRecord
+from proteus_spot.tasks.form_fields import dated
+from proteus_spot.tasks.job_ends import request_stop, wants_machines
+from proteus_spot.tasks.job_records import can_go_on
+from proteus_spot.tasks.run_labels import due_day
+from proteus_spot.tasks.runtime import current_runtime
 
 _log = logging.getLogger(__name__)
 #: Real seconds for the Prefect server to answer; without an answer the tick goes on.

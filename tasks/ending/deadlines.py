@@ -4,18 +4,18 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from bidding.engine.events import MarketCooled
-from bidding.market.model import InstanceFact
-from infra.errors import JobFailed
-from infra.state.records import AllocationRecord, ObservationKind
-from tasks.ending.machines import end_machines
-from tasks.job_ends import request_stop, standstill
-from tasks.job_records import is_sweep
-from tasks.market.engine_journal import EngineJournal, JobEngine
-from tasks.market.instances import observe_machines
-from tasks.market.opening import is_opened
-from tasks.market.purchases.reliable_tier import CONTROLLER_ORDER, purchase
-from tasks.runtime import current_runtime
+from proteus_spot.bidding.engine.events import MarketCooled
+from proteus_spot.bidding.market.model import InstanceFact
+from proteus_spot.infra.errors import JobFailed
+from proteus_spot.infra.state.records import AllocationRecord, ObservationKind
+from proteus_spot.tasks.ending.machines import end_machines
+from proteus_spot.tasks.job_ends import request_stop, standstill
+from proteus_spot.tasks.job_records import is_sweep
+from proteus_spot.tasks.market.engine_journal import EngineJournal, JobEngine
+from proteus_spot.tasks.market.instances import observe_machines
+from proteus_spot.tasks.market.opening import is_opened
+from proteus_spot.tasks.market.purchases.reliable_tier import CONTROLLER_ORDER, purchase
+from proteus_spot.tasks.runtime import current_runtime
 
 #: Maximum duration of a clock, as a multiple of the last ones, whatever the deadline is.
 _TIMES_AS_LONG = 10

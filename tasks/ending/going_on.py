@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from infra.errors import InputError, JobFailed
-from infra.storage.blobs import BlobError
-from tasks.ending.deadlines import check_start, let_go_of_absent_machines, stop_without_progress
-from tasks.ending.reliable_tier import end_unfit_machines, refill_reliable_tier
-from tasks.ending.stopping import carry_out_stop
-from tasks.job_ends import wants_machines
-from tasks.job_records import job_spec, saved_result
-from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_job
-from tasks.training.controller import TICK_START_S, keep_training, note
+from proteus_spot.infra.errors import InputError, JobFailed
+from proteus_spot.infra.storage.blobs import BlobError
+from proteus_spot.tasks.ending.deadlines import check_start, let_go_of_absent_machines, stop_without_progress
+from proteus_spot.tasks.ending.reliable_tier import end_unfit_machines, refill_reliable_tier
+from proteus_spot.tasks.ending.stopping import carry_out_stop
+from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_records import job_spec, saved_result
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.training.controller import TICK_START_S, keep_training, note
 
 
 def bring_along(job_engine: JobEngine) -> str:

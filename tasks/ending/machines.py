@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bidding.engine.reconcile import by_order
-from bidding.market.model import InstanceFact
-from tasks.market.engine_journal import EngineJournal
-from tasks.market.instances import job_machines, observed_events
-from tasks.market.opening import is_opened
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.engine.reconcile import by_order
+from proteus_spot.bidding.market.model import InstanceFact
+from proteus_spot.tasks.market.engine_journal import EngineJournal
+from proteus_spot.tasks.market.instances import job_machines, observed_events
+from proteus_spot.tasks.market.opening import is_opened
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 
 def living_machines(job_id: str) -> list[InstanceFact]:

@@ -2,23 +2,23 @@
 
 import logging
 
-from infra.errors import JobFailed
-from infra.state.records import AllocationRecord
-from tasks.ending.deadlines import silent_s
-from tasks.ending.machines import end_machines
-from tasks.job_ends import wants_machines
-from tasks.job_records import training_begun
-from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine
-from tasks.market.purchases.reliable_tier import (
+from proteus_spot.infra.errors import JobFailed
+from proteus_spot.infra.state.records import AllocationRecord
+from proteus_spot.tasks.ending.deadlines import silent_s
+from proteus_spot.tasks.ending.machines import end_machines
+from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_records import training_begun
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.purchases.reliable_tier import (
     CONTROLLER_ORDER,
     is_reliable_tier_complete,
     purchase,
     secure_reliable_tier,
     surplus_machines,
 )
-from tasks.market.purchases.sending import PurchaseBlocked
-from tasks.runtime import current_runtime
+from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
+from proteus_spot.tasks.runtime import current_runtime
 
 _log = logging.getLogger(__name__)
 

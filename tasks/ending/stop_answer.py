@@ -11,25 +11,25 @@ from dataclasses import dataclass, field, replace
 from inspect import unwrap
 from pathlib import Path
 
-from bidding.market.model import HOUR_S, InstanceFact, Tier
-from bidding.market.spot_market import MarketError
-from infra.clock import ScaledClock, SystemClock
-from infra.local.announcement import is_up_directory
-from infra.local.environment import clock_file
-from infra.local.job_stores import JobStore, find_job, is_under_way, open_job_stores
-from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
-from infra.settings import load_settings
-from infra.state.records import AllocationRecord, IntentState, Job, JobKind, JobState, ObservationKind
-from infra.storage.blobs import BlobError
-from infra.storage.leases import read_lease
-from tasks.ending.machines import end_machines, living_machines
-from tasks.job_ends import request_stop, why_ended
-from tasks.job_records import terms_of
-from tasks.market.engine_journal import JobEngine, journal_of
-from tasks.market.instances import TIER_TAG
-from tasks.market.ledger import book_ledger
-from tasks.runtime import current_runtime
-from tasks.times import minute
+from proteus_spot.bidding.market.model import HOUR_S, InstanceFact, Tier
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.infra.clock import ScaledClock, SystemClock
+from proteus_spot.infra.local.announcement import is_up_directory
+from proteus_spot.infra.local.environment import clock_file
+from proteus_spot.infra.local.job_stores import JobStore, find_job, is_under_way, open_job_stores
+from proteus_spot.infra.nodes.controller_client import ControllerClient, ControllerUnreachable
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.state.records import AllocationRecord, IntentState, Job, JobKind, JobState, ObservationKind
+from proteus_spot.infra.storage.blobs import BlobError
+from proteus_spot.infra.storage.leases import read_lease
+from proteus_spot.tasks.ending.machines import end_machines, living_machines
+from proteus_spot.tasks.job_ends import request_stop, why_ended
+from proteus_spot.tasks.job_records import terms_of
+from proteus_spot.tasks.market.engine_journal import JobEngine, journal_of
+from proteus_spot.tasks.market.instances import TIER_TAG
+from proteus_spot.tasks.market.ledger import book_ledger
+from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.times import minute
 
 _CALL_S = 5.0
 _LOOK_S = 0.2
@@ -138,7 +138,7 @@ def _end_now(job: Job) -> list[InstanceFact]:
     if job.kind is JobKind.SWEEP:  # a tick closes it
         ended: list[InstanceFact] = unwrap(end_machines)(journal_of(job.job_id))
     else:
-        from tasks.ending.stopping import end_at_once  # it brings along all of training
+        from proteus_spot.tasks.ending.stopping import end_at_once  # it brings along all of training
 
         job_engine = JobEngine(job.job_id)
         ended = unwrap(end_machines)(job_engine) if job.state.terminal else end_at_once(job_engine)
@@ -205,7 +205,7 @@ def _ask_controller(job: Job) -> bool:
     """Ask the controller at once, which spares the wait for a tick; return whether it answered."""
     if job.state is not JobState.STOPPING or job.kind is JobKind.SWEEP:
         return False
-    from tasks.training.controller import find_controller
+    from proteus_spot.tasks.training.controller import find_controller
 
     found = find_controller(job.job_id)
     if found is None or found[1]["job_id"] is None:

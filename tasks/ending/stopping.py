@@ -9,20 +9,20 @@ from contextlib import suppress
 from inspect import unwrap
 from typing import Any
 
-from bidding.market.model import InstanceFact, Tier
-from infra.errors import InputError, JobFailed
-from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
-from infra.state.records import Job, JobState
-from infra.storage.blobs import BlobError
-from infra.storage.checkpoints import newest_clock
-from tasks.ending.deadlines import silent_s, unchanged_s
-from tasks.ending.machines import end_machines
-from tasks.job_records import job_spec, saved_result, training_begun
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_bidding, close_job
-from tasks.market.tick import drain_s
-from tasks.runtime import current_runtime, runtime_task
-from tasks.training.controller import TICK_START_S, find_controller, note, prepare_data, start_training
+from proteus_spot.bidding.market.model import InstanceFact, Tier
+from proteus_spot.infra.errors import InputError, JobFailed
+from proteus_spot.infra.nodes.controller_client import ControllerClient, ControllerUnreachable
+from proteus_spot.infra.state.records import Job, JobState
+from proteus_spot.infra.storage.blobs import BlobError
+from proteus_spot.infra.storage.checkpoints import newest_clock
+from proteus_spot.tasks.ending.deadlines import silent_s, unchanged_s
+from proteus_spot.tasks.ending.machines import end_machines
+from proteus_spot.tasks.job_records import job_spec, saved_result, training_begun
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.opening import close_bidding, close_job
+from proteus_spot.tasks.market.tick import drain_s
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.training.controller import TICK_START_S, find_controller, note, prepare_data, start_training
 
 _CALL_S = 5.0
 _LOOK_S = 0.5

@@ -12,20 +12,25 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from infra.applications.code_shipping import ship_code
-from infra.datasets.formats.reading import Empty
-from infra.errors import InputError
-from infra.local.child_process import Child
-from infra.processes.surroundings import python_module
-from infra.settings import load_settings
-from infra.storage.blobs import open_blobs
-from infra.urls import file_url
-from infra.validation import first_fault
-from psengine.application_check import CLOCKS
-from tasks.job_spec import Training
-from tasks.training.application_checks import NamedApplication, check_application, check_sizes_here, default_params
-from tasks.training.inputs import absolute_data, cut_data, default_data
-from tasks.training.job_config import job_config
+from proteus_spot.infra.applications.code_shipping import ship_code
+from proteus_spot.infra.datasets.formats.reading import Empty
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.local.child_process import Child
+from proteus_spot.infra.processes.surroundings import python_module
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.storage.blobs import open_blobs
+from proteus_spot.infra.urls import file_url
+from proteus_spot.infra.validation import first_fault
+from proteus_spot.psengine.application_check import CLOCKS
+from proteus_spot.tasks.job_spec import Training
+from proteus_spot.tasks.training.application_checks import (
+    NamedApplication,
+    check_application,
+    check_sizes_here,
+    default_params,
+)
+from proteus_spot.tasks.training.inputs import absolute_data, cut_data, default_data
+from proteus_spot.tasks.training.job_config import job_config
 
 #: Digits of the seeds with which the two processes scatter the texts in their sets.
 _HASH_SEEDS = ("1", "2")
@@ -71,7 +76,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, .
 
 def _reports(directory: Path, config: Path, url: str) -> list[Mapping[str, Any]]:
     """Return what two processes report, which run at the same time."""
-    command = python_module("infra.nodes.check_main", "--config", str(config), "--blob", url)
+    command = python_module("proteus_spot.infra.nodes.check_main", "--config", str(config), "--blob", url)
     with ExitStack() as stack:
         children = []
         for seed, backwards in zip(_HASH_SEEDS, ([], ["--backwards"]), strict=True):

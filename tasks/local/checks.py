@@ -13,19 +13,19 @@ from typing import Any
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from bidding.market.spot_market import MarketError
-from infra.ec2.spot_market import Ec2SpotMarket
-from infra.errors import InputError
-from infra.files import write_whole
-from infra.local.environment import LOCAL_AWS
-from infra.market_data.catalogs import read_catalog
-from infra.settings import Settings, load_settings
-from infra.state.records import JobKind, JobState
-from infra.state.store import Store
-from tasks.form_fields import RECORDED
-from tasks.job_spec import JobSpec
-from tasks.local.environment import environment_variables
-from tasks.market_data.on_demand import check_budget
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.infra.ec2.spot_market import Ec2SpotMarket
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import write_whole
+from proteus_spot.infra.local.environment import LOCAL_AWS
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.settings import Settings, load_settings
+from proteus_spot.infra.state.records import JobKind, JobState
+from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.form_fields import RECORDED
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.local.environment import environment_variables
+from proteus_spot.tasks.market_data.on_demand import check_budget
 
 #: File in the directory of a run that holds where it was begun.
 _BEGUN_IN = "begun-in"

@@ -7,15 +7,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from infra.clock import ScaledClock
-from infra.errors import InputError
-from infra.local.environment import STILL, LocalEnvironment, clock_file, market_file, own_directory
-from infra.masking import masked
-from infra.runtime import forget_runtime
-from infra.simulated_ec2.snapshot import read_state
-from infra.state.records import ObservationKind, UnknownRecord
-from infra.state.store import Store
-from infra.urls import file_url, sqlite_url
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.local.environment import STILL, LocalEnvironment, clock_file, market_file, own_directory
+from proteus_spot.infra.masking import masked
+from proteus_spot.infra.runtime import forget_runtime
+from proteus_spot.infra.simulated_ec2.snapshot import read_state
+from proteus_spot.infra.state.records import ObservationKind, UnknownRecord
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.urls import file_url, sqlite_url
 
 
 def goes_on_at(

@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from infra.errors import InputError
-from infra.storage.blobs import Blobs
-from infra.storage.event_logs import read_story
-from psengine.telemetry.event_log import EVERYBODY, touching
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.event_logs import read_story
+from proteus_spot.psengine.telemetry.event_log import EVERYBODY, touching
 
 _SHARD = "shard:"
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.local.node_events import ScriptedEvent, read_script
-from infra.local.nodes import LocalNodes
-from infra.nodes.controller_client import ControllerClient
+from proteus_spot.infra.local.node_events import ScriptedEvent, read_script
+from proteus_spot.infra.local.nodes import LocalNodes
+from proteus_spot.infra.nodes.controller_client import ControllerClient
 
 #: Actions that are sent to the node, which must have joined.
 _ADDRESSED = ("notice", "drain")

@@ -8,16 +8,16 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from inspect import unwrap
 
-from bidding.market.money import usd
-from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
-from infra.state.records import JobKind, JobState
-from infra.storage.checkpoints import newest_clock
-from tasks.ending.machines import end_machines
-from tasks.job_records import is_sweep, job_spec
-from tasks.market.engine_journal import journal_of
-from tasks.market.ledger import book_ledger
-from tasks.runtime import current_runtime
-from tasks.training.submit import submit
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
+from proteus_spot.infra.state.records import JobKind, JobState
+from proteus_spot.infra.storage.checkpoints import newest_clock
+from proteus_spot.tasks.ending.machines import end_machines
+from proteus_spot.tasks.job_records import is_sweep, job_spec
+from proteus_spot.tasks.market.engine_journal import journal_of
+from proteus_spot.tasks.market.ledger import book_ledger
+from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.training.submit import submit
 
 #: Real seconds to look for a controller, and for it to write a checkpoint.
 _MEET_S = 0.5

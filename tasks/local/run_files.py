@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from infra.errors import InputError
-from infra.local.node_events import ScriptedEvent
-from infra.storage.blobs import BlobMissing, Blobs
-from infra.storage.job_paths import JobPaths
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.local.node_events import ScriptedEvent
+from proteus_spot.infra.storage.blobs import BlobMissing, Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
 
 
 class RunFiles:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bidding.market.model import DAY_S
-from infra.errors import InputError
-from infra.files import write_whole
-from infra.local.announcement import DEFAULT_DIRECTORY, SEED_FILE, Announcement, announced
-from infra.local.deployments import LocalDeployments, repository
-from infra.local.environment import LocalEnvironment
-from infra.local.prefect_server import is_free
-from tasks.market_data.local_market import MarketFile, generated_market, write_generated
+from proteus_spot.bidding.market.model import DAY_S
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import write_whole
+from proteus_spot.infra.local.announcement import DEFAULT_DIRECTORY, SEED_FILE, Announcement, announced
+from proteus_spot.infra.local.deployments import LocalDeployments, repository
+from proteus_spot.infra.local.environment import LocalEnvironment
+from proteus_spot.infra.local.prefect_server import is_free
+from proteus_spot.tasks.market_data.local_market import MarketFile, generated_market, write_generated
 
 #: Directory of the state unless another one is given.
 UP_DIRECTORY = DEFAULT_DIRECTORY

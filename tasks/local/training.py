@@ -6,29 +6,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from infra.applications import code_shipping as code
-from infra.clock import SystemClock
-from infra.errors import InputError, JobFailed, ProteusError
-from infra.json_values import finite
-from infra.local.node_events import ScriptedEvent, there_after
-from infra.local.nodes import CONTROLLER, LocalNodes
-from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
-from infra.open_close import ClosedAtEnd
-from infra.settings import load_settings
-from infra.storage.blobs import MANIFEST, Blobs, open_blobs
-from infra.storage.checkpoints import newest_clock
-from infra.storage.job_paths import JobPaths
-from infra.urls import file_url
-from psengine.config import JobConfig
-from psengine.controller.state import ENDED
-from psengine.telemetry.stalls import stalls_of
-from psengine.tiers.stages import StageThresholds, stage_for
-from tasks.job_spec import Training
-from tasks.local.node_events import NodeEventScript
-from tasks.local.run_files import RunFiles
-from tasks.training.application_checks import check_sizes_here
-from tasks.training.inputs import cut_data
-from tasks.training.job_config import job_config
+from proteus_spot.infra.applications import code_shipping as code
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import InputError, JobFailed, ProteusError
+from proteus_spot.infra.json_values import finite
+from proteus_spot.infra.local.node_events import ScriptedEvent, there_after
+from proteus_spot.infra.local.nodes import CONTROLLER, LocalNodes
+from proteus_spot.infra.nodes.controller_client import ControllerClient, ControllerUnreachable
+from proteus_spot.infra.open_close import ClosedAtEnd
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.storage.blobs import MANIFEST, Blobs, open_blobs
+from proteus_spot.infra.storage.checkpoints import newest_clock
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.urls import file_url
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.state import ENDED
+from proteus_spot.psengine.telemetry.stalls import stalls_of
+from proteus_spot.psengine.tiers.stages import StageThresholds, stage_for
+from proteus_spot.tasks.job_spec import Training
+from proteus_spot.tasks.local.node_events import NodeEventScript
+from proteus_spot.tasks.local.run_files import RunFiles
+from proteus_spot.tasks.training.application_checks import check_sizes_here
+from proteus_spot.tasks.training.inputs import cut_data
+from proteus_spot.tasks.training.job_config import job_config
 
 #: Real seconds between two status calls: while the clock of an event is waited for, and otherwise.
 _SOON_S, _LOOK_S = 0.02, 0.1

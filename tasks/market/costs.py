@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bidding.billing.spending import MachineLife, Use, divide_hour
-from bidding.market.model import HOUR_S, Tier
-from bidding.market.money import Micros
-from infra.state.charge_shares import by_hour, by_second
-from infra.state.ledger import charges_and_refunds, is_by_second
-from infra.state.records import AllocationRecord, Job, JobKind, ObservationKind
-from infra.state.store import Store
-from tasks.job_ends import why_ended
-from tasks.runtime import current_runtime
+from proteus_spot.bidding.billing.spending import MachineLife, Use, divide_hour
+from proteus_spot.bidding.market.model import HOUR_S, Tier
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.infra.state.charge_shares import by_hour, by_second
+from proteus_spot.infra.state.ledger import charges_and_refunds, is_by_second
+from proteus_spot.infra.state.records import AllocationRecord, Job, JobKind, ObservationKind
+from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.job_ends import why_ended
+from proteus_spot.tasks.runtime import current_runtime
 
 #: What is paid beside the ledger, which has the hours and seconds of machines alone.
 NOT_COUNTED = (
@@ -176,7 +176,7 @@ def _lives(store: Store, job: Job, records: Mapping[str, AllocationRecord]) -> d
 
 def _repeated_share(store: Store, sweep: Job) -> float:
     """Return the part of a sweep's steps that had to be trained again."""
-    from bidding.tuning.journal import replay
+    from proteus_spot.bidding.tuning.journal import replay
 
     trials = replay(entry.record for entry in store.journal(sweep.job_id)).trials.values()
     repeated = sum(trial.repeated_steps for trial in trials)

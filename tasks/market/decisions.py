@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bidding.economics.budget import Spending
-from bidding.economics.deadline import TimeLeft
-from bidding.engine.allocations import AllocationState, MachineState
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import (
+from proteus_spot.bidding.economics.budget import Spending
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.bidding.engine.allocations import AllocationState, MachineState
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     BidEvent,
     MachineGone,
@@ -16,18 +16,18 @@ from bidding.engine.events import (
     NoticeSeen,
     TickDue,
 )
-from bidding.engine.orders import Order
-from bidding.engine.reconcile import BELIEVED_AFTER_S, by_order, unlisted
-from bidding.forecast import MarketFeatures
-from bidding.market.model import HOUR_S, InstanceFact, Market, Tier
-from bidding.market.money import Micros
-from infra.errors import TickStopped
-from infra.state.records import ObservationKind
-from tasks.job_ends import wants_machines
-from tasks.job_records import training_begun
-from tasks.market.engine_journal import DecideEvents, EngineJournal, JobEngine
-from tasks.market.instances import observed_events
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.engine.orders import Order
+from proteus_spot.bidding.engine.reconcile import BELIEVED_AFTER_S, by_order, unlisted
+from proteus_spot.bidding.forecast import MarketFeatures
+from proteus_spot.bidding.market.model import HOUR_S, InstanceFact, Market, Tier
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.infra.errors import TickStopped
+from proteus_spot.infra.state.records import ObservationKind
+from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_records import training_begun
+from proteus_spot.tasks.market.engine_journal import DecideEvents, EngineJournal, JobEngine
+from proteus_spot.tasks.market.instances import observed_events
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 
 @runtime_task("decide")

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-import bidding
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import (
+import proteus_spot.bidding
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
@@ -27,19 +27,27 @@ from bidding.engine.events import (
     MachineGone,
     MachineSeen,
 )
-from bidding.engine.journal import JournalError, catch_up, from_record, replay, to_record
-from bidding.engine.orders import Acquire, Lapse, Order, client_token
-from bidding.engine.reconcile import ABANDONED, is_failed_launch_of
-from bidding.engine.snapshot import SnapshotError, from_snapshot, to_snapshot
-from bidding.market.failures import Failure
-from bidding.market.model import EndCause, InstanceFact
-from bidding.tuning import journal as sweep_journal
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import SweepExtended, SweepOpened, SweepReopened
-from bidding.tuning.orders import Deploy, SweepOrder
-from infra.state.records import EngineSnapshot, Entry, IntentState, JobKind, JournalConflict, Json, UnknownRecord
-from infra.state.store import Store
-from tasks.runtime import current_runtime
+from proteus_spot.bidding.engine.journal import JournalError, catch_up, from_record, replay, to_record
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, client_token
+from proteus_spot.bidding.engine.reconcile import ABANDONED, is_failed_launch_of
+from proteus_spot.bidding.engine.snapshot import SnapshotError, from_snapshot, to_snapshot
+from proteus_spot.bidding.market.failures import Failure
+from proteus_spot.bidding.market.model import EndCause, InstanceFact
+from proteus_spot.bidding.tuning import journal as sweep_journal
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.events import SweepExtended, SweepOpened, SweepReopened
+from proteus_spot.bidding.tuning.orders import Deploy, SweepOrder
+from proteus_spot.infra.state.records import (
+    EngineSnapshot,
+    Entry,
+    IntentState,
+    JobKind,
+    JournalConflict,
+    Json,
+    UnknownRecord,
+)
+from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.runtime import current_runtime
 
 logger = logging.getLogger(__name__)
 
@@ -272,7 +280,7 @@ def journal_of(job_id: str) -> EngineJournal[Any]:
 def program_digest() -> str:
     """Return the digest of the sources that decide: another program might reach another state."""
     digest = sha256()
-    sources = Path(bidding.__path__[0])
+    sources = Path(proteus_spot.bidding.__path__[0])
     for path in sorted(sources.rglob("*.py")):
         digest.update(f"{path.relative_to(sources).as_posix()}\0".encode() + path.read_bytes())
     return digest.hexdigest()

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bidding.forecast import MarketFeatures, features_of
-from bidding.forecast.features import LOOKBACK_S
-from bidding.market.model import Market
-from bidding.market.spot_market import MarketError
-from bidding.market.traces import Trace, TraceSet
-from infra.storage.blobs import BlobError
-from infra.storage.price_store import PriceStore
-from tasks.market.engine_journal import JobEngine
-from tasks.market.prices import Prices, history
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.forecast import MarketFeatures, features_of
+from proteus_spot.bidding.forecast.features import LOOKBACK_S
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.storage.blobs import BlobError
+from proteus_spot.infra.storage.price_store import PriceStore
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.prices import Prices, history
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ people and for machines that this database does not know.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from bidding.engine.events import BidEvent
-from bidding.engine.orders import Lapse
-from bidding.engine.reconcile import (
+from proteus_spot.bidding.engine.events import BidEvent
+from proteus_spot.bidding.engine.orders import Lapse
+from proteus_spot.bidding.engine.reconcile import (
     LISTED_S,
     ReconciledEngine,
     by_order,
@@ -17,11 +17,11 @@ from bidding.engine.reconcile import (
     pending_notice_s,
     reconcile,
 )
-from bidding.market.model import JOB_TAG, ORDER_TAG, OWNER_TAG, InstanceFact, Tier
-from infra.state.records import IntentState
-from infra.storage.blobs import BlobError, BlobMissing
-from infra.storage.leases import read_lease
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.market.model import JOB_TAG, ORDER_TAG, OWNER_TAG, InstanceFact, Tier
+from proteus_spot.infra.state.records import IntentState
+from proteus_spot.infra.storage.blobs import BlobError, BlobMissing
+from proteus_spot.infra.storage.leases import read_lease
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 #: Tag of the tier of every machine of ours.
 TIER_TAG = "proteus:tier"

@@ -9,25 +9,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bidding.economics.budget import Spending, lasts_until_s
-from bidding.engine.allocations import AllocationState
-from bidding.engine.engine import BidEngine
-from bidding.market.model import DAY_S, HOUR_S, MINUTE_S, Allocation, EndCause, Market, Tier
-from bidding.market.money import Micros, usd
-from bidding.market.spot_market import MarketError
-from bidding.market.traces import Trace, TraceSet
-from infra.state.commitments import most_owed, requested
-from infra.state.ledger import book
-from infra.state.records import AllocationRecord, IntentState, ObservationKind
-from infra.storage.leases import FIRST_S
-from tasks.job_ends import BUDGET, request_stop, wants_machines
-from tasks.job_events import emit_budget
-from tasks.job_records import JobTerms, terms_of
-from tasks.market.decisions import decide_on
-from tasks.market.engine_journal import EngineJournal, JournalledEngine
-from tasks.market.instances import observe_machines
-from tasks.market.prices import history
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.economics.budget import Spending, lasts_until_s
+from proteus_spot.bidding.engine.allocations import AllocationState
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, MINUTE_S, Allocation, EndCause, Market, Tier
+from proteus_spot.bidding.market.money import Micros, usd
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.state.commitments import most_owed, requested
+from proteus_spot.infra.state.ledger import book
+from proteus_spot.infra.state.records import AllocationRecord, IntentState, ObservationKind
+from proteus_spot.infra.storage.leases import FIRST_S
+from proteus_spot.tasks.job_ends import BUDGET, request_stop, wants_machines
+from proteus_spot.tasks.job_events import emit_budget
+from proteus_spot.tasks.job_records import JobTerms, terms_of
+from proteus_spot.tasks.market.decisions import decide_on
+from proteus_spot.tasks.market.engine_journal import EngineJournal, JournalledEngine
+from proteus_spot.tasks.market.instances import observe_machines
+from proteus_spot.tasks.market.prices import history
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 #: Seconds that the end of a training takes, market and real: the model is saved and the machines are released.

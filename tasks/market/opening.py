@@ -4,25 +4,25 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from bidding.billing import Flat
-from bidding.economics.job_model import JobModel
-from bidding.engine.events import JobClosed, JobOpened, JobReopened
-from bidding.evictions.table import fit
-from bidding.forecast import Forecast, fit_forecast
-from bidding.market.model import DAY_S, InstanceType, Market
-from bidding.market.traces import TraceSet
-from bidding.policies import FORECAST_POLICIES
-from infra.errors import InputError
-from infra.state.records import IllegalTransition, JobState, ObservationKind
-from infra.storage.price_store import PriceStore
-from tasks.job_events import emit_end
-from tasks.job_records import note_going_on
-from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import EngineJournal, JobEngine, unless_seen
-from tasks.market.prices import days
-from tasks.market_data.eviction_tables import job_table
-from tasks.market_data.on_demand import types_of
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.billing import Flat
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.events import JobClosed, JobOpened, JobReopened
+from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.forecast import Forecast, fit_forecast
+from proteus_spot.bidding.market.model import DAY_S, InstanceType, Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.policies import FORECAST_POLICIES
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.state.records import IllegalTransition, JobState, ObservationKind
+from proteus_spot.infra.storage.price_store import PriceStore
+from proteus_spot.tasks.job_events import emit_end
+from proteus_spot.tasks.job_records import note_going_on
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.engine_journal import EngineJournal, JobEngine, unless_seen
+from proteus_spot.tasks.market.prices import days
+from proteus_spot.tasks.market_data.eviction_tables import job_table
+from proteus_spot.tasks.market_data.on_demand import types_of
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 
 def type_on_sale(market: Market, at_s: float) -> InstanceType | None:

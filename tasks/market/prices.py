@@ -12,11 +12,11 @@ from itertools import groupby
 
 import numpy as np
 
-from bidding.market.model import Market
-from bidding.market.money import Micros
-from bidding.market.spot_market import MarketError
-from bidding.market.traces import Trace, TraceSet
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 

@@ -1,13 +1,13 @@
 """Reaping: the machines of this owner that nothing needs, by machine."""
 
-from bidding.engine.reconcile import by_order
-from bidding.market.model import JOB_TAG, OWNER_TAG, InstanceState
-from infra.state.records import IntentState
-from tasks.job_records import is_known, ticking_jobs
-from tasks.market.engine_journal import journal_of
-from tasks.market.instances import job_machines, observed_events
-from tasks.market.opening import is_opened
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.engine.reconcile import by_order
+from proteus_spot.bidding.market.model import JOB_TAG, OWNER_TAG, InstanceState
+from proteus_spot.infra.state.records import IntentState
+from proteus_spot.tasks.job_records import is_known, ticking_jobs
+from proteus_spot.tasks.market.engine_journal import journal_of
+from proteus_spot.tasks.market.instances import job_machines, observed_events
+from proteus_spot.tasks.market.opening import is_opened
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 
 @runtime_task("find orphans", market=True)

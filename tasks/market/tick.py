@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-from infra.clock import SystemClock
-from tasks.job_records import is_paid_by_hour
-from tasks.runtime import current_runtime
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.tasks.job_records import is_paid_by_hour
+from proteus_spot.tasks.runtime import current_runtime
 
 #: Name of the claim of a late tick; it is not released.
 _LATE = "late-tick"

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from bidding.billing import Charge
-from bidding.billing.requests import Bill, SpotRequest
-from bidding.market.model import Market
-from bidding.market.money import MICROS_PER_DOLLAR, Micros
-from bidding.market.traces import TraceSet
-from infra.errors import InputError
-from infra.market_data.price_files import read_prices
-from infra.market_data.request_files import OPTIONS, parse_request, read_requests
+from proteus_spot.bidding.billing import Charge
+from proteus_spot.bidding.billing.requests import Bill, SpotRequest
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.price_files import read_prices
+from proteus_spot.infra.market_data.request_files import OPTIONS, parse_request, read_requests
 
 
 def the_request(traces: TraceSet, prices: str, *, market: str, **fields: str) -> SpotRequest:

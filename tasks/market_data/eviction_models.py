@@ -6,22 +6,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bidding.evictions import fit_capacity as capacity
-from bidding.evictions.calibration import Calibration, calibrate, gain
-from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.fit_capacity import UP, fit_availability, joined, of_bands
-from bidding.evictions.fit_conditioned import fit_conditioned
-from bidding.evictions.fit_survival import Report, fit_survival, fit_table, quiet
-from bidding.evictions.predictors.model import PredictorModel
-from bidding.market.catalog import Catalog
-from bidding.market.model import Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import TraceSet
-from infra.errors import InputError
-from infra.market_data.eviction_model_files import StoredModel, read_model, write_model
-from reports.pictures.evictions import plot_reliability, plot_survival
-from tasks.market_data.eviction_sources import Sources, availability, bands_of, prices_of, window_of
-from tasks.market_data.predictors import PREDICTORS_EVERY_S
+from proteus_spot.bidding.evictions import fit_capacity as capacity
+from proteus_spot.bidding.evictions.calibration import Calibration, calibrate, gain
+from proteus_spot.bidding.evictions.curve_model import CurveModel
+from proteus_spot.bidding.evictions.fit_capacity import UP, fit_availability, joined, of_bands
+from proteus_spot.bidding.evictions.fit_conditioned import fit_conditioned
+from proteus_spot.bidding.evictions.fit_survival import Report, fit_survival, fit_table, quiet
+from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.market.catalog import Catalog
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.eviction_model_files import StoredModel, read_model, write_model
+from proteus_spot.reports.pictures.evictions import plot_reliability, plot_survival
+from proteus_spot.tasks.market_data.eviction_sources import Sources, availability, bands_of, prices_of, window_of
+from proteus_spot.tasks.market_data.predictors import PREDICTORS_EVERY_S
 
 #: Models by name; the last one is not fitted to prices.
 MODELS = ("table", "survival", "conditioned", "capacity")

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bidding.evictions.fit_capacity import Band
-from bidding.market.catalog import Catalog, region_among
-from bidding.market.model import DAY_S, HOUR_S, Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import TraceSet
-from infra.errors import InputError
-from infra.market_data.capacity_files import read_advisor, read_availabilities
-from tasks.market_data.traces import open_traces
-from tasks.times import minute, moment_s
+from proteus_spot.bidding.evictions.fit_capacity import Band
+from proteus_spot.bidding.market.catalog import Catalog, region_among
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.capacity_files import read_advisor, read_availabilities
+from proteus_spot.tasks.market_data.traces import open_traces
+from proteus_spot.tasks.times import minute, moment_s
 
 
 @dataclass(frozen=True)

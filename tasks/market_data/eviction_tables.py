@@ -3,13 +3,13 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from bidding.evictions.base import as_table
-from bidding.evictions.table import EvictionTable
-from bidding.market.model import Market
-from bidding.market.time_window import TimeWindow
-from infra.errors import InputError
-from infra.market_data.eviction_model_files import read_model
-from tasks.job_spec import JobSpec
+from proteus_spot.bidding.evictions.base import as_table
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.eviction_model_files import read_model
+from proteus_spot.tasks.job_spec import JobSpec
 
 
 def absolute_evictions(source: str) -> str:

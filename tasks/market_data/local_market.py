@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from bidding.market.model import DAY_S, HOUR_S, InstanceType, Market
-from bidding.market.money import Micros
-from bidding.market.traces import Trace, TraceSet
-from bidding.synthetic.renewal_market import QUIET, RUSH_HOURS, generate
-from infra.errors import InputError
-from infra.market_data.capacity_files import read_availabilities
-from infra.market_data.catalogs import read_catalog
-from infra.market_data.price_files import read_prices, write_prices
-from tasks.market_data.on_demand import types_of
-from tasks.market_data.traces import market_of
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, InstanceType, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import QUIET, RUSH_HOURS, generate
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.capacity_files import read_availabilities
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.market_data.price_files import read_prices, write_prices
+from proteus_spot.tasks.market_data.on_demand import types_of
+from proteus_spot.tasks.market_data.traces import market_of
 
 #: Range of the first rush, in seconds from the run's start: after the first renewal decision, long before two hours.
 _FIRST_RUSH_S = (68 * 60, 80 * 60)

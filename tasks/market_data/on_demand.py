@@ -3,12 +3,12 @@
 from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime
 
-from bidding.economics.budget import purchase_micros
-from bidding.market.catalog import Catalog, RegionsDiffer
-from bidding.market.model import InstanceType, Market
-from bidding.market.money import usd
-from infra.errors import InputError
-from tasks.job_spec import JobSpec
+from proteus_spot.bidding.economics.budget import purchase_micros
+from proteus_spot.bidding.market.catalog import Catalog, RegionsDiffer
+from proteus_spot.bidding.market.model import InstanceType, Market
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.job_spec import JobSpec
 
 #: Seconds that a job lives at least, where seconds are paid: two ticks, and its end.
 _LEAST_S = 900

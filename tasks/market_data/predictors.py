@@ -5,18 +5,18 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from bidding.evictions.calibration import Calibration, calibrate
-from bidding.evictions.fit_survival import Report, fit_survival, quiet
-from bidding.evictions.predictors.model import PredictorModel, fit_predictors
-from bidding.evictions.predictors.names import PREDICTORS
-from bidding.market.model import DAY_S, HOUR_S
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import TraceSet
-from infra.errors import InputError
-from infra.market_data.eviction_model_files import model_bytes, model_from_bytes
-from infra.settings import load_settings
-from infra.storage.blobs import BlobMissing, Blobs, blobs_at
-from tasks.market_data.eviction_sources import Sources, prices_of, window_of
+from proteus_spot.bidding.evictions.calibration import Calibration, calibrate
+from proteus_spot.bidding.evictions.fit_survival import Report, fit_survival, quiet
+from proteus_spot.bidding.evictions.predictors.model import PredictorModel, fit_predictors
+from proteus_spot.bidding.evictions.predictors.names import PREDICTORS
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.eviction_model_files import model_bytes, model_from_bytes
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.storage.blobs import BlobMissing, Blobs, blobs_at
+from proteus_spot.tasks.market_data.eviction_sources import Sources, prices_of, window_of
 
 #: Seconds between two moments at which predictors are checked: a network answers a thousand times more slowly.
 PREDICTORS_EVERY_S = 600

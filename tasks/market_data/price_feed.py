@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from bidding.market.spot_market import MarketError
-from infra.clock import ScaledClock, open_clock
-from infra.local.announcement import Announcement
-from infra.local.environment import clock_file
-from infra.settings import load_settings
-from tasks.times import minute
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.infra.clock import ScaledClock, open_clock
+from proteus_spot.infra.local.announcement import Announcement
+from proteus_spot.infra.local.environment import clock_file
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.tasks.times import minute
 
 #: Real seconds for the market to answer.
 _ANSWER_S = 5.0
@@ -31,7 +31,7 @@ def ended_prices(up: Announcement | None) -> str:
     settings = load_settings()
     if settings.ec2_endpoint_url is None:
         return ""
-    from infra.ec2.spot_market import Ec2SpotMarket
+    from proteus_spot.infra.ec2.spot_market import Ec2SpotMarket
 
     now_s, limit_s = int(open_clock(settings.clock).now_s()), settings.prices_max_age_s
     try:

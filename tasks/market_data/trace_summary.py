@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bidding.market.catalog import Catalog
-from bidding.market.model import Market
-from bidding.market.money import to_dollars
-from bidding.market.trace_statistics import TraceStatistics, statistics
-from bidding.market.traces import Int64s, Trace, TraceSet
+from proteus_spot.bidding.market.catalog import Catalog
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import to_dollars
+from proteus_spot.bidding.market.trace_statistics import TraceStatistics, statistics
+from proteus_spot.bidding.market.traces import Int64s, Trace, TraceSet
 
 
 @dataclass(frozen=True)

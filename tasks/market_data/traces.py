@@ -6,17 +6,17 @@ from datetime import UTC, date, datetime
 
 import numpy as np
 
-from bidding.market.catalog import Catalog, named_region
-from bidding.market.model import DAY_S, InstanceType, Market
-from bidding.market.traces import Trace, TraceSet
-from bidding.synthetic.auction_market import AuctionClimate
-from bidding.synthetic.renewal_market import LIVELY, RUSH_HOURS, TYPICAL, MarketClimate, generate
-from infra.errors import InputError
-from infra.market_data.aws_price_list import read_price_list
-from infra.market_data.catalogs import read_catalog, write_catalog
-from infra.market_data.price_files import check_price_name, read_prices, write_prices
-from reports.pictures.prices import plot_prices
-from tasks.market_data.trace_summary import on_demand_prices
+from proteus_spot.bidding.market.catalog import Catalog, named_region
+from proteus_spot.bidding.market.model import DAY_S, InstanceType, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.synthetic.auction_market import AuctionClimate
+from proteus_spot.bidding.synthetic.renewal_market import LIVELY, RUSH_HOURS, TYPICAL, MarketClimate, generate
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.aws_price_list import read_price_list
+from proteus_spot.infra.market_data.catalogs import read_catalog, write_catalog
+from proteus_spot.infra.market_data.price_files import check_price_name, read_prices, write_prices
+from proteus_spot.reports.pictures.prices import plot_prices
+from proteus_spot.tasks.market_data.trace_summary import on_demand_prices
 
 #: Climates of generated markets, by name.
 CLIMATES: Mapping[str, AuctionClimate | MarketClimate] = {

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from bidding.backtest.parameters import PPM
-from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.schemes import SchemeId
-from bidding.backtest.schemes.registry import Scheme, scheme, schemes
-from bidding.economics.elasticity import AgileML, Checkpointing
-from bidding.market.model import HOUR_S
-from bidding.market.money import MICROS_PER_DOLLAR, Micros, to_micros
-from bidding.market.traces import Int64s
-from infra.errors import InputError
-from tasks.backtest.inputs import BacktestInputs
-from tasks.plan.spec import PlanSpec, reliable_machines
-from tasks.times import minute
+from proteus_spot.bidding.backtest.parameters import PPM
+from proteus_spot.bidding.backtest.reference_cluster import Reference
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes.registry import Scheme, scheme, schemes
+from proteus_spot.bidding.economics.elasticity import AgileML, Checkpointing
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros, to_micros
+from proteus_spot.bidding.market.traces import Int64s
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.backtest.inputs import BacktestInputs
+from proteus_spot.tasks.plan.spec import PlanSpec, reliable_machines
+from proteus_spot.tasks.times import minute
 
 #: vCPUs of the paper's cluster and cap: the defaults, or their proportion.
 _CLUSTER_VCPUS, _CAP_VCPUS = 512, 756

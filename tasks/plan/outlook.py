@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.outcomes import Outcome
-from bidding.market.model import HOUR_S
-from bidding.market.money import MICROS_PER_DOLLAR, usd
-from bidding.market.traces import Int64s
-from tasks.plan.job import PlannedJob
-from tasks.plan.spec import ON_DEMAND
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, usd
+from proteus_spot.bidding.market.traces import Int64s
+from proteus_spot.tasks.plan.job import PlannedJob
+from proteus_spot.tasks.plan.spec import ON_DEMAND
 
 Floats = NDArray[np.float64]
 

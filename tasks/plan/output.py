@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from bidding.market.model import HOUR_S
-from bidding.market.money import to_dollars
-from reports.pictures.plan import Curve, draw_plan
-from tasks.plan.outlook import ENOUGH, as_json
-from tasks.plan.planner import JobPlan
-from tasks.plan.reliable_counts import as_json as reliable_json
-from tasks.times import iso, minute
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import to_dollars
+from proteus_spot.reports.pictures.plan import Curve, draw_plan
+from proteus_spot.tasks.plan.outlook import ENOUGH, as_json
+from proteus_spot.tasks.plan.planner import JobPlan
+from proteus_spot.tasks.plan.reliable_counts import as_json as reliable_json
+from proteus_spot.tasks.times import iso, minute
 
 
 def plan_json(plan: JobPlan, elapsed_s: float) -> dict[str, Any]:

@@ -5,23 +5,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.runner import run as run_jobs
-from bidding.evictions.table import EvictionTable
-from bidding.evictions.table import fit as fit_evictions
-from bidding.market.model import HOUR_S, Market
-from bidding.market.money import Micros
-from bidding.market.traces import Int64s
-from infra.errors import InputError
-from tasks.backtest.inputs import BacktestInputs, open_inputs
-from tasks.backtest.runner import all_cores
-from tasks.backtest.spec import backtest_spec
-from tasks.market_data.traces import Report
-from tasks.plan.job import PlannedJob, draw_starts, planned_job, scheme_of
-from tasks.plan.outlook import Outlook, Recommendation, on_demand_fallback, outlook, rank, recommend
-from tasks.plan.reliable_counts import ReliableAdvice, advise, counts_to_try
-from tasks.plan.runnable import why_not_run
-from tasks.plan.spec import ON_DEMAND, PlanSpec, scheme_of_policy
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.runner import run as run_jobs
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.evictions.table import fit as fit_evictions
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Int64s
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.backtest.inputs import BacktestInputs, open_inputs
+from proteus_spot.tasks.backtest.runner import all_cores
+from proteus_spot.tasks.backtest.spec import backtest_spec
+from proteus_spot.tasks.market_data.traces import Report
+from proteus_spot.tasks.plan.job import PlannedJob, draw_starts, planned_job, scheme_of
+from proteus_spot.tasks.plan.outlook import Outlook, Recommendation, on_demand_fallback, outlook, rank, recommend
+from proteus_spot.tasks.plan.reliable_counts import ReliableAdvice, advise, counts_to_try
+from proteus_spot.tasks.plan.runnable import why_not_run
+from proteus_spot.tasks.plan.spec import ON_DEMAND, PlanSpec, scheme_of_policy
 
 #: Scheme under which a market is simulated alone, unless the job has another of spot machines.
 _ALONE = "best"

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bidding.backtest.schemes import SchemeId
-from bidding.economics.reliable_tier import ReliableNumber, cheapest_number, load_tier, weigh
-from bidding.market.money import to_dollars, usd
-from tasks.plan.job import PlannedJob, scheme_of
-from tasks.plan.outlook import Outlook
-from tasks.plan.spec import PlanSpec
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.economics.reliable_tier import ReliableNumber, cheapest_number, load_tier, weigh
+from proteus_spot.bidding.market.money import to_dollars, usd
+from proteus_spot.tasks.plan.job import PlannedJob, scheme_of
+from proteus_spot.tasks.plan.outlook import Outlook
+from proteus_spot.tasks.plan.spec import PlanSpec
 
 #: Numbers up to this one are tried, and the job's own.
 _MOST = 4

@@ -1,10 +1,10 @@
 """Whether a job can run under a scheme: as a policy that it takes, with a reliable tier."""
 
-from bidding.backtest.schemes import SchemeId
-from bidding.backtest.schemes.registry import scheme
-from tasks.job_spec import MOST_RELIABLE
-from tasks.plan.job import PlannedJob, scheme_of
-from tasks.plan.spec import ON_DEMAND, PlanSpec, reliable_machines, scheme_of_policy
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes.registry import scheme
+from proteus_spot.tasks.job_spec import MOST_RELIABLE
+from proteus_spot.tasks.plan.job import PlannedJob, scheme_of
+from proteus_spot.tasks.plan.spec import ON_DEMAND, PlanSpec, reliable_machines, scheme_of_policy
 
 
 def why_not_run(name: str, spec: PlanSpec, job: PlannedJob) -> str:

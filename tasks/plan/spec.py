@@ -7,16 +7,16 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from bidding.backtest.reference_cluster import TOO_SMALL
-from bidding.backtest.schemes.registry import SCHEMES, scheme
-from bidding.economics.reliable_tier import load_tier
-from bidding.market.model import HOUR_S
-from infra.clock import open_clock
-from infra.errors import InputError
-from infra.settings import load_settings
-from infra.validation import first_fault
-from tasks.job_spec import JobSpec
-from tasks.times import parse_deadline
+from proteus_spot.bidding.backtest.reference_cluster import TOO_SMALL
+from proteus_spot.bidding.backtest.schemes.registry import SCHEMES, scheme
+from proteus_spot.bidding.economics.reliable_tier import load_tier
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.infra.clock import open_clock
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.validation import first_fault
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.times import parse_deadline
 
 #: Schemes compared by default: those in use without BidBrain, and ours.
 COMPARED = ("on-demand", "standard+checkpoint", "proteus", "best")

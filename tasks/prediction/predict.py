@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.applications.prediction_inputs import NewData, read_new
-from infra.applications.trained_models import ModelAbout, load_model
-from infra.datasets.kinds import kind_for
-from infra.errors import InputError, ProteusError
-from psengine.apps.base import Predicts
-from psengine.apps.returned import predictions_of
-from psengine.tables.allowed_values import WrongValue
-from tasks.prediction.csv_tables import csv_bytes
+from proteus_spot.infra.applications.prediction_inputs import NewData, read_new
+from proteus_spot.infra.applications.trained_models import ModelAbout, load_model
+from proteus_spot.infra.datasets.kinds import kind_for
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.psengine.apps.base import Predicts
+from proteus_spot.psengine.apps.returned import predictions_of
+from proteus_spot.psengine.tables.allowed_values import WrongValue
+from proteus_spot.tasks.prediction.csv_tables import csv_bytes
 
 _CLASS = "class"
 #: Maximum number of the model's labels that an error lists.

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from infra.applications.trained_models import load_model
-from infra.datasets.documents import read_vocabulary
-from infra.errors import InputError
-from psengine.apps.lda.app import LatentDirichletAllocation
-from tasks.prediction.csv_tables import csv_bytes
+from proteus_spot.infra.applications.trained_models import load_model
+from proteus_spot.infra.datasets.documents import read_vocabulary
+from proteus_spot.infra.errors import InputError
+from proteus_spot.psengine.apps.lda.app import LatentDirichletAllocation
+from proteus_spot.tasks.prediction.csv_tables import csv_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Alarms of a job's machines: those that ticks have recorded, and those that still wait in the bucket for a tick."""
 
-from infra.state.records import ObservationKind
-from infra.state.store import Store
-from infra.storage.alarms import Alarm, read_alarms
-from infra.storage.blobs import Blobs
-from infra.storage.leases import utc
+from proteus_spot.infra.state.records import ObservationKind
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.alarms import Alarm, read_alarms
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.leases import utc
 
 
 def recorded_alarms(store: Store, job_id: str) -> list[Alarm]:

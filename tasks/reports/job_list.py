@@ -5,20 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.errors import ProteusError
-from infra.local.announcement import find_announcement
-from infra.local.job_stores import JobStore, find_job, open_job_stores
-from infra.settings import load_settings
-from infra.state.records import Job, JobKind, ObservationKind
-from infra.state.store import Store
-from infra.storage.blobs import Blobs, open_blobs
-from infra.urls import file_url
-from tasks.job_ends import lateness, why_ended
-from tasks.market.costs import CostRow, ZoneTraffic, cost_rows, zone_traffic
-from tasks.market.purchases.waiting import what_purchases_wait_for
-from tasks.market_data.price_feed import ended_prices
-from tasks.reports.alarms import waiting_line
-from tasks.reports.job_summary import snapshot_of
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.local.announcement import find_announcement
+from proteus_spot.infra.local.job_stores import JobStore, find_job, open_job_stores
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.state.records import Job, JobKind, ObservationKind
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import Blobs, open_blobs
+from proteus_spot.infra.urls import file_url
+from proteus_spot.tasks.job_ends import lateness, why_ended
+from proteus_spot.tasks.market.costs import CostRow, ZoneTraffic, cost_rows, zone_traffic
+from proteus_spot.tasks.market.purchases.waiting import what_purchases_wait_for
+from proteus_spot.tasks.market_data.price_feed import ended_prices
+from proteus_spot.tasks.reports.alarms import waiting_line
+from proteus_spot.tasks.reports.job_summary import snapshot_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +131,10 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
 
 def _sweep_progress(store: Store, sweep_id: str, notes: list[str]) -> tuple[int, float | None, str]:
     """Return the steps of all trials, the best metric, and how many trials are in each state."""
-    from bidding.engine.journal import JournalError  # only for sweeps: the engines take a while to import
-    from bidding.tuning.journal import replay
-    from bidding.tuning.record import SweepError
-    from bidding.tuning.views import result_view
+    from proteus_spot.bidding.engine.journal import JournalError  # only for sweeps: the engines take a while to import
+    from proteus_spot.bidding.tuning.journal import replay
+    from proteus_spot.bidding.tuning.record import SweepError
+    from proteus_spot.bidding.tuning.views import result_view
 
     try:
         view = result_view(replay(entry.record for entry in store.journal(sweep_id)))

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
-from bidding.market.model import EndCause
-from bidding.market.money import usd
-from infra.clock import SystemClock
-from infra.state.records import AllocationRecord, ObservationKind
-from tasks.runtime import current_runtime
+from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.state.records import AllocationRecord, ObservationKind
+from proteus_spot.tasks.runtime import current_runtime
 
 #: Real seconds between two looks, and from one line of figures to the next: at first, and at most.
 _LOOK_S = 5.0

@@ -6,19 +6,19 @@ still runs ends with its last record. The same state gives the same file.
 
 from pathlib import Path
 
-from bidding.engine.journal import JournalError, from_record
-from bidding.engine.orders import Acquire, Lapse, Renew, Wait
-from infra.errors import InputError
-from infra.local.announcement import is_up_directory, job_directory
-from infra.local.job_stores import check_exists
-from infra.settings import load_settings
-from infra.state.records import JobKind, JobState, JournalEntry, ObservationKind, StoreError
-from infra.state.store import Store
-from infra.storage.job_paths import JobPaths
-from infra.urls import file_url, sqlite_url
-from reports.pages.job_page import ReportPage, write
-from reports.pages.job_series import JobFacts, Timed, chart
-from reports.pages.job_tables import (
+from proteus_spot.bidding.engine.journal import JournalError, from_record
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.local.announcement import is_up_directory, job_directory
+from proteus_spot.infra.local.job_stores import check_exists
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.state.records import JobKind, JobState, JournalEntry, ObservationKind, StoreError
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.urls import file_url, sqlite_url
+from proteus_spot.reports.pages.job_page import ReportPage, write
+from proteus_spot.reports.pages.job_series import JobFacts, Timed, chart
+from proteus_spot.reports.pages.job_tables import (
     about_tables,
     decision_rows,
     elapsed,
@@ -28,10 +28,10 @@ from reports.pages.job_tables import (
     progress_tables,
     utc,
 )
-from tasks.job_ends import deadline_s, why_ended
-from tasks.market.costs import NOT_COUNTED, zone_traffic
-from tasks.reports.alarms import alarm_line, recorded_alarms
-from tasks.runtime import cross_zone_usd_per_gb
+from proteus_spot.tasks.job_ends import deadline_s, why_ended
+from proteus_spot.tasks.market.costs import NOT_COUNTED, zone_traffic
+from proteus_spot.tasks.reports.alarms import alarm_line, recorded_alarms
+from proteus_spot.tasks.runtime import cross_zone_usd_per_gb
 
 #: Maximum number of alarms that the report shows.
 _MOST_ALARMS = 20

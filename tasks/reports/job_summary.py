@@ -5,15 +5,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from bidding.market.model import HOUR_S, EndCause, Tier
-from bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
-from infra.state.ledger import charges_and_refunds
-from infra.state.records import AllocationRecord, JournalEntry, LedgerKind, LedgerLine, ObservationKind, UnknownRecord
-from infra.state.store import Store
-from tasks.job_ends import late_s, why_ended
-from tasks.market.opening import type_on_sale
-from tasks.reports.job_snapshot import Holding, Snapshot
-from tasks.runtime import current_runtime
+from proteus_spot.bidding.market.model import HOUR_S, EndCause, Tier
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
+from proteus_spot.infra.state.ledger import charges_and_refunds
+from proteus_spot.infra.state.records import (
+    AllocationRecord,
+    JournalEntry,
+    LedgerKind,
+    LedgerLine,
+    ObservationKind,
+    UnknownRecord,
+)
+from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.job_ends import late_s, why_ended
+from proteus_spot.tasks.market.opening import type_on_sale
+from proteus_spot.tasks.reports.job_snapshot import Holding, Snapshot
+from proteus_spot.tasks.runtime import current_runtime
 
 _DECIDED = ("Renew", "Lapse")
 _ENDS: Mapping[EndCause | None, str] = MappingProxyType({EndCause.EVICTED: "taken", EndCause.FAILED: "failed"})

@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.clock import SystemClock
-from infra.errors import InputError
-from infra.local.announcement import job_directory
-from infra.local.job_stores import check_exists
-from infra.settings import load_settings
-from infra.state.store import Store
-from infra.storage.alarms import Alarm, read_alarms
-from infra.storage.blobs import Blobs, open_blobs
-from infra.storage.job_paths import JobPaths
-from infra.storage.node_logs import EVERY_S, Incarnation, StoredLog, log_name, log_names
-from infra.urls import file_url, sqlite_url
-from tasks.reports.alarms import alarm_line, recorded_alarms
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.local.announcement import job_directory
+from proteus_spot.infra.local.job_stores import check_exists
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.alarms import Alarm, read_alarms
+from proteus_spot.infra.storage.blobs import Blobs, open_blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.storage.node_logs import EVERY_S, Incarnation, StoredLog, log_name, log_names
+from proteus_spot.infra.urls import file_url, sqlite_url
+from proteus_spot.tasks.reports.alarms import alarm_line, recorded_alarms
 
 _LAST_LINE_BYTES = 4096
 #: Number of last lines of each log that following a whole job begins with.

@@ -8,19 +8,19 @@ from uuid import UUID
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from bidding.billing.spending import Use
-from bidding.market.money import usd
-from infra.clock import SystemClock
-from infra.state.records import Job, JobState, ObservationKind
-from infra.storage.job_paths import JobPaths
-from reports.pages.job_markdown import job_markdown
-from reports.pages.job_page import Table, render
-from reports.pages.job_tables import predict_command
-from reports.pictures.job import job_png
-from tasks.job_pages import open_page, write_page
-from tasks.market.costs import CostRow, cost_rows
-from tasks.reports.job_page import gather, read_facts
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.billing.spending import Use
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.state.records import Job, JobState, ObservationKind
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.reports.pages.job_markdown import job_markdown
+from proteus_spot.reports.pages.job_page import Table, render
+from proteus_spot.reports.pages.job_tables import predict_command
+from proteus_spot.reports.pictures.job import job_png
+from proteus_spot.tasks.job_pages import open_page, write_page
+from proteus_spot.tasks.market.costs import CostRow, cost_rows
+from proteus_spot.tasks.reports.job_page import gather, read_facts
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from psengine.telemetry.formatting import format_bytes, format_ranges
-from psengine.telemetry.memory_use import total_bytes
-from reports.pages.figures_page import BacktestPage, Picture, write
-from reports.pages.job_page import PageFigure, Table
-from reports.pictures.training import training_svg
+from proteus_spot.psengine.telemetry.formatting import format_bytes, format_ranges
+from proteus_spot.psengine.telemetry.memory_use import total_bytes
+from proteus_spot.reports.pages.figures_page import BacktestPage, Picture, write
+from proteus_spot.reports.pages.job_page import PageFigure, Table
+from proteus_spot.reports.pictures.training import training_svg
 
 
 def write_training_report(figures: Mapping[str, Any], path: Path) -> None:

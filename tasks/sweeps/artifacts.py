@@ -6,17 +6,17 @@ from uuid import UUID
 from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
 from prefect.runtime import flow_run
 
-from bidding.tuning.engine import SweepEngine
-from infra.clock import SystemClock
-from infra.storage.job_paths import JobPaths
-from reports.pages.sweep_page import counts_text, sweep_markdown, trial_rows
-from reports.pictures.sweep import curves_png
-from reports.sweep_view import SweepView
-from tasks.job_pages import write_page
-from tasks.runtime import current_runtime, runtime_task
-from tasks.sweeps.mlflow_runs import MlflowRuns
-from tasks.sweeps.page import report_html
-from tasks.sweeps.view import sweep_view
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.reports.pages.sweep_page import counts_text, sweep_markdown, trial_rows
+from proteus_spot.reports.pictures.sweep import curves_png
+from proteus_spot.reports.sweep_view import SweepView
+from proteus_spot.tasks.job_pages import write_page
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.sweeps.mlflow_runs import MlflowRuns
+from proteus_spot.tasks.sweeps.page import report_html
+from proteus_spot.tasks.sweeps.view import sweep_view
 
 _log = logging.getLogger(__name__)
 

@@ -3,14 +3,14 @@
 import tempfile
 from pathlib import Path
 
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.views import best_trial
-from infra.storage.blobs import Blobs
-from infra.storage.trial_paths import SweepPaths, TrialPaths
-from infra.trials.engine_application import save_application_model
-from infra.trials.state_store import fetch_state, stored_states
-from infra.trials.states import unpack_state
-from tasks.sweeps.spec import SweepSpec
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.views import best_trial
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.trial_paths import SweepPaths, TrialPaths
+from proteus_spot.infra.trials.engine_application import save_application_model
+from proteus_spot.infra.trials.state_store import fetch_state, stored_states
+from proteus_spot.infra.trials.states import unpack_state
+from proteus_spot.tasks.sweeps.spec import SweepSpec
 
 
 def save_best(blobs: Blobs, spec: SweepSpec, engine: SweepEngine) -> str | None:

@@ -3,16 +3,16 @@
 import logging
 from collections.abc import Iterator
 
-from bidding.tuning.space import ParameterKind, Params
-from infra.applications.code_files import read_trial_code
-from infra.errors import InputError
-from infra.files import is_folder, is_there
-from psengine.apps.base import SIZES
-from psengine.apps.registry import resolve
-from psengine.config import JobError
-from tasks.sweeps.local.import_check import import_failure
-from tasks.sweeps.samplers import check_sampler
-from tasks.sweeps.spec import SweepSpec
+from proteus_spot.bidding.tuning.space import ParameterKind, Params
+from proteus_spot.infra.applications.code_files import read_trial_code
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import is_folder, is_there
+from proteus_spot.psengine.apps.base import SIZES
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobError
+from proteus_spot.tasks.sweeps.local.import_check import import_failure
+from proteus_spot.tasks.sweeps.samplers import check_sampler
+from proteus_spot.tasks.sweeps.spec import SweepSpec
 
 _log = logging.getLogger(__name__)
 #: Settings of an application that are tried: the ends of each parameter, beside the first setting.

@@ -1,11 +1,11 @@
 """What the engine of a sweep decides from: the plan of a description, and events of what trials report."""
 
-from bidding.tuning.events import TrialReported
-from bidding.tuning.plan import Direction, SweepPlan
-from bidding.tuning.trials import Deployment
-from infra.trials.documents import TrialReport
-from tasks.sweeps.samplers import is_adaptive
-from tasks.sweeps.spec import SweepSpec
+from proteus_spot.bidding.tuning.events import TrialReported
+from proteus_spot.bidding.tuning.plan import Direction, SweepPlan
+from proteus_spot.bidding.tuning.trials import Deployment
+from proteus_spot.infra.trials.documents import TrialReport
+from proteus_spot.tasks.sweeps.samplers import is_adaptive
+from proteus_spot.tasks.sweeps.spec import SweepSpec
 
 
 def search_plan(spec: SweepSpec) -> SweepPlan:

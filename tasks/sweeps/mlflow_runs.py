@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from bidding.market.money import to_dollars
-from infra.clock import SystemClock
-from reports.sweep_view import SweepView, TrialLine
+from proteus_spot.bidding.market.money import to_dollars
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.reports.sweep_view import SweepView, TrialLine
 
 _log = logging.getLogger(__name__)
 

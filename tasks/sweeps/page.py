@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from bidding.tuning.engine import SweepEngine
-from infra.clock import SystemClock
-from infra.files import write_whole
-from infra.local.announcement import is_up_directory
-from infra.local.job_stores import RUNS, find_job, is_under_way, open_job_stores
-from reports.pages.figures_page import render
-from reports.pages.sweep_page import sweep_page
-from reports.pictures.study import study_svgs
-from reports.pictures.sweep import curves_svg, dollars_svg, parallel_svg, timeline_svg
-from reports.sweep_view import SweepView
-from tasks.sweeps.local.folder import has_local_sweep, local_view
-from tasks.sweeps.view import read_on, sweep_view
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.files import write_whole
+from proteus_spot.infra.local.announcement import is_up_directory
+from proteus_spot.infra.local.job_stores import RUNS, find_job, is_under_way, open_job_stores
+from proteus_spot.reports.pages.figures_page import render
+from proteus_spot.reports.pages.sweep_page import sweep_page
+from proteus_spot.reports.pictures.study import study_svgs
+from proteus_spot.reports.pictures.sweep import curves_svg, dollars_svg, parallel_svg, timeline_svg
+from proteus_spot.reports.sweep_view import SweepView
+from proteus_spot.tasks.sweeps.local.folder import has_local_sweep, local_view
+from proteus_spot.tasks.sweeps.view import read_on, sweep_view
 
 #: Real seconds between two looks at a sweep that is followed.
 _LOOK_S = 1.0

@@ -4,14 +4,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from infra.datasets.kinds import DEFAULT_SETS
-from infra.errors import InputError
-from infra.market_data.catalogs import read_catalog
-from infra.validation import first_fault
-from tasks.market_data.local_market import MarketFile
-from tasks.sweeps.checks import check_files, check_trial
-from tasks.sweeps.markets import resolve_markets
-from tasks.sweeps.spec import SweepSpec, read_sweep
+from proteus_spot.infra.datasets.kinds import DEFAULT_SETS
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.validation import first_fault
+from proteus_spot.tasks.market_data.local_market import MarketFile
+from proteus_spot.tasks.sweeps.checks import check_files, check_trial
+from proteus_spot.tasks.sweeps.markets import resolve_markets
+from proteus_spot.tasks.sweeps.spec import SweepSpec, read_sweep
 
 
 def read_asked(path: Path, sweep_id: str | None) -> SweepSpec:

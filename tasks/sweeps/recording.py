@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from bidding.tuning.plan import Direction
-from bidding.tuning.simulation.record import RecordedTrials
-from infra.clock import SystemClock
-from infra.errors import InputError
-from infra.storage.blobs import Blobs
-from infra.storage.trial_paths import SweepPaths, TrialPaths
-from infra.trials.documents import TrialReport
-from infra.trials.records import write_record
-from infra.trials.state_store import fetch_newest_state
-from infra.trials.states import unpack_state
-from infra.urls import file_url
-from tasks.sweeps.local.sweep import LocalProgress, LocalSweep
-from tasks.sweeps.spec import SweepSpec
+from proteus_spot.bidding.tuning.plan import Direction
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.trial_paths import SweepPaths, TrialPaths
+from proteus_spot.infra.trials.documents import TrialReport
+from proteus_spot.infra.trials.records import write_record
+from proteus_spot.infra.trials.state_store import fetch_newest_state
+from proteus_spot.infra.trials.states import unpack_state
+from proteus_spot.infra.urls import file_url
+from proteus_spot.tasks.sweeps.local.sweep import LocalProgress, LocalSweep
+from proteus_spot.tasks.sweeps.spec import SweepSpec
 
 
 def record_trials(

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
-from bidding.billing import BillingModel
-from bidding.market.model import Market
-from bidding.market.money import Micros, to_micros
-from bidding.tuning.space import (
+from proteus_spot.bidding.billing import BillingModel
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import Micros, to_micros
+from proteus_spot.bidding.tuning.space import (
     MOST_TRIALS,
     Parameter,
     Params,
@@ -23,13 +23,13 @@ from bidding.tuning.space import (
     setting_key,
     setting_of,
 )
-from infra.clock import SystemClock
-from infra.errors import InputError
-from infra.files import read_text
-from infra.structured_text import read_yaml
-from infra.validation import first_fault
-from psengine.apps.registry import BUILT_IN
-from tasks.form_fields import (
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import read_text
+from proteus_spot.infra.structured_text import read_yaml
+from proteus_spot.infra.validation import first_fault
+from proteus_spot.psengine.apps.registry import BUILT_IN
+from proteus_spot.tasks.form_fields import (
     DATED_ID_PATTERN,
     MOST_COUNT,
     RECORDED,
@@ -46,8 +46,8 @@ from tasks.form_fields import (
     dated,
     spot_billing,
 )
-from tasks.sweeps.markets import MarketSelection
-from tasks.times import day, parse_deadline
+from proteus_spot.tasks.sweeps.markets import MarketSelection
+from proteus_spot.tasks.times import day, parse_deadline
 
 #: Samplers of Optuna that need nothing but a seed. The grid and random draws are our own.
 OPTUNA_SAMPLERS = (

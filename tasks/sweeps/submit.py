@@ -7,11 +7,11 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.utilities.urls import url_for
 
-from infra.errors import ProteusError
-from infra.state.records import JobKind
-from tasks.runtime import current_runtime
-from tasks.sweeps.running.opening import sweep_spec
-from tasks.sweeps.spec import SweepSpec
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.state.records import JobKind
+from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.sweeps.running.opening import sweep_spec
+from proteus_spot.tasks.sweeps.spec import SweepSpec
 
 _SWEEP = "sweep/sweep"
 

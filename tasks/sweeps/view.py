@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.engine.journal import JournalError
-from bidding.market.money import Micros, to_dollars
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import SweepTick
-from bidding.tuning.journal import catch_up
-from bidding.tuning.record import SweepError
-from bidding.tuning.trials import SweepState, TrialRecord
-from bidding.tuning.views import best_trial, trial_result
-from infra.errors import InputError
-from infra.state.records import (
+from proteus_spot.bidding.engine.journal import JournalError
+from proteus_spot.bidding.market.money import Micros, to_dollars
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.events import SweepTick
+from proteus_spot.bidding.tuning.journal import catch_up
+from proteus_spot.bidding.tuning.record import SweepError
+from proteus_spot.bidding.tuning.trials import SweepState, TrialRecord
+from proteus_spot.bidding.tuning.views import best_trial, trial_result
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.state.records import (
     AllocationRecord,
     Job,
     JobKind,
@@ -26,10 +26,10 @@ from infra.state.records import (
     LedgerLine,
     StoreError,
 )
-from infra.state.store import Store
-from reports.sweep_view import SweepView, TrialLine, TrialMachine
-from tasks.form_fields import RECORDED
-from tasks.sweeps.spec import SweepSpec
+from proteus_spot.infra.state.store import Store
+from proteus_spot.reports.sweep_view import SweepView, TrialLine, TrialMachine
+from proteus_spot.tasks.form_fields import RECORDED
+from proteus_spot.tasks.sweeps.spec import SweepSpec
 
 _STATES = {
     JobState.FINISHED: SweepState.FINISHED,

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from infra.applications.code_files import check_code_name, check_no_library, read_code, split_app
-from infra.datasets.kinds import check_name
-from infra.errors import InputError
-from psengine.apps.base import SIZES, App, Application, ChecksSizes, Model
-from psengine.apps.registry import BUILT_IN, METRICS, counts_passes, resolve
-from psengine.config import JobError, Until
-from tasks.job_spec import Training
+from proteus_spot.infra.applications.code_files import check_code_name, check_no_library, read_code, split_app
+from proteus_spot.infra.datasets.kinds import check_name
+from proteus_spot.infra.errors import InputError
+from proteus_spot.psengine.apps.base import SIZES, App, Application, ChecksSizes, Model
+from proteus_spot.psengine.apps.registry import BUILT_IN, METRICS, counts_passes, resolve
+from proteus_spot.psengine.config import JobError, Until
+from proteus_spot.tasks.job_spec import Training
 
 #: Number of random Fourier features; they are computed again every clock, so that a clock takes real work.
 FEATURES = 8192

@@ -1,8 +1,8 @@
 """Shipping of the user's application to the nodes."""
 
-from infra.applications import code_shipping as code
-from tasks.job_spec import JobSpec
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.infra.applications import code_shipping as code
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 
 @runtime_task("prepare code")

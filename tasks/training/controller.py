@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from infra.datasets.prepare import DataSummary
-from infra.json_values import finite
-from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, OtherVersion
-from infra.state.records import IllegalTransition, JobState, ObservationKind
-from tasks.job_ends import wants_machines
-from tasks.job_records import saved_result
-from tasks.job_spec import JobSpec
-from tasks.runtime import current_runtime, runtime_task
-from tasks.training.application_checks import check_sizes
-from tasks.training.code_shipping import job_code
-from tasks.training.inputs import cut_data
-from tasks.training.job_config import job_config
-from tasks.training.rendezvous import meet_controller
+from proteus_spot.infra.datasets.prepare import DataSummary
+from proteus_spot.infra.json_values import finite
+from proteus_spot.infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, OtherVersion
+from proteus_spot.infra.state.records import IllegalTransition, JobState, ObservationKind
+from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_records import saved_result
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.training.application_checks import check_sizes
+from proteus_spot.tasks.training.code_shipping import job_code
+from proteus_spot.tasks.training.inputs import cut_data
+from proteus_spot.tasks.training.job_config import job_config
+from proteus_spot.tasks.training.rendezvous import meet_controller
 
 logger = logging.getLogger(__name__)
 

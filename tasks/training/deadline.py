@@ -3,12 +3,12 @@
 The rule is in `bidding.economics.deadline`.
 """
 
-from bidding.economics.deadline import TimeLeft
-from infra.state.records import ObservationKind
-from tasks.job_spec import JobSpec
-from tasks.market.ledger import stop_s
-from tasks.market.opening import type_on_sale
-from tasks.runtime import current_runtime
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.infra.state.records import ObservationKind
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.ledger import stop_s
+from proteus_spot.tasks.market.opening import type_on_sale
+from proteus_spot.tasks.runtime import current_runtime
 
 #: Seconds, market and real, that a machine takes to boot and to load its data.
 _BOOT_S, _BOOT_REAL_S = 240.0, 10.0

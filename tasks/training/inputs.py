@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from infra.datasets import kinds as data_kinds
-from infra.datasets import prepare as datasets
-from infra.storage.blobs import Blobs
-from tasks.job_spec import JobSpec, Training
-from tasks.training.application_checks import check_sizes_here
+from proteus_spot.infra.datasets import kinds as data_kinds
+from proteus_spot.infra.datasets import prepare as datasets
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.tasks.job_spec import JobSpec, Training
+from proteus_spot.tasks.training.application_checks import check_sizes_here
 
 
 def absolute_data(data: str) -> str:

@@ -6,12 +6,12 @@ So the address is used only where the market says that it belongs to a machine o
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bidding.market.model import InstanceFact
-from bidding.market.spot_market import MarketError
-from infra.clock import SystemClock
-from infra.nodes.controller_client import wait_rendezvous
-from tasks.market.instances import job_machines
-from tasks.runtime import current_runtime
+from proteus_spot.bidding.market.model import InstanceFact
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.nodes.controller_client import wait_rendezvous
+from proteus_spot.tasks.market.instances import job_machines
+from proteus_spot.tasks.runtime import current_runtime
 
 #: Least real seconds between two questions to the market.
 _ASK_AGAIN_S = 2.0

@@ -5,11 +5,11 @@ from typing import Any
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 
-from infra.state.records import JobState, UnknownRecord
-from tasks.form_fields import dated
-from tasks.job_spec import JobSpec
-from tasks.run_labels import due_day, job_run_tag, label
-from tasks.runtime import current_runtime
+from proteus_spot.infra.state.records import JobState, UnknownRecord
+from proteus_spot.tasks.form_fields import dated
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.run_labels import due_day, job_run_tag, label
+from proteus_spot.tasks.runtime import current_runtime
 
 
 def name_running(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:

@@ -19,19 +19,19 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_KEY, PREFECT_A
 from prefect.utilities.urls import url_for
 from pydantic import BaseModel, ValidationError
 
-from infra.clock import SystemClock
-from infra.errors import InputError, ProteusError
-from infra.local.announcement import DEFAULT_DIRECTORY, Announcement, find_announcement
-from infra.structured_text import read_yaml
-from infra.validation import first_fault
-from tasks.job_pages import open_page
-from tasks.job_spec import JobSpec
-from tasks.market_data.eviction_tables import absolute_evictions
-from tasks.market_data.price_feed import ended_prices
-from tasks.run_labels import job_run_tag
-from tasks.times import day
-from tasks.training.application_checks import absolute_code, check_asked
-from tasks.training.inputs import absolute_data
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.local.announcement import DEFAULT_DIRECTORY, Announcement, find_announcement
+from proteus_spot.infra.structured_text import read_yaml
+from proteus_spot.infra.validation import first_fault
+from proteus_spot.tasks.job_pages import open_page
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market_data.eviction_tables import absolute_evictions
+from proteus_spot.tasks.market_data.price_feed import ended_prices
+from proteus_spot.tasks.run_labels import job_run_tag
+from proteus_spot.tasks.times import day
+from proteus_spot.tasks.training.application_checks import absolute_code, check_asked
+from proteus_spot.tasks.training.inputs import absolute_data
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _TRAIN = "train/train"

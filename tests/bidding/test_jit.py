@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bidding import jit
-from bidding.economics.equations import useful_time_s
-from bidding.jit import compiled, entry, inline_jit, jitable, source_digest
+from proteus_spot.bidding import jit
+from proteus_spot.bidding.economics.equations import useful_time_s
+from proteus_spot.bidding.jit import compiled, entry, inline_jit, jitable, source_digest
 
 
 @jitable

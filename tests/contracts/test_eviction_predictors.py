@@ -7,21 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidding.evictions.base import as_table
-from bidding.evictions.calibration import calibrate
-from bidding.evictions.lifetimes import grants_s
-from bidding.evictions.neural.revpred import RevPred, corrected
-from bidding.evictions.neural.tributary import Tributary
-from bidding.evictions.predictors.base import CannotFit
-from bidding.evictions.predictors.limits import border_limits, is_passed, random_limits
-from bidding.evictions.predictors.model import PredictorModel, fit_predictors
-from bidding.evictions.predictors.names import PREDICTORS, predictor_class
-from bidding.market.model import DAY_S, HOUR_S, Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Trace, TraceSet
-from bidding.synthetic.renewal_market import LIVELY, generate
-from infra.errors import InputError
-from infra.market_data.eviction_model_files import read_model, write_model
+from proteus_spot.bidding.evictions.base import as_table
+from proteus_spot.bidding.evictions.calibration import calibrate
+from proteus_spot.bidding.evictions.lifetimes import grants_s
+from proteus_spot.bidding.evictions.neural.revpred import RevPred, corrected
+from proteus_spot.bidding.evictions.neural.tributary import Tributary
+from proteus_spot.bidding.evictions.predictors.base import CannotFit
+from proteus_spot.bidding.evictions.predictors.limits import border_limits, is_passed, random_limits
+from proteus_spot.bidding.evictions.predictors.model import PredictorModel, fit_predictors
+from proteus_spot.bidding.evictions.predictors.names import PREDICTORS, predictor_class
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import LIVELY, generate
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.eviction_model_files import read_model, write_model
 from tests.bidding.evictions.naive import trace
 from tests.support.predictors import chance
 

@@ -10,11 +10,11 @@ import httpx
 import pytest
 from prefect import flow
 
-from bidding.market.money import usd
-from infra.state.store import Store
-from tasks.job_pages import page_url
-from tasks.market.costs import CostRow, cost_rows
-from tasks.reports.publish import link_page, publish_page, save_report
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.job_pages import page_url
+from proteus_spot.tasks.market.costs import CostRow, cost_rows
+from proteus_spot.tasks.reports.publish import link_page, publish_page, save_report
 from tests.support.chromium import CHROMIUM, MISSING, Chromium
 from tests.support.job_states import JOB, record_job
 from tests.support.prefect import prefect_api

@@ -16,14 +16,14 @@ import numpy as np
 import psutil
 import pytest
 
-from bidding.market.model import DAY_S, HOUR_S, Market
-from bidding.market.traces import Trace, TraceSet
-from flows.automations import HEARTBEAT_S, NAME, SILENCE_S
-from infra.clock import SystemClock
-from infra.ec2.notice_poller import notice_event
-from infra.nodes.controller_client import ControllerClient
-from infra.state.records import AllocationRecord, IntentState, JobState
-from tasks.times import day
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.flows.automations import HEARTBEAT_S, NAME, SILENCE_S
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.ec2.notice_poller import notice_event
+from proteus_spot.infra.nodes.controller_client import ControllerClient
+from proteus_spot.infra.state.records import AllocationRecord, IntentState, JobState
+from proteus_spot.tasks.times import day
 from tests.support import slow_apps as paced
 from tests.support.prefect import Deployed, rendezvous, wait_until, without_settings
 from tests.support.schedules import examples
@@ -121,12 +121,14 @@ def test_what_is_deployed_is_what_the_file_says(story: Story) -> None:
 
 
 def test_registering_the_automations_twice_leaves_one_of_each(story: Story) -> None:
-    said = [story.deployed.python("-m", "flows.automations").splitlines() for _ in range(2)]
+    said = [story.deployed.python("-m", "proteus_spot.flows.automations").splitlines() for _ in range(2)]
     names = [NAME, *(f"proteus: {what}" for what in NOTIFIED)]
     for lines, outcome in zip(said, ("created", "updated"), strict=True):
         assert lines == [f"{name}: {outcome}" for name in names]
-    refused = story.deployed.refused("-m", "flows.automations", "--notify", "slack-webhook/none")
-    assert refused.startswith("flows.automations: --notify slack-webhook/none: the server has no such block; ")
+    refused = story.deployed.refused("-m", "proteus_spot.flows.automations", "--notify", "slack-webhook/none")
+    assert refused.startswith(
+        "proteus_spot.flows.automations: --notify slack-webhook/none: the server has no such block; "
+    )
     found = story.deployed.post("/automations/filter", automations={"name": {"any_": [NAME]}})
     assert [(one["enabled"], one["trigger"]["within"]) for one in found] == [(True, float(SILENCE_S))]
 
@@ -357,7 +359,7 @@ def test_the_schedule_of_prefect_yaml_begins_one_job_a_day_and_a_retry_attaches(
 
 def stop(deployed: Deployed, job_id: str, *options: str) -> dict[str, Any]:
     """Run `proteus stop JOB --json -`; return its answer."""
-    code = "import sys; from flows.cli.main import main; sys.argv[0] = 'proteus'; sys.exit(main())"
+    code = "import sys; from proteus_spot.flows.cli.main import main; sys.argv[0] = 'proteus'; sys.exit(main())"
     answer: dict[str, Any] = json.loads(deployed.python("-c", code, "stop", job_id, "--json", "-", *options))
     return answer
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.datasets.prepare import prepare
-from infra.storage.checkpoints import find_checkpoints
-from infra.storage.job_paths import JobPaths
-from psengine.config import JobConfig
+from proteus_spot.infra.datasets.prepare import prepare
+from proteus_spot.infra.storage.checkpoints import find_checkpoints
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.psengine.config import JobConfig
 from tests.support.buckets import served_bucket
 from tests.support.local_cluster import LocalCluster
 from tests.support.node_imports import reached
@@ -88,7 +88,7 @@ def test_it_holds_the_lock_and_proteus_and_nothing_else(python: Path) -> None:
 
 def test_all_that_a_node_can_come_to_import_is_there(python: Path) -> None:
     ours, others = reached()
-    assert {"infra.ec2.notice_poller", "psengine.apps.lda.kernels"} <= set(ours)
+    assert {"proteus_spot.infra.ec2.notice_poller", "proteus_spot.psengine.apps.lda.kernels"} <= set(ours)
     assert {"distributed", "httpx", "numba"} <= set(others)
     plain = [module for module in ours if not module.endswith("kernels")]  # compiling those would take half a minute
     loaded = _asked(
@@ -104,7 +104,7 @@ def test_all_that_a_node_can_come_to_import_is_there(python: Path) -> None:
 def test_it_reads_and_writes_a_bucket(python: Path) -> None:
     with served_bucket() as url:
         program = (
-            "import json; from infra.storage.blobs import open_blobs; from infra.settings import Settings; "
+            "import json; from proteus_spot.infra.storage.blobs import open_blobs; from proteus_spot.infra.settings import Settings; "
             f"blobs = open_blobs(Settings(blob_url='{url}/jobs')); "
             "blobs.write_json('a.json', [1, 2]); print(json.dumps([blobs.list(), blobs.read_json('a.json')]))"
         )

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidding.market.model import DAY_S, Market
-from bidding.market.traces import Trace, TraceSet
-from infra.state.records import JobKind, JobState
+from proteus_spot.bidding.market.model import DAY_S, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.state.records import JobKind, JobState
 from tests.support import tiny_trial
 from tests.support.prefect import Deployed, wait_until, without_settings
 

@@ -15,16 +15,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidding.engine.journal import from_record, replay, to_record
-from bidding.market.model import LaunchRequest, Market
-from infra.applications.trained_models import load_model
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.state.records import JobState
-from infra.state.store import Store
-from infra.state.upgrades import derived_owner_id
-from infra.storage.blobs import Blobs
-from infra.storage.checkpoints import read_shard
-from infra.storage.price_store import PriceStore
+from proteus_spot.bidding.engine.journal import from_record, replay, to_record
+from proteus_spot.bidding.market.model import LaunchRequest, Market
+from proteus_spot.infra.applications.trained_models import load_model
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.state.upgrades import derived_owner_id
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.checkpoints import read_shard
+from proteus_spot.infra.storage.price_store import PriceStore
 from tests.support.cli_process import proteus
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, spec
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import part_name
-from psengine.apps.mlr import MultinomialLogisticRegression
-from psengine.config import JobConfig
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import part_name
+from proteus_spot.psengine.apps.mlr import MultinomialLogisticRegression
+from proteus_spot.psengine.config import JobConfig
 from tests.support.local_cluster import LocalCluster, digits_job
 
 pytestmark = [pytest.mark.e2e]

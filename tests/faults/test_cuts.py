@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from psengine.membership.failure_detector import SILENCE_S
+from proteus_spot.psengine.membership.failure_detector import SILENCE_S
 from tests.support.local_cluster import LocalCluster
 from tests.support.tiers import CLOCKS, active, node, run, servers, whole
 from tests.support.timeouts import PATIENCE

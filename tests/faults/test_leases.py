@@ -7,17 +7,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bidding.market.model import Tier
-from infra.clock import ScaledClock
-from infra.ec2.user_data import NodeBoot, user_data
-from infra.nodes.controller_client import ControllerClient, wait_rendezvous
-from infra.nodes.lease_guard import MachineFiles
-from infra.simulated_ec2.faults import FaultKind
-from infra.simulated_ec2.server import KEY_HEADER
-from infra.storage.alarms import read_alarms
-from infra.storage.blobs import Blobs
-from infra.storage.checkpoints import newest_clock
-from infra.storage.leases import ENDING_S, FIRST_S, Lease, write_leases
+from proteus_spot.bidding.market.model import Tier
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.ec2.user_data import NodeBoot, user_data
+from proteus_spot.infra.nodes.controller_client import ControllerClient, wait_rendezvous
+from proteus_spot.infra.nodes.lease_guard import MachineFiles
+from proteus_spot.infra.simulated_ec2.faults import FaultKind
+from proteus_spot.infra.simulated_ec2.server import KEY_HEADER
+from proteus_spot.infra.storage.alarms import read_alarms
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.checkpoints import newest_clock
+from proteus_spot.infra.storage.leases import ENDING_S, FIRST_S, Lease, write_leases
 from tests.support.local_cluster import DEADLINE_S, digits_job
 from tests.support.market_servers import T0, EndpointProcess, client, credentials, request, wait_for
 

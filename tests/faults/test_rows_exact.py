@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
-from psengine.config import JobConfig
-from psengine.single_process import initial, train_alone
+from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.single_process import initial, train_alone
 from tests.faults.test_bsp_exact import kill_at_work, node, past
 from tests.support.local_cluster import LocalCluster
 from tests.support.row_training import PARTITIONS, SHARDS, Wanderers

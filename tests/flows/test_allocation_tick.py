@@ -15,32 +15,32 @@ from click.testing import CliRunner
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
 
-import flows.allocation_tick
-import tasks.market.engine_journal
-from bidding.engine.events import TickDue
-from bidding.engine.journal import replay
-from bidding.engine.orders import Lapse, Order
-from bidding.market.model import Tier
-from bidding.market.spot_market import MarketError
-from bidding.policies.base import Choice, Decision
-from flows.allocation_tick import allocation_tick
-from flows.automations import notifications, register
-from flows.cli.commands.jobs.submit import submit
-from flows.reap import reap
-from flows.train import train
-from infra.clock import SystemClock
-from infra.errors import ProteusError
-from infra.local.prefect_server import LocalPrefect
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.state.records import IntentState, JournalEntry
-from infra.state.store import Store
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths
-from infra.storage.leases import read_lease
-from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_job
-from tasks.market.purchases.reliable_tier import release_reliable_tier
+import proteus_spot.flows.allocation_tick
+import proteus_spot.tasks.market.engine_journal
+from proteus_spot.bidding.engine.events import TickDue
+from proteus_spot.bidding.engine.journal import replay
+from proteus_spot.bidding.engine.orders import Lapse, Order
+from proteus_spot.bidding.market.model import Tier
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.bidding.policies.base import Choice, Decision
+from proteus_spot.flows.allocation_tick import allocation_tick
+from proteus_spot.flows.automations import notifications, register
+from proteus_spot.flows.cli.commands.jobs.submit import submit
+from proteus_spot.flows.reap import reap
+from proteus_spot.flows.train import train
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.local.prefect_server import LocalPrefect
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.state.records import IntentState, JournalEntry
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.storage.leases import read_lease
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
 from tests.support.prefect import prefect_api, wait_until
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, spec
 
@@ -90,7 +90,7 @@ class Reads:
             return replay(records)
 
         patch.setattr(Store, "journal", journal)
-        patch.setattr(tasks.market.engine_journal, "replay", replayed)
+        patch.setattr(proteus_spot.tasks.market.engine_journal, "replay", replayed)
 
 
 def kinds(here: TaskRuntime) -> list[str]:
@@ -144,7 +144,7 @@ def test_a_tick_that_cannot_see_the_market_extends_no_lease(here: TaskRuntime) -
 def test_a_tick_that_closes_the_job_replays_the_journal_once(
     here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.ending.going_on.saved_result", lambda job_id: {"clocks": 3})
+    monkeypatch.setattr("proteus_spot.tasks.ending.going_on.saved_result", lambda job_id: {"clocks": 3})
     reads = Reads(monkeypatch)
     asyncio.run(allocation_tick("job"))
     assert reads.replays == 1
@@ -174,7 +174,7 @@ def test_what_another_writer_enters_between_two_steps_is_read_and_nothing_else(
 def test_a_purchase_that_was_answered_since_it_was_ordered_is_not_made(
     here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    carry_out = flows.allocation_tick.carry_out
+    carry_out = proteus_spot.flows.allocation_tick.carry_out
 
     def carried_out(job_engine: JobEngine, order: Order) -> None:
         """Close the job first, as its own flow does when the training fails, and carry the order out."""
@@ -182,7 +182,7 @@ def test_a_purchase_that_was_answered_since_it_was_ordered_is_not_made(
         release_reliable_tier(JobEngine("job"))
         carry_out(job_engine, order)
 
-    monkeypatch.setattr(flows.allocation_tick, "carry_out", carried_out)
+    monkeypatch.setattr(proteus_spot.flows.allocation_tick, "carry_out", carried_out)
     assert asyncio.run(allocation_tick("job")) == {"job": "acquire"}
     assert [fact.bid_micros for fact in here.market.log()] == [None], "the reliable machine alone was bought"
     states = {intent.order_id: intent.state for intent in here.store.intents("job")}
@@ -202,9 +202,11 @@ def test_allocations_that_end_in_one_tick_are_drained_and_let_go_together(
     decision, soon_s = Decision(Choice.LAPSE, "a test", 1.0), int(here.clock.at_s) + 60
     lapses = [Lapse(record.allocation_id, 1, soon_s, decision) for record in held]
     later = Lapse("small-reliable-0", 1, soon_s + 3000, decision)
-    monkeypatch.setattr(flows.allocation_tick, "decide", lambda *_: [*lapses, later])
+    monkeypatch.setattr(proteus_spot.flows.allocation_tick, "decide", lambda *_: [*lapses, later])
     drained: list[list[str]] = []
-    monkeypatch.setattr(flows.allocation_tick, "drain", lambda job, names, within_s: drained.append(list(names)))
+    monkeypatch.setattr(
+        proteus_spot.flows.allocation_tick, "drain", lambda job, names, within_s: drained.append(list(names))
+    )
     ended: list[list[str]] = []
     terminate = here.market.terminate
     monkeypatch.setattr(here.market, "terminate", lambda ids: (ended.append(list(ids)), terminate(ids)))

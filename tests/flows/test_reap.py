@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import flows.allocation_tick
-import flows.reap
-from bidding.market.model import InstanceFact
-from tasks.market.reaping import orphans
+import proteus_spot.flows.allocation_tick
+import proteus_spot.flows.reap
+from proteus_spot.bidding.market.model import InstanceFact
+from proteus_spot.tasks.market.reaping import orphans
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
 
@@ -27,7 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskRuntim
 def strays(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> dict[str, InstanceFact]:
     """A machine of each of three jobs, of which the first two are recorded, that nothing will end."""
     for name in ("enter", "orphans", "terminate"):
-        monkeypatch.setattr(flows.reap, name, plain(getattr(flows.reap, name)))
+        monkeypatch.setattr(proteus_spot.flows.reap, name, plain(getattr(proteus_spot.flows.reap, name)))
     for job_id in ("job", "other"):
         here.begin(spec(job_id))
     bought = here.market.request_of(here.facts(spec())[0].instance_id)
@@ -40,14 +40,14 @@ def strays(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> dict[str, Inst
 
 
 def reap() -> Any:
-    return asyncio.run(flows.reap.reap.fn())
+    return asyncio.run(proteus_spot.flows.reap.reap.fn())
 
 
 def test_orphans_end_and_the_jobs_that_are_known_get_a_tick(
     here: TaskRuntime, strays: dict[str, InstanceFact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks: list[str] = []
-    monkeypatch.setattr(flows.reap, "tick_job", ticks.append)
+    monkeypatch.setattr(proteus_spot.flows.reap, "tick_job", ticks.append)
     assert reap() == [fact.instance_id for fact in strays.values()]
     assert ticks == ["job", "other"]
     assert plain(orphans)() == {}
@@ -63,8 +63,8 @@ def test_one_bad_job_stops_the_end_of_no_machine(
         if job_id == "job":
             raise ValueError("its journal cannot be read")
 
-    monkeypatch.setattr(flows.reap, "enter", fail)
-    monkeypatch.setattr(flows.reap, "tick_job", fail)
+    monkeypatch.setattr(proteus_spot.flows.reap, "enter", fail)
+    monkeypatch.setattr(proteus_spot.flows.reap, "tick_job", fail)
     with pytest.raises(ExceptionGroup, match="the reaper met several errors") as caught:
         reap()
     assert [str(error) for error in caught.value.exceptions] == ["its journal cannot be read"] * 2
@@ -83,7 +83,7 @@ def test_a_tick_that_fails_for_its_only_job_is_a_tick(monkeypatch: pytest.Monkey
     }
     calls |= {"one_client": nullcontext, "label_run": lambda *about: None, "emit_tick": told.append}
     for name, call in calls.items():
-        monkeypatch.setattr(flows.allocation_tick, name, call)
+        monkeypatch.setattr(proteus_spot.flows.allocation_tick, name, call)
     with pytest.raises(ValueError, match="no such image"):
-        asyncio.run(flows.allocation_tick.allocation_tick.fn())
+        asyncio.run(proteus_spot.flows.allocation_tick.allocation_tick.fn())
     assert told == [["job"]]

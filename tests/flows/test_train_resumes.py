@@ -17,23 +17,23 @@ import numpy as np
 import pytest
 from sqlalchemy import update
 
-import flows.train
-import tasks.runtime
-import tasks.training.controller
-from bidding.market.model import Market
-from bidding.market.traces import Trace, TraceSet
-from infra.errors import InputError, JobFailed
-from infra.market_data.catalogs import read_catalog
-from infra.runtime import Runtime
-from infra.settings import Settings
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.state.records import IntentState, JobState, StoreError
-from infra.state.schema import claims
-from infra.state.store import Store
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths
-from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine
+import proteus_spot.flows.train
+import proteus_spot.tasks.runtime
+import proteus_spot.tasks.training.controller
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.errors import InputError, JobFailed
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.runtime import Runtime
+from proteus_spot.infra.settings import Settings
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.state.records import IntentState, JobState, StoreError
+from proteus_spot.infra.state.schema import claims
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.engine_journal import JobEngine
 from tests.support.prefect import prefect_api
 
 pytestmark = [pytest.mark.slow]
@@ -134,16 +134,20 @@ class Here:
         self.controller = Controller(self.blobs)
         settings = Settings(blob_url=(directory / "blobs").as_uri(), ec2_endpoint_url="http://simulated.test")
         self.runtime = Runtime(settings, self.clock, self.store, self.blobs, self.market, catalog)
-        patch.setattr(tasks.runtime, "open_runtime", lambda: self.runtime)
-        patch.setattr(tasks.training.controller, "ControllerClient", lambda address, timeout_s: self.controller)
-        patch.setattr(tasks.training.controller, "meet_controller", lambda job_id, within_s: "tcp://controller:1")
+        patch.setattr(proteus_spot.tasks.runtime, "open_runtime", lambda: self.runtime)
+        patch.setattr(
+            proteus_spot.tasks.training.controller, "ControllerClient", lambda address, timeout_s: self.controller
+        )
+        patch.setattr(
+            proteus_spot.tasks.training.controller, "meet_controller", lambda job_id, within_s: "tcp://controller:1"
+        )
 
     def raise_progress_limit(self, minutes: float) -> None:
         settings = self.runtime.settings.model_copy(update={"progress_minutes": minutes})
         self.runtime = replace(self.runtime, settings=settings)
 
     def train(self) -> dict[str, Any]:
-        return asyncio.run(flows.train.train(SPEC))
+        return asyncio.run(proteus_spot.flows.train.train(SPEC))
 
     def die(self, target: Any, name: str, call: int, *, after: bool) -> None:
         """Train until call number `call` of `target.name`, and die before or after it has done its work."""
@@ -258,7 +262,7 @@ def test_a_job_goes_on_with_the_defaults_of_when_it_was_begun(here: Here) -> Non
     written = SPEC.model_dump(exclude={"transient": {"billing"}}, exclude_unset=True)
     spec = JobSpec.model_validate(written)
     assert spec.transient.billing != "hourly-refund"
-    check_one_of_everything(here, asyncio.run(flows.train.train(spec)))
+    check_one_of_everything(here, asyncio.run(proteus_spot.flows.train.train(spec)))
     assert JobEngine(JOB).current().opened.job.billing == "hourly-refund"
 
 
@@ -267,12 +271,12 @@ def test_bad_data_are_told_before_the_id_is_taken(here: Here, tmp_path: Path) ->
     spec = JobSpec.model_validate(SPEC.model_dump() | {"training": SPEC.training.model_dump() | {"data": str(data)}})
     data.write_text("1,2,0\n3,x,1\n" * 4)
     with pytest.raises(InputError, match=r"mine\.csv: line 2: column 2 is 'x'"):
-        asyncio.run(flows.train.train(spec))
+        asyncio.run(proteus_spot.flows.train.train(spec))
     assert (here.store.jobs(), here.market.log(), here.blobs.list()) == ([], [], [])
     data.write_text("1,2,0\n3,4,1\n" * 4)
-    assert asyncio.run(flows.train.train(spec))["clocks"] == CLOCKS
+    assert asyncio.run(proteus_spot.flows.train.train(spec))["clocks"] == CLOCKS
     data.unlink()  # who attaches needs the file no more
-    assert asyncio.run(flows.train.train(spec))["clocks"] == CLOCKS
+    assert asyncio.run(proteus_spot.flows.train.train(spec))["clocks"] == CLOCKS
 
 
 def test_code_travels_before_anything_is_bought_and_an_edited_file_ends_no_job(here: Here, tmp_path: Path) -> None:
@@ -281,21 +285,25 @@ def test_code_travels_before_anything_is_bought_and_an_edited_file_ends_no_job(h
     own = {"app": "kmeans:KMeans", "code": str(mine)}
     spec = JobSpec.model_validate(SPEC.model_dump() | {"training": SPEC.training.model_dump() | own})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flows.train, "await_reliable_tier", Death(flows.train.await_reliable_tier, 1, after=False))
+        patch.setattr(
+            proteus_spot.flows.train,
+            "await_reliable_tier",
+            Death(proteus_spot.flows.train.await_reliable_tier, 1, after=False),
+        )
         with pytest.raises(Killed):
-            asyncio.run(flows.train.train(spec))
+            asyncio.run(proteus_spot.flows.train.train(spec))
     assert here.market.log() == []
     shipped = here.blobs.read_bytes(f"{JobPaths(JOB).code}/kmeans.py")
     mine.write_text(mine.read_text() + "# edited\n")
     with pytest.raises(InputError, match="job dies-once began with code"):
-        asyncio.run(flows.train.train(spec))
+        asyncio.run(proteus_spot.flows.train.train(spec))
     assert not here.store.job(JOB).state.terminal
     mine.write_bytes(shipped)
-    assert asyncio.run(flows.train.train(spec))["clocks"] == CLOCKS
+    assert asyncio.run(proteus_spot.flows.train.train(spec))["clocks"] == CLOCKS
     assert here.controller.config is not None
     assert here.controller.config["code_sha256"] == hashlib.sha256(shipped).hexdigest()
     mine.unlink()
-    assert asyncio.run(flows.train.train(spec))["clocks"] == CLOCKS  # an ended job only tells
+    assert asyncio.run(proteus_spot.flows.train.train(spec))["clocks"] == CLOCKS  # an ended job only tells
 
 
 def test_a_job_that_failed_is_run_again_under_its_id_and_goes_on_from_where_it_was(here: Here) -> None:
@@ -346,7 +354,7 @@ def test_a_job_that_a_limit_has_stopped_goes_on_under_its_id_with_a_larger_one(
         return {**told, "state": "stopped", "result": model}
 
     def train(**limits: Any) -> dict[str, Any]:
-        return asyncio.run(flows.train.train(JobSpec.model_validate(written | limits)))
+        return asyncio.run(proteus_spot.flows.train.train(JobSpec.model_validate(written | limits)))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(here.controller, "status", stopped)
@@ -380,7 +388,7 @@ def _selected(cases: Sequence[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("step", _selected(STEPS))
 def test_it_dies_before_a_step_and_runs_again(here: Here, step: str) -> None:
-    here.die(flows.train, step, 1, after=False)
+    here.die(proteus_spot.flows.train, step, 1, after=False)
     check_one_of_everything(here, here.train())
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.state.store import Store
+from proteus_spot.infra.state.store import Store
 from tests.support.journal_entries import SPEC
 from tests.support.postgres import PostgresServer
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.clock import ScaledClock, SystemClock, open_clock
-from infra.errors import InputError
+from proteus_spot.infra.clock import ScaledClock, SystemClock, open_clock
+from proteus_spot.infra.errors import InputError
 from tests.support.timeouts import PATIENCE
 
 
@@ -59,7 +59,7 @@ def test_a_jump_moves_every_reader_and_wakes_a_waiter(tmp_path: Path) -> None:
 
 def test_another_process_reads_the_same_time(tmp_path: Path) -> None:
     clock = ScaledClock.create(tmp_path / "clock", 5_000.0, 10.0)
-    code = "import sys; from infra.clock import open_clock; print(open_clock(sys.argv[1]).now_s())"
+    code = "import sys; from proteus_spot.infra.clock import open_clock; print(open_clock(sys.argv[1]).now_s())"
     before = clock.now_s()
     told = float(
         subprocess.run([sys.executable, "-c", code, tmp_path / "clock"], capture_output=True, check=True).stdout

@@ -1,6 +1,6 @@
 """What a user reads is a line that can be read."""
 
-from infra.errors import InputError
+from proteus_spot.infra.errors import InputError
 
 
 def test_a_long_line_keeps_its_place_and_its_mend() -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from infra.datasets.kinds import KINDS
-from infra.errors import InputError
-from infra.files import read_chunks, read_text, read_whole
-from infra.market_data.catalogs import read_catalog
-from infra.market_data.eviction_model_files import read_model
-from infra.structured_text import read_json
+from proteus_spot.infra.datasets.kinds import KINDS
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import read_chunks, read_text, read_whole
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.market_data.eviction_model_files import read_model
+from proteus_spot.infra.structured_text import read_json
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:df21\nsize 175385569\n"
 LEFT = {

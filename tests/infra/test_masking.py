@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.errors import InputError, JobFailed, ProteusError
-from infra.masking import MASK, MOST_CHARACTERS, mask_logs, masked, shortened
-from infra.state.records import StoreError
-from infra.state.store import Store
-from infra.storage.blobs import BlobError, BlobMissing, Blobs
+from proteus_spot.infra.errors import InputError, JobFailed, ProteusError
+from proteus_spot.infra.masking import MASK, MOST_CHARACTERS, mask_logs, masked, shortened
+from proteus_spot.infra.state.records import StoreError
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs
 
 #: What cannot end a URL in a text.
 _SAFE = "".join(c for c in string.printable if c not in string.whitespace + "'\"<>")

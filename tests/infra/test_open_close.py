@@ -2,7 +2,7 @@
 
 import pytest
 
-from infra.open_close import ClosedAtEnd, OpenedAtStart
+from proteus_spot.infra.open_close import ClosedAtEnd, OpenedAtStart
 
 
 class Door(OpenedAtStart):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infra.errors import InputError
-from infra.settings import Settings, load_settings
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.settings import Settings, load_settings
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.errors import InputError
-from infra.structured_text import read_json, read_yaml
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.structured_text import read_json, read_yaml
 
 
 def read(tmp_path: Path, text: str) -> Any:

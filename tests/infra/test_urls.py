@@ -8,13 +8,13 @@ import pytest
 from pydantic import TypeAdapter
 from sqlalchemy import make_url
 
-from flows.cli.main import cli
-from infra.errors import InputError
-from infra.settings import Settings
-from infra.state.store import Store
-from infra.storage.blobs import Blobs
-from infra.urls import at_home, file_url, local_path, sqlite_url
-from tasks.form_fields import Location
+from proteus_spot.flows.cli.main import cli
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.settings import Settings
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.urls import at_home, file_url, local_path, sqlite_url
+from proteus_spot.tasks.form_fields import Location
 from tests.support.cli_process import ODD_NAME
 
 NAMES = (ODD_NAME, "a b", "ü", "a#b", "100%", "a%20b", "a&b", "a+b", "it's", "a::b", "a:b@c", '"', "*", "[1]", "~", "é")

@@ -5,9 +5,9 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from infra.validation import first_fault
-from tasks.form_fields import DATED_ID_PATTERN
-from tasks.job_spec import JobSpec
+from proteus_spot.infra.validation import first_fault
+from proteus_spot.tasks.form_fields import DATED_ID_PATTERN
+from proteus_spot.tasks.job_spec import JobSpec
 
 
 class Inner(BaseModel):

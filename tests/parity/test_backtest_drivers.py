@@ -7,16 +7,16 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import JobParameters
-from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.replay.engine_replay import ReplayResult, run_by_engine
-from bidding.backtest.schemes import SchemeId
-from bidding.backtest.schemes.registry import ORACLE, SCHEMES, Scheme, scheme
-from bidding.engine.engine import BidEngine
-from bidding.engine.journal import from_record, to_record
-from bidding.engine.orders import Acquire, Lapse, Renew, Wait
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.parameters import JobParameters
+from proteus_spot.bidding.backtest.reference_cluster import Reference
+from proteus_spot.bidding.backtest.replay.engine_replay import ReplayResult, run_by_engine
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes.registry import ORACLE, SCHEMES, Scheme, scheme
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.journal import from_record, to_record
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 from tests.bidding.backtest import naive
 from tests.bidding.backtest.cases import TYPES, WANTED_VCPUS, A, B, C, Case
 from tests.bidding.backtest.test_simulate import ALL_OR_NOTHING, DEAR, PLAIN, TWO_OF_EIGHT, cases

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.application_check import check_application
-from psengine.apps.base import Work
-from psengine.config import TableSpec
-from psengine.digests import digest
-from psengine.drivers.ssp import Ssp
+from proteus_spot.psengine.application_check import check_application
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.digests import digest
+from proteus_spot.psengine.drivers.ssp import Ssp
 
 PARTS = [{"x": np.arange(6.0) + n, "first": np.array(2 * n)} for n in range(3)]
 HELD_OUT = {"x": np.arange(4.0), "y": np.zeros(4, np.int64)}

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.application_check import check_application
-from psengine.config import TableSpec
-from psengine.drivers.interface import Driver, Task
-from psengine.drivers.rotation import Rotation
-from psengine.read_order_check import ReadOrder
+from proteus_spot.psengine.application_check import check_application
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.drivers.interface import Driver, Task
+from proteus_spot.psengine.drivers.rotation import Rotation
+from proteus_spot.psengine.read_order_check import ReadOrder
 
 PARTS = [{"x": np.arange(4.0) + n} for n in range(3)]
 

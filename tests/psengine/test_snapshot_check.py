@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.application_check import check_application
-from psengine.config import TableSpec
-from psengine.drivers.interface import Dispatcher, Done, Driver, Task
+from proteus_spot.psengine.application_check import check_application
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Driver, Task
 
 AFTER_RESTORE = "comes to other bits after restore(snapshot()); the state must hold"
 DECIDES = "it decides otherwise after restore(snapshot()); the state must hold"

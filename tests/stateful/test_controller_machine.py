@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
-from psengine.config import JobConfig
-from psengine.controller.controller import Controller
-from psengine.controller.draining import FLOOR_S
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.draining import FLOOR_S
+from proteus_spot.psengine.protocol.events import (
     CheckpointRequested,
     DrainRequested,
     HoldRequested,
@@ -26,8 +26,8 @@ from psengine.protocol.events import (
     StopRequested,
     TimerFired,
 )
-from psengine.protocol.instructions import Dispatch
-from psengine.scheduling.micro_tasks import lost_effects
+from proteus_spot.psengine.protocol.instructions import Dispatch
+from proteus_spot.psengine.scheduling.micro_tasks import lost_effects
 from tests.support.controller_model import SHARDS, ModelNode, World
 
 

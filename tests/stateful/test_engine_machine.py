@@ -9,10 +9,10 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bidding.economics.job_model import JobModel
-from bidding.engine.allocations import AllocationState, MachineState
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import (
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.allocations import AllocationState, MachineState
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import (
     AllocationGranted,
     AllocationRefused,
     BidEvent,
@@ -25,12 +25,12 @@ from bidding.engine.events import (
     NoticeSeen,
     TickDue,
 )
-from bidding.engine.journal import from_record, replay, to_record
-from bidding.engine.orders import Acquire, Lapse, Order, Wait
-from bidding.engine.snapshot import from_snapshot, to_snapshot
-from bidding.evictions.table import EvictionTable
-from bidding.forecast import MarketFeatures
-from bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
+from proteus_spot.bidding.engine.journal import from_record, replay, to_record
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Wait
+from proteus_spot.bidding.engine.snapshot import from_snapshot, to_snapshot
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.forecast import MarketFeatures
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
 from tests.support.bid_engine_model import BidEngineModel, names_of, vcpus_of
 from tests.support.forecasts import foresight_of
 from tests.support.markets import (

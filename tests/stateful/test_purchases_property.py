@@ -9,17 +9,17 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from bidding.market.model import EndCause, InstanceFact, LaunchRequest
-from bidding.market.spot_market import AccessRefused, LaunchRefused, MarketUnreachable
-from infra.simulated_ec2.rules.behaviour import HONEST
-from infra.state.records import IntentState
-from tasks.job_records import record_job
-from tasks.market.engine_journal import JobEngine
-from tasks.market.ingest import fetch_prices, history_days, markets_of
-from tasks.market.opening import open_job
-from tasks.market.purchases.reliable_tier import secure_reliable_tier
-from tasks.market.purchases.sending import PurchaseBlocked
-from tasks.market.reaping import orphans
+from proteus_spot.bidding.market.model import EndCause, InstanceFact, LaunchRequest
+from proteus_spot.bidding.market.spot_market import AccessRefused, LaunchRefused, MarketUnreachable
+from proteus_spot.infra.simulated_ec2.rules.behaviour import HONEST
+from proteus_spot.infra.state.records import IntentState
+from proteus_spot.tasks.job_records import record_job
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
+from proteus_spot.tasks.market.opening import open_job
+from proteus_spot.tasks.market.purchases.reliable_tier import secure_reliable_tier
+from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
+from proteus_spot.tasks.market.reaping import orphans
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
 TICK_S = 120

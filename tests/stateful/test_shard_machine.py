@@ -17,13 +17,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from psengine.protocol.answers import HandedOver, Moved, Pushed, Rows, StaleEpoch, StaleRead
-from psengine.protocol.instructions import ShardOwner
-from psengine.protocol.read_version import Committed
-from psengine.protocol.shard_state import ShardState
-from psengine.server.large_work import LargeWork
-from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import StaleReadError
+from proteus_spot.psengine.protocol.answers import HandedOver, Moved, Pushed, Rows, StaleEpoch, StaleRead
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.read_version import Committed
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.server.large_work import LargeWork
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.server.shard_store import StaleReadError
 
 SHARDS, PARTITIONS = 2, 3
 WAITS = "it is on its way"

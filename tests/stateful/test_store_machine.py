@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from bidding.market.model import Allocation, EndCause, Market
-from infra.state.records import (
+from proteus_spot.bidding.market.model import Allocation, EndCause, Market
+from proteus_spot.infra.state.records import (
     JOB_TRANSITIONS,
     Entry,
     IllegalTransition,
@@ -21,7 +21,7 @@ from infra.state.records import (
     LedgerKind,
     LedgerLine,
 )
-from infra.state.store import Store
+from proteus_spot.infra.state.store import Store
 from tests.support.postgres import PostgresServer
 
 JOBS = st.sampled_from(["a", "b"])

@@ -9,9 +9,9 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bidding.economics.budget import Spending
-from bidding.economics.deadline import TimeLeft
-from bidding.engine.events import (
+from proteus_spot.bidding.economics.budget import Spending
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
@@ -20,9 +20,9 @@ from bidding.engine.events import (
     MachinesUnlisted,
     NoticeSeen,
 )
-from bidding.market.model import HOUR_S, Allocation, EndCause, Market
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import (
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause, Market
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.events import (
     Offer,
     SamplerFailed,
     SweepClosed,
@@ -32,11 +32,11 @@ from bidding.tuning.events import (
     TrialReported,
     TrialsProposed,
 )
-from bidding.tuning.journal import from_record, replay, to_record
-from bidding.tuning.orders import Deploy, SweepOrder
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.trials import SweepState, TrialState
-from bidding.tuning.views import result_view
+from proteus_spot.bidding.tuning.journal import from_record, replay, to_record
+from proteus_spot.bidding.tuning.orders import Deploy, SweepOrder
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.trials import SweepState, TrialState
+from proteus_spot.bidding.tuning.views import result_view
 from tests.support.markets import LARGE, XLARGE
 from tests.support.sweep_model import Node, Seen, SweepModel
 from tests.support.sweeps import offer_of, opened_sweep, settings_of

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from infra.state.records import JobState
+from proteus_spot.infra.state.records import JobState
 from tests.support.deployed_job import JOB, SPEC, TRAIN, told
 from tests.support.prefect import wait_until
 
@@ -37,7 +37,7 @@ def test_a_notice_reaches_the_handler_and_no_machine_has_the_password(tmp_path: 
         noticed = story.journal("NoticeSeen") + story.journal("MachineNoticed")
         assert [one["allocation_id"] for one in noticed] == [spot.allocation_id]
 
-        deployed.python("-m", "flows.cli.main", "stop", JOB)
+        deployed.python("-m", "proteus_spot.flows.cli.main", "stop", JOB)
         story.done(story.tick())
         deployed.await_state(run, "COMPLETED", 90)
         assert deployed.store.job(JOB).state is JobState.STOPPED

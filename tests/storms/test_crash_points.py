@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.state.records import JobState
-from infra.storage.job_paths import JobPaths
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.storage.job_paths import JobPaths
 from tests.support.flow_processes import Boundary, Cut
 from tests.support.job_world import BEGIN_S, LEASE_S, STEP_S, JobWorld
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infra.datasets.prepare import prepare
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import part_name
-from psengine.config import JobConfig
-from psengine.membership.failure_detector import SILENCE_S
+from proteus_spot.infra.datasets.prepare import prepare
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import part_name
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.membership.failure_detector import SILENCE_S
 from tests.support.local_cluster import LocalCluster, digits_job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidding.evictions.fit_capacity import availability_trace
-from bidding.market.model import EndCause, InstanceState
-from infra.errors import InputError
-from infra.state.records import JobState
+from proteus_spot.bidding.evictions.fit_capacity import availability_trace
+from proteus_spot.bidding.market.model import EndCause, InstanceState
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.state.records import JobState
 from tests.support.fault_scripts import KINDS, FaultScript, fault_script
 from tests.support.flow_processes import Boundary
 from tests.support.job_world import BEGIN_S, MARKETS, JobWorld, spec

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.clock import SystemClock
-from infra.market_data.catalogs import read_catalog
-from infra.state.records import JobState
-from infra.state.store import Store
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.state.store import Store
 from tests.support.cli_process import bill_micros, market_log, proteus, running, wait_gone
 
 pytestmark = [pytest.mark.storm, pytest.mark.timeout(1800)]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.state.records import JobState
+from proteus_spot.infra.state.records import JobState
 from tests.storms.test_fault_scripts import live, world
 from tests.support.fault_scripts import FaultScript
 from tests.support.job_world import BEGIN_S, TICK_S, JobWorld

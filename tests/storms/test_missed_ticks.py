@@ -26,7 +26,7 @@ def test_ticks_that_an_absent_server_missed_are_skipped_and_nothing_is_bought_tw
         deployed.await_task(run, "follow training", 90)
         story.done(story.tick())
         _miss_ticks(story)
-        deployed.python("-m", "flows.cli.main", "stop", JOB)
+        deployed.python("-m", "proteus_spot.flows.cli.main", "stop", JOB)
         story.done(story.tick())  # ticks carry it out
         deployed.await_state(run, "COMPLETED", 60)
 

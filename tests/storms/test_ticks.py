@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bidding.market.model import HOUR_S, ORDER_TAG
-from infra.state.records import IntentState, JobState
+from proteus_spot.bidding.market.model import HOUR_S, ORDER_TAG
+from proteus_spot.infra.state.records import IntentState, JobState
 from tests.support.cli_process import bill_micros
 from tests.support.deployed_job import JOB, LEAD_S, ON_DEMAND_USD, RENEW, SPEC, TICK_S, TRAIN, Story, told
 from tests.support.prefect import rendezvous, wait_until
@@ -117,7 +117,7 @@ def test_a_renewal_is_booked_once_and_decided_once_however_often_it_is_started(s
 def test_an_ended_job_tells_its_result_to_every_run_that_asks(story: Story) -> None:
     deployed = story.deployed
     first = story.runs["first"]
-    deployed.python("-m", "flows.cli.main", "stop", JOB)
+    deployed.python("-m", "proteus_spot.flows.cli.main", "stop", JOB)
     story.done(story.tick())  # ticks carry it out
     deployed.await_state(first, "COMPLETED", 60)
     job = deployed.store.job(JOB)

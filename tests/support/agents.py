@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from psengine.apps.base import Work
-from psengine.config import JobConfig, TableSpec
-from psengine.protocol.answers import PartitionData, StoredStates
-from psengine.protocol.events import NodeReady, ShardsOpened
-from psengine.protocol.instructions import (
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.config import JobConfig, TableSpec
+from proteus_spot.psengine.protocol.answers import PartitionData, StoredStates
+from proteus_spot.psengine.protocol.events import NodeReady, ShardsOpened
+from proteus_spot.psengine.protocol.instructions import (
     Dispatch,
     LoadPartitions,
     OpenShards,
@@ -22,9 +22,9 @@ from psengine.protocol.instructions import (
     TaskKey,
     UpdateShardMap,
 )
-from psengine.protocol.read_version import Committed
-from psengine.rpc.transport import Transport, Unreachable
-from psengine.worker.agent import NodeAgent
+from proteus_spot.psengine.protocol.read_version import Committed
+from proteus_spot.psengine.rpc.transport import Transport, Unreachable
+from proteus_spot.psengine.worker.agent import NodeAgent
 from tests.support.servers import at_once
 from tests.support.timeouts import PATIENCE
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from bidding.market.model import Market
-from bidding.market.traces import TraceSet
-from bidding.synthetic.renewal_market import LIVELY, TYPICAL, generate
-from infra.market_data.catalogs import read_catalog
-from infra.market_data.price_files import write_prices
-from tasks.backtest.spec import BacktestSpec, backtest_spec
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import LIVELY, TYPICAL, generate
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.market_data.price_files import write_prices
+from proteus_spot.tasks.backtest.spec import BacktestSpec, backtest_spec
 
 #: 2016-06-01T00:00:00Z
 T0 = 1464739200

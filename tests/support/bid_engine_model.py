@@ -2,10 +2,10 @@
 
 from hypothesis import event
 
-from bidding.economics.job_model import JobModel
-from bidding.engine.allocations import AllocationState, MachineState
-from bidding.engine.orders import Acquire, Lapse, Order, Renew
-from bidding.market.model import HOUR_S, Allocation, Market, Tier
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.allocations import AllocationState, MachineState
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, Market, Tier
 from tests.support.markets import START_S, TYPES
 
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from bidding.economics.job_model import JobModel
-from bidding.engine.engine import BidEngine
-from bidding.engine.orders import Acquire
-from bidding.market.model import HOUR_S, Allocation, Tier
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.orders import Acquire
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, Tier
 from tests.support.markets import START_S, TYPES, XLARGE, XLARGE_B, granted, opened
 
 PRICES = {XLARGE: "0.05", XLARGE_B: "0.06"}

@@ -21,7 +21,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from infra.errors import InputError
+from proteus_spot.infra.errors import InputError
 from tests.support.market_servers import wait_for
 from tests.support.timeouts import PATIENCE
 
@@ -67,7 +67,7 @@ def proteus(*arguments: str, cwd: Path, home: Path, timeout_s: float = 100, **va
 
 def inside(*arguments: str, cwd: Path, home: Path, **variables: str) -> Outcome:
     """Run the command to its end in this process: for what ends before it has begun anything, and what is many."""
-    from flows.cli.main import main
+    from proteus_spot.flows.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from psengine.shell.control_port import ControlPort, Handler
+from proteus_spot.psengine.shell.control_port import ControlPort, Handler
 from tests.support.timeouts import PATIENCE
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from psengine.config import JobConfig
-from psengine.controller.controller import Controller
-from psengine.controller.state import default_driver
-from psengine.drivers.interface import Driver
-from psengine.protocol.events import BatchDone, JobStarted, NodeJoined, NodeReady, ShardsOpened, TaskStats
-from psengine.protocol.instructions import Dispatch, GatherModel, Instruction, LoadPartitions, TakeShards
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.state import default_driver
+from proteus_spot.psengine.drivers.interface import Driver
+from proteus_spot.psengine.protocol.events import BatchDone, JobStarted, NodeJoined, NodeReady, ShardsOpened, TaskStats
+from proteus_spot.psengine.protocol.instructions import Dispatch, GatherModel, Instruction, LoadPartitions, TakeShards
 
 
 def started(

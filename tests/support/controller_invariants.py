@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psengine.controller.state import ControllerState
+from proteus_spot.psengine.controller.state import ControllerState
 
 
 def check_invariants(controller: ControllerState) -> None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from psengine.config import JobConfig
-from psengine.controller.controller import Controller
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.protocol.events import (
     BackedUp,
     BatchDone,
     BatchFailed,
@@ -29,7 +29,7 @@ from psengine.protocol.events import (
     ShardsTaken,
     TaskStats,
 )
-from psengine.protocol.instructions import (
+from proteus_spot.psengine.protocol.instructions import (
     BackUp,
     Dispatch,
     GatherModel,
@@ -39,9 +39,9 @@ from psengine.protocol.instructions import (
     SaveCheckpoint,
     TakeShards,
 )
-from psengine.protocol.shard_state import ShardState
-from psengine.server.shard_store import ShardStore, StaleReadError
-from psengine.tables.tree_sum import largest_subtrees
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.server.shard_store import ShardStore, StaleReadError
+from proteus_spot.psengine.tables.tree_sum import largest_subtrees
 from tests.support.controller_invariants import check_invariants
 
 SHARDS = 2

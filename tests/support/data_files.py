@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.datasets.files import read_data
-from infra.datasets.formats.example_table import Examples, examples
-from infra.datasets.prepare import check_data
-from infra.errors import InputError
-from psengine.apps.csr import Csr
+from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.formats.example_table import Examples, examples
+from proteus_spot.infra.datasets.prepare import check_data
+from proteus_spot.infra.errors import InputError
+from proteus_spot.psengine.apps.csr import Csr
 
 
 def write(folder: Path, name: str, text: str | bytes) -> str:

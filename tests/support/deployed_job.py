@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidding.market.model import HOUR_S, Market
-from bidding.market.traces import Trace, TraceSet
-from infra.nodes.controller_client import ControllerClient
-from infra.state.records import AllocationRecord
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.nodes.controller_client import ControllerClient
+from proteus_spot.infra.state.records import AllocationRecord
 from tests.support import slow_apps as paced
 from tests.support.prefect import Deployed, rendezvous, wait_until, without_settings
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from psengine.config import JobConfig, TableSpec
-from psengine.controller.controller import Controller
-from psengine.drivers.interface import Dispatcher, Done, Driver, Read, Task
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.events import BatchDone, ShardsNotOpened, ShardsOpened, TaskStats
-from psengine.protocol.instructions import BackUp, Dispatch, OpenShards, SaveCheckpoint
-from psengine.protocol.shard_state import ShardState
-from psengine.server.shard_store import ShardStore
-from psengine.tables.tree_sum import Delta, Subtree, largest_subtrees, tree_sum
+from proteus_spot.psengine.config import JobConfig, TableSpec
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Driver, Read, Task
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.protocol.events import BatchDone, ShardsNotOpened, ShardsOpened, TaskStats
+from proteus_spot.psengine.protocol.instructions import BackUp, Dispatch, OpenShards, SaveCheckpoint
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.tables.tree_sum import Delta, Subtree, largest_subtrees, tree_sum
 from tests.support.controller_model import SHARDS, ModelNode, World
 
 

@@ -5,8 +5,8 @@ import psutil
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.simulated_ec2.process_reaper import INSTANCE_MARK
-from infra.simulated_ec2.server import KEY_HEADER
+from proteus_spot.infra.simulated_ec2.process_reaper import INSTANCE_MARK
+from proteus_spot.infra.simulated_ec2.server import KEY_HEADER
 from tests.support.market_servers import KEY, client, request, wait_for
 
 CONTROL = {KEY_HEADER: KEY}

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-import tasks.ending.stop_answer
-import tasks.ending.stopping
-import tasks.training.controller
-from bidding.market.model import InstanceFact
-from infra.datasets.prepare import DataSummary
-from infra.nodes.controller_client import ControllerUnreachable
-from infra.storage.job_paths import JobPaths
+import proteus_spot.tasks.ending.stop_answer
+import proteus_spot.tasks.ending.stopping
+import proteus_spot.tasks.training.controller
+from proteus_spot.bidding.market.model import InstanceFact
+from proteus_spot.infra.datasets.prepare import DataSummary
+from proteus_spot.infra.nodes.controller_client import ControllerUnreachable
+from proteus_spot.infra.storage.job_paths import JobPaths
 from tests.support.task_runtime import TaskRuntime
 
 CLOCKS = 6
@@ -136,8 +136,12 @@ class FakeClient:
 
 def install(patch: pytest.MonkeyPatch, controllers: FakeControllers) -> None:
     """Have all of `tasks` meet the stand-ins."""
-    for module in (tasks.training.controller, tasks.ending.stopping, tasks.ending.stop_answer):
+    for module in (
+        proteus_spot.tasks.training.controller,
+        proteus_spot.tasks.ending.stopping,
+        proteus_spot.tasks.ending.stop_answer,
+    ):
         patch.setattr(module, "ControllerClient", controllers.client)
-    patch.setattr(tasks.training.controller, "meet_controller", controllers.address)
-    for module in (tasks.training.controller, tasks.ending.stopping):
+    patch.setattr(proteus_spot.tasks.training.controller, "meet_controller", controllers.address)
+    for module in (proteus_spot.tasks.training.controller, proteus_spot.tasks.ending.stopping):
         patch.setattr(module, "prepare_data", lambda _spec: DATA)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bidding.market.model import LaunchRequest
-from bidding.market.spot_market import MarketUnreachable
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.simulated_ec2.rules.behaviour import HONEST, Ec2Behaviour
+from proteus_spot.bidding.market.model import LaunchRequest
+from proteus_spot.bidding.market.spot_market import MarketUnreachable
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.rules.behaviour import HONEST, Ec2Behaviour
 from tests.support.job_world import BEGIN_S, MARKETS, JobWorld
 
 #: What may happen, each once or a few times in a script.

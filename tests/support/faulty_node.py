@@ -1,4 +1,4 @@
-"""`python -m tests.support.faulty_node FOLDER …` is `python -m infra.nodes.main …` with the faults in FOLDER.
+"""`python -m tests.support.faulty_node FOLDER …` is `python -m proteus_spot.infra.nodes.main …` with the faults in FOLDER.
 
 A line of FOLDER/cuts is a process's name and the address of a peer. As with a cut link, no call from the process to the
 peer, and no answer to it, gets through, and neither is notified; messages under way arrive once the line is removed.
@@ -18,8 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from infra.local import parent_death_signal as leash
-from infra.nodes import main as node
+from proteus_spot.infra.local import parent_death_signal as leash
+from proteus_spot.infra.nodes import main as node
 from tests.support.kill_at_moment import KillPoints, watch
 
 _LOOK_S = 0.02
@@ -70,10 +70,10 @@ def hold(cuts: Cuts) -> None:
 
 #: {name: module, class and method that raises}
 PLACES = {
-    "handle": ("psengine.controller.controller", "Controller", "_on_batch_done"),
-    "driver": ("psengine.drivers.ssp", "Ssp", "committed"),
-    "run": ("psengine.apps.mlr", "MultinomialLogisticRegression", "run"),
-    "server": ("psengine.server.shard_server", "ShardServer", "push"),
+    "handle": ("proteus_spot.psengine.controller.controller", "Controller", "_on_batch_done"),
+    "driver": ("proteus_spot.psengine.drivers.ssp", "Ssp", "committed"),
+    "run": ("proteus_spot.psengine.apps.mlr", "MultinomialLogisticRegression", "run"),
+    "server": ("proteus_spot.psengine.server.shard_server", "ShardServer", "push"),
 }
 
 

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event
 
-from bidding.market.spot_market import MarketUnreachable
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.storage.blobs import Blobs
-from tasks.runtime import RuntimeTask
+from proteus_spot.bidding.market.spot_market import MarketUnreachable
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.tasks.runtime import RuntimeTask
 
 
 class Killed(BaseException):

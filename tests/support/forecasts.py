@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from bidding.forecast import Forecast, MarketFeatures
-from bidding.forecast.features import FEATURES, LOOKBACK_S
-from bidding.forecast.model import Weights
-from bidding.market.model import HOUR_S
+from proteus_spot.bidding.forecast import Forecast, MarketFeatures
+from proteus_spot.bidding.forecast.features import FEATURES, LOOKBACK_S
+from proteus_spot.bidding.forecast.model import Weights
+from proteus_spot.bidding.market.model import HOUR_S
 
 #: Where the bins of the features begin: in places that prices of tests pass.
 EDGES = np.array(

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from psengine.config import JobConfig
-from psengine.controller.controller import Controller
-from psengine.protocol import events
-from psengine.protocol.instructions import BackUp, Dispatch, Instruction, LoadPartitions, OpenShards, TakeShards
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.protocol import events
+from proteus_spot.psengine.protocol.instructions import (
+    BackUp,
+    Dispatch,
+    Instruction,
+    LoadPartitions,
+    OpenShards,
+    TakeShards,
+)
 
 
 class InstantCluster:

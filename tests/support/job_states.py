@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from bidding.economics.job_model import JobModel
-from bidding.engine.events import (
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
@@ -15,13 +15,13 @@ from bidding.engine.events import (
     NoticeSeen,
     TickDue,
 )
-from bidding.engine.journal import to_record
-from bidding.engine.orders import Acquire, Lapse, Renew, Wait
-from bidding.evictions.table import EvictionTable
-from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
-from bidding.policies.base import Candidate, Choice, Decision
-from infra.state.records import Entry, JobState, LedgerKind, LedgerLine, ObservationKind
-from infra.state.store import Store
+from proteus_spot.bidding.engine.journal import to_record
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
+from proteus_spot.bidding.policies.base import Candidate, Choice, Decision
+from proteus_spot.infra.state.records import Entry, JobState, LedgerKind, LedgerLine, ObservationKind
+from proteus_spot.infra.state.store import Store
 
 START_S = 1_465_948_800
 JOB = "job-1"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from infra.nodes.controller_client import ControllerUnreachable
-from infra.storage.job_paths import JobPaths
+from proteus_spot.infra.nodes.controller_client import ControllerUnreachable
+from proteus_spot.infra.storage.job_paths import JobPaths
 
 if TYPE_CHECKING:
     from tests.support.job_world import JobWorld

@@ -17,34 +17,34 @@ import numpy as np
 import pytest
 from sqlalchemy import literal
 
-import flows.allocation_tick
-import flows.handle_eviction
-import flows.reap
-import flows.renew_hour
-import flows.train
-import infra.state.store
-import infra.storage.leases
-import tasks.reports.publish
-import tasks.runtime
-import tasks.training.follow
-from bidding.market.model import InstanceFact, InstanceState, Market
-from bidding.market.money import Micros
-from bidding.market.traces import Trace, TraceSet
-from infra.market_data.catalogs import read_catalog
-from infra.nodes.controller_client import ControllerClient, wait_rendezvous
-from infra.runtime import Runtime
-from infra.settings import Settings
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.rules.behaviour import HONEST, Ec2Behaviour
-from infra.simulated_ec2.rules.bill import by_hour, by_second
-from infra.simulated_ec2.snapshot import read_state, write_state
-from infra.state.store import Store
-from infra.storage.blobs import BlobError, BlobMissing, Blobs
-from infra.storage.leases import FIRST_S, read_lease
-from tasks.job_ends import request_stop
-from tasks.job_spec import JobSpec
-from tasks.market.eviction_notices import EvictionNotice
-from tasks.market.renewals import HourEnd
+import proteus_spot.flows.allocation_tick
+import proteus_spot.flows.handle_eviction
+import proteus_spot.flows.reap
+import proteus_spot.flows.renew_hour
+import proteus_spot.flows.train
+import proteus_spot.infra.state.store
+import proteus_spot.infra.storage.leases
+import proteus_spot.tasks.reports.publish
+import proteus_spot.tasks.runtime
+import proteus_spot.tasks.training.follow
+from proteus_spot.bidding.market.model import InstanceFact, InstanceState, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.nodes.controller_client import ControllerClient, wait_rendezvous
+from proteus_spot.infra.runtime import Runtime
+from proteus_spot.infra.settings import Settings
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.rules.behaviour import HONEST, Ec2Behaviour
+from proteus_spot.infra.simulated_ec2.rules.bill import by_hour, by_second
+from proteus_spot.infra.simulated_ec2.snapshot import read_state, write_state
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs
+from proteus_spot.infra.storage.leases import FIRST_S, read_lease
+from proteus_spot.tasks.job_ends import request_stop
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.eviction_notices import EvictionNotice
+from proteus_spot.tasks.market.renewals import HourEnd
 from tests.support.flow_processes import Boundary, Killed, Process, flow_modules, run_coroutine
 from tests.support.job_training import Training
 
@@ -168,18 +168,22 @@ class JobWorld:
         self._patch(patch, directory)
 
     def _patch(self, patch: pytest.MonkeyPatch, directory: Path) -> None:
-        patch.setattr(tasks.runtime, "open_runtime", lambda: self.runtime)
-        patch.setattr(infra.state.store, "now_s", lambda connection: literal(self.clock.now_s()))
-        patch.setattr(infra.storage.leases, "_WRITERS", 1)  # in a fixed order
-        patch.setattr(tasks.training.follow, "_LOOK_S", float(TICK_S) / 2)
-        patch.setattr(tasks.reports.publish, "show_job", lambda job_id: None)
-        patch.setattr(flows.train, "show_job", lambda job_id: None)
+        patch.setattr(proteus_spot.tasks.runtime, "open_runtime", lambda: self.runtime)
+        patch.setattr(proteus_spot.infra.state.store, "now_s", lambda connection: literal(self.clock.now_s()))
+        patch.setattr(proteus_spot.infra.storage.leases, "_WRITERS", 1)  # in a fixed order
+        patch.setattr(proteus_spot.tasks.training.follow, "_LOOK_S", float(TICK_S) / 2)
+        patch.setattr(proteus_spot.tasks.reports.publish, "show_job", lambda job_id: None)
+        patch.setattr(proteus_spot.flows.train, "show_job", lambda job_id: None)
         doubles = {ControllerClient: self.training.client, wait_rendezvous: self.training.find}
         for module in flow_modules():
             for name, value in list(vars(module).items()):
                 if isinstance(value, type | FunctionType) and value in doubles:
                     patch.setattr(module, name, doubles[value])
-        for name in ("tasks.market.renewals", "tasks.reports.publish", "tasks.market.tick"):
+        for name in (
+            "proteus_spot.tasks.market.renewals",
+            "proteus_spot.tasks.reports.publish",
+            "proteus_spot.tasks.market.tick",
+        ):
             patch.setattr(f"{name}.SystemClock", lambda: self.clock)
         self.boundary.watch_database(self.store._engine)
         self.boundary.watch_files(directory, patch)
@@ -209,13 +213,13 @@ class JobWorld:
 
     def train(self) -> Process:
         """Run `train`, or run it again."""
-        return self._run("train", lambda: run_coroutine(flows.train.train.fn(self.spec)))
+        return self._run("train", lambda: run_coroutine(proteus_spot.flows.train.train.fn(self.spec)))
 
     def tick(self) -> Process:
-        return self._run("tick", lambda: run_coroutine(flows.allocation_tick.allocation_tick.fn()))
+        return self._run("tick", lambda: run_coroutine(proteus_spot.flows.allocation_tick.allocation_tick.fn()))
 
     def reap(self) -> Process:
-        return self._run("reap", lambda: run_coroutine(flows.reap.reap.fn()))
+        return self._run("reap", lambda: run_coroutine(proteus_spot.flows.reap.reap.fn()))
 
     def stop(self) -> Process:
         """Ask for the job's end, as `proteus stop` does."""
@@ -272,13 +276,15 @@ class JobWorld:
         for key, (at_s, hour_end) in list(self._bookings.items()):
             if at_s <= self.now_s:
                 del self._bookings[key]
-                self._run("renew-hour", lambda end=hour_end: run_coroutine(flows.renew_hour.renew_hour.fn(end)))
+                self._run(
+                    "renew-hour", lambda end=hour_end: run_coroutine(proteus_spot.flows.renew_hour.renew_hour.fn(end))
+                )
         for at_s, notice in list(self._notices):
             if at_s <= self.now_s:
                 self._notices.remove((at_s, notice))
                 self._run(
                     "handle-eviction",
-                    lambda one=notice: run_coroutine(flows.handle_eviction.handle_eviction.fn(one)),
+                    lambda one=notice: run_coroutine(proteus_spot.flows.handle_eviction.handle_eviction.fn(one)),
                 )
         if self.now_s % TICK_S == 0:
             self.tick()

@@ -1,7 +1,7 @@
 """Journal entries for tests of the state database."""
 
-from bidding.market.model import Allocation, Market, Tier
-from infra.state.records import Entry
+from proteus_spot.bidding.market.model import Allocation, Market, Tier
+from proteus_spot.infra.state.records import Entry
 
 SPEC = {"training": {"app": "mlr"}, "markets": ["c4.large/us-east-1a"]}
 

@@ -60,8 +60,8 @@ def watch(dooms: KillPoints) -> None:
     """Have every call of this process, and everyone that it answers, pass these moments."""
     from distributed import Worker
 
-    from psengine.shell.dask_plugins import AgentPlugin
-    from psengine.shell.dask_transport import DaskTransport
+    from proteus_spot.psengine.shell.dask_plugins import AgentPlugin
+    from proteus_spot.psengine.shell.dask_transport import DaskTransport
 
     call, setup = DaskTransport.call, AgentPlugin.setup
 

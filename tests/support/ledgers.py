@@ -4,10 +4,10 @@ from datetime import date
 
 import numpy as np
 
-from bidding.market.catalog import Catalog, CatalogRow
-from bidding.market.model import Allocation, InstanceType, Market, Tier
-from bidding.market.traces import Trace, TraceSet
-from infra.state.store import Store
+from proteus_spot.bidding.market.catalog import Catalog, CatalogRow
+from proteus_spot.bidding.market.model import Allocation, InstanceType, Market, Tier
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.state.store import Store
 
 HOUR = 3600
 T0 = 1_460_000_000  # 2016-04-07

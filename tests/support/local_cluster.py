@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.many_nodes import fork_server as nursery
-from infra.local.child_process import with_parent_death_signal
-from infra.nodes.controller_client import ControllerClient, wait_rendezvous
-from infra.open_close import OpenedAtStart
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
-from psengine.config import JobConfig
-from psengine.rpc.transport import endpoint_and_mark
+from proteus_spot.benchmarks.many_nodes import fork_server as nursery
+from proteus_spot.infra.local.child_process import with_parent_death_signal
+from proteus_spot.infra.nodes.controller_client import ControllerClient, wait_rendezvous
+from proteus_spot.infra.open_close import OpenedAtStart
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.rpc.transport import endpoint_and_mark
 from tests.support import faulty_node as troubled_node
 from tests.support.fork_server import CAN_FORK, Forked
 from tests.support.kill_at_moment import KillPoint, Moment
@@ -38,7 +38,7 @@ class LocalCluster(OpenedAtStart):
 
     `path` takes the blobs and one log a process; the environment's TMPDIR is put there too. `troubled`: links between
     the processes can be cut for a while, and processes die at a moment that is told. `anew`: processes begin as on a
-    machine that was bought, with `python -m infra.nodes.main`, and are not forked from one that has imported
+    machine that was bought, with `python -m proteus_spot.infra.nodes.main`, and are not forked from one that has imported
     everything. `python`: the interpreter of another environment, in which Proteus is installed; processes begin anew in
     it.
     """
@@ -206,7 +206,9 @@ class LocalCluster(OpenedAtStart):
         return Forked(nursery.run_node, options, log, environment, self.path, signal.SIGTERM)
 
     def _begin(self, options: list[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        program = ["tests.support.faulty_node", str(self._troubles)] if self._troubled else ["infra.nodes.main"]
+        program = (
+            ["tests.support.faulty_node", str(self._troubles)] if self._troubled else ["proteus_spot.infra.nodes.main"]
+        )
         with log.open("ab") as out:
             return subprocess.Popen(
                 with_parent_death_signal([str(self._python or sys.executable), "-m", *program, *options]),

@@ -16,8 +16,8 @@ from typing import Any
 
 from distributed.core import Status
 
-from psengine.rpc.transport import Unreachable
-from psengine.shell.dask_transport import received
+from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.shell.dask_transport import received
 
 Handler = Callable[..., Awaitable[Any]]
 

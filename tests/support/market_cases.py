@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from bidding.evictions.fit_capacity import availability_trace
-from bidding.market.spot_market import SpotMarket
-from infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.bidding.evictions.fit_capacity import availability_trace
+from proteus_spot.bidding.market.spot_market import SpotMarket
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from tests.support.market_servers import T0, A, ManualClock
 
 

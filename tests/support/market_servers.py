@@ -16,16 +16,16 @@ import boto3
 import httpx
 import numpy as np
 
-from bidding.market.model import InstanceType, LaunchRequest, Market
-from bidding.market.money import to_micros
-from bidding.market.traces import Trace, TraceSet
-from infra.clock import SystemClock
-from infra.ec2.spot_market import Ec2SpotMarket
-from infra.market_data.price_files import write_prices
-from infra.settings import Settings
-from infra.simulated_ec2.held_instances import ACCOUNT
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.server import KEY_HEADER, Endpoint
+from proteus_spot.bidding.market.model import InstanceType, LaunchRequest, Market
+from proteus_spot.bidding.market.money import to_micros
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.ec2.spot_market import Ec2SpotMarket
+from proteus_spot.infra.market_data.price_files import write_prices
+from proteus_spot.infra.settings import Settings
+from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.server import KEY_HEADER, Endpoint
 from tests.support.timeouts import PATIENCE
 
 if TYPE_CHECKING:
@@ -168,7 +168,15 @@ class EndpointProcess:
         write_prices(prices, traces)
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "infra.simulated_ec2.server", "--clock", clock, "--prices", str(prices)),
+                *(
+                    sys.executable,
+                    "-m",
+                    "proteus_spot.infra.simulated_ec2.server",
+                    "--clock",
+                    clock,
+                    "--prices",
+                    str(prices),
+                ),
                 *("--work-dir", str(self.work_dir), "--announce", str(self._announce), *options),
             ],
             start_new_session=True,

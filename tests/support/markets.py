@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from bidding.economics.job_model import JobModel
-from bidding.engine.events import AllocationGone, AllocationGranted, JobOpened, TickDue
-from bidding.evictions.table import EvictionTable
-from bidding.market.model import (
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted, JobOpened, TickDue
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.market.model import (
     HOUR_S,
     ORDER_TAG,
     Allocation,
@@ -19,8 +19,8 @@ from bidding.market.model import (
     Market,
     Tier,
 )
-from bidding.market.money import Micros, to_micros
-from bidding.policies.base import MarketView
+from proteus_spot.bidding.market.money import Micros, to_micros
+from proteus_spot.bidding.policies.base import MarketView
 
 #: How a property is tried: often enough, and not against a clock that others share.
 PROPERTY = settings(max_examples=60, deadline=None)

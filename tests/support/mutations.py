@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from infra.errors import InputError, ProteusError
+from proteus_spot.infra.errors import InputError, ProteusError
 
 #: What stands in files by mistake.
 _PIECES: tuple[bytes, ...] = (

@@ -44,7 +44,7 @@ def reached() -> tuple[list[str], list[str]]:
     assert engine.origin is not None
     top = Path(engine.origin).parent
     sources = (path.relative_to(top.parent).with_suffix("") for path in top.rglob("*.py"))
-    waiting = ["infra.nodes.main", *(".".join(path.parts).removesuffix(".__init__") for path in sources)]
+    waiting = ["proteus_spot.infra.nodes.main", *(".".join(path.parts).removesuffix(".__init__") for path in sources)]
     ours: set[str] = set()
     others: set[str] = set()
     while waiting:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import flows.allocation_tick
-from tasks.runtime import RuntimeTask
+import proteus_spot.flows.allocation_tick
+from proteus_spot.tasks.runtime import RuntimeTask
 from tests.support.task_runtime import plain
 
 #: What a tick shows in the Prefect UI, or books there.
@@ -23,9 +23,9 @@ def plain_tick(patch: pytest.MonkeyPatch) -> Callable[[str], str]:
                 if isinstance(value, RuntimeTask):
                     patch.setattr(module, attribute, plain(value))
     for shown in _SHOWN:
-        patch.setattr(flows.allocation_tick, shown, _show_nothing)
-    patch.setattr(flows.allocation_tick, "get_run_logger", logging.getLogger)
-    return flows.allocation_tick.tick_job
+        patch.setattr(proteus_spot.flows.allocation_tick, shown, _show_nothing)
+    patch.setattr(proteus_spot.flows.allocation_tick, "get_run_logger", logging.getLogger)
+    return proteus_spot.flows.allocation_tick.tick_job
 
 
 def _show_nothing(*_: Any) -> None:

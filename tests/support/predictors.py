@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bidding.evictions.predictors.model import PredictorModel
-from bidding.market.model import Market
-from bidding.market.traces import Trace
+from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.traces import Trace
 
 
 def chance(model: PredictorModel, traces: Mapping[Market, Trace], market: Market, at_s: int, limit: int) -> float:

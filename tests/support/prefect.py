@@ -20,17 +20,17 @@ from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from bidding.market.traces import TraceSet
-from infra.clock import ScaledClock, SystemClock
-from infra.local.child_process import Child
-from infra.local.environment import LocalEnvironment
-from infra.local.prefect_server import LocalPrefect
-from infra.market_data.price_files import write_prices
-from infra.open_close import OpenedAtStart
-from infra.simulated_ec2.server import KEY_HEADER
-from infra.state.store import Store
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.clock import ScaledClock, SystemClock
+from proteus_spot.infra.local.child_process import Child
+from proteus_spot.infra.local.environment import LocalEnvironment
+from proteus_spot.infra.local.prefect_server import LocalPrefect
+from proteus_spot.infra.market_data.price_files import write_prices
+from proteus_spot.infra.open_close import OpenedAtStart
+from proteus_spot.infra.simulated_ec2.server import KEY_HEADER
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
 from tests.support.timeouts import PATIENCE
 
 REPOSITORY = Path(__file__).parents[2]

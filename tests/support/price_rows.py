@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidding.market.traces import Trace
-from infra.errors import InputError
-from infra.market_data.price_files import read_prices
+from proteus_spot.bidding.market.traces import Trace
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.price_files import read_prices
 
 HEADER = "timestamp,instance_type,az,product,price"
 

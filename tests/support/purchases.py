@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bidding.market.model import InstanceFact, LaunchRequest
-from tasks.job_records import record_job
-from tasks.market.engine_journal import JobEngine
-from tasks.market.ingest import fetch_prices, history_days, markets_of
-from tasks.market.opening import open_job
-from tasks.market.purchases.reliable_tier import secure_reliable_tier
+from proteus_spot.bidding.market.model import InstanceFact, LaunchRequest
+from proteus_spot.tasks.job_records import record_job
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
+from proteus_spot.tasks.market.opening import open_job
+from proteus_spot.tasks.market.purchases.reliable_tier import secure_reliable_tier
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
 TICK_S = 120

@@ -1,10 +1,10 @@
 """An engine that is compared with facts of the market."""
 
-from bidding.economics.job_model import JobModel
-from bidding.engine.allocations import AllocationState
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import AllocationGranted, BidEvent, MachineSeen, NoticeSeen
-from bidding.market.model import HOUR_S, EndCause
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.allocations import AllocationState
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import AllocationGranted, BidEvent, MachineSeen, NoticeSeen
+from proteus_spot.bidding.market.model import HOUR_S, EndCause
 from tests.support.markets import START_S, XLARGE, fact, gone, granted, opened, reliable, spot, tick
 
 NOW_S = START_S + 1800

@@ -8,18 +8,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from psengine.apps.base import Work
-from psengine.apps.executors import initial_rows, shared_tables, whole_own_tables
-from psengine.config import JobConfig, TableSpec
-from psengine.membership.node_record import NodeRecord
-from psengine.membership.placement import Placement
-from psengine.protocol.events import BatchDone, BatchFailed, ShardsOpened
-from psengine.protocol.instructions import Dispatch, OpenShards, ShardOwner, TakeShards, UpdateShardMap
-from psengine.scheduling.dispatcher import BatchDispatcher
-from psengine.single_process import initial, train_alone
-from psengine.tables.row_sets import RowSet
-from psengine.tables.sharding import Arrays, Sharding
-from psengine.worker.agent import NodeAgent
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.apps.executors import initial_rows, shared_tables, whole_own_tables
+from proteus_spot.psengine.config import JobConfig, TableSpec
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.membership.placement import Placement
+from proteus_spot.psengine.protocol.events import BatchDone, BatchFailed, ShardsOpened
+from proteus_spot.psengine.protocol.instructions import Dispatch, OpenShards, ShardOwner, TakeShards, UpdateShardMap
+from proteus_spot.psengine.scheduling.dispatcher import BatchDispatcher
+from proteus_spot.psengine.single_process import initial, train_alone
+from proteus_spot.psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.tables.sharding import Arrays, Sharding
+from proteus_spot.psengine.worker.agent import NodeAgent
 from tests.support.agents import CONTROLLER, Wires, called, no_shards
 from tests.support.servers import at_once
 from tests.support.task_tables import commit, ssp_table

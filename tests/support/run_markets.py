@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bidding.market.model import DAY_S, MINUTE_S, Market
-from bidding.market.traces import Trace, TraceSet
-from infra.market_data.price_files import write_prices
+from proteus_spot.bidding.market.model import DAY_S, MINUTE_S, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.market_data.price_files import write_prices
 
 #: When the run begins: half of the file's four days have passed (2016-03-03T00:00:00Z).
 BEGIN_S = 1456963200

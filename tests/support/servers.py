@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from psengine.protocol.read_version import ReadVersion
-from psengine.protocol.shard_state import ShardState
-from psengine.server.shard_server import ShardServer
-from psengine.tables.row_sets import Wanted
+from proteus_spot.psengine.protocol.read_version import ReadVersion
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.tables.row_sets import Wanted
 
 
 def at_once(request: Coroutine[Any, Any, Any]) -> Any:

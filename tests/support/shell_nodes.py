@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from psengine.apps.registry import initial_shards, resolve
-from psengine.config import JobConfig
-from psengine.protocol.answers import StaleRead
-from psengine.protocol.checkpoint import Checkpoint, Checkpoints
-from psengine.protocol.events import BatchDone, NodeReady, ShardsOpened, TaskStats, TimerFired
-from psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards
-from psengine.protocol.shard_state import ShardState
-from psengine.server.shard_server import ShardServer
-from psengine.shell.callbacks import ControllerCallbacks
-from psengine.shell.controller_shell import ControllerShell
-from psengine.tables.sharding import Sharding
+from proteus_spot.psengine.apps.registry import initial_shards, resolve
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.protocol.answers import StaleRead
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint, Checkpoints
+from proteus_spot.psengine.protocol.events import BatchDone, NodeReady, ShardsOpened, TaskStats, TimerFired
+from proteus_spot.psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
+from proteus_spot.psengine.shell.controller_shell import ControllerShell
+from proteus_spot.psengine.tables.sharding import Sharding
 from tests.support.agents import Counting
 from tests.support.timeouts import PATIENCE
 

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from psengine.config import JobConfig, JobError, Tier
-from psengine.protocol.checkpoint import KEPT, Checkpoint, Checkpoints
-from psengine.rpc.transport import Unreachable
-from psengine.server.large_work import LargeWork
-from psengine.shell.callbacks import ControllerCallbacks
-from psengine.shell.controller_shell import ControllerShell
-from psengine.shell.dask_plugins import HELLO, AgentPlugin
-from psengine.worker.agent import NodeAgent
-from psengine.worker.blocking_work import BlockingWork
-from psengine.worker.kernel_threads import Permits
+from proteus_spot.psengine.config import JobConfig, JobError, Tier
+from proteus_spot.psengine.protocol.checkpoint import KEPT, Checkpoint, Checkpoints
+from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.server.large_work import LargeWork
+from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
+from proteus_spot.psengine.shell.controller_shell import ControllerShell
+from proteus_spot.psengine.shell.dask_plugins import HELLO, AgentPlugin
+from proteus_spot.psengine.worker.agent import NodeAgent
+from proteus_spot.psengine.worker.blocking_work import BlockingWork
+from proteus_spot.psengine.worker.kernel_threads import Permits
 from tests.support.lossy_network import Trouble, Wires
 from tests.support.virtual_time import InPlace, InTurn
 

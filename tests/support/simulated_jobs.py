@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from psengine.apps.registry import resolve
-from psengine.config import JobConfig
-from psengine.controller.state import ENDED
-from psengine.single_process import initial, train_alone
-from psengine.tables.update_rules import without_memory
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.state import ENDED
+from proteus_spot.psengine.single_process import initial, train_alone
+from proteus_spot.psengine.tables.update_rules import without_memory
 from tests.support.controller_invariants import check_invariants
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.small_apps import PARTITIONS, TOPICS

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from psengine.apps.base import Work
-from psengine.apps.mlr import MlrData, MultinomialLogisticRegression
-from psengine.config import TableSpec
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.apps.mlr import MlrData, MultinomialLogisticRegression
+from proteus_spot.psengine.config import TableSpec
 
 HURRY = "hurry"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from psengine.apps.base import Parameters, Work
-from psengine.config import Adam, Momentum, Nesterov, Sgd, TableSpec
+from proteus_spot.psengine.apps.base import Parameters, Work
+from proteus_spot.psengine.config import Adam, Momentum, Nesterov, Sgd, TableSpec
 
 PARTITIONS, TOKENS, TOPICS = 5, 6, 4
 

@@ -1,7 +1,7 @@
 """Orders of a sweep's engine, and a sweep of one trial."""
 
-from bidding.tuning.orders import Deploy
-from bidding.tuning.trials import TrialRecord
+from proteus_spot.bidding.tuning.orders import Deploy
+from proteus_spot.bidding.tuning.trials import TrialRecord
 from tests.support.sweeps import SweepWorld, plan_of
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bidding.tuning.space import parse_parameter
-from reports.sweep_view import SweepView, TrialLine, TrialMachine
+from proteus_spot.bidding.tuning.space import parse_parameter
+from proteus_spot.reports.sweep_view import SweepView, TrialLine, TrialMachine
 
 BEGUN_S = 1_466_000_000
 

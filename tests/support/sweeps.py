@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bidding.engine.events import AllocationGone, AllocationGranted, BidEvent
-from bidding.market.model import Allocation, EndCause, Market
-from bidding.market.money import to_micros
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import Offer, Setting, SweepOpened, SweepTick, TrialReported, TrialsProposed
-from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
-from bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted, BidEvent
+from proteus_spot.bidding.market.model import Allocation, EndCause, Market
+from proteus_spot.bidding.market.money import to_micros
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.events import Offer, Setting, SweepOpened, SweepTick, TrialReported, TrialsProposed
+from proteus_spot.bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from proteus_spot.bidding.tuning.plan import SweepPlan
 from tests.support.markets import LARGE, MARKETS, START_S, TYPES, XLARGE
 
 TICK_S = 120

@@ -10,30 +10,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tasks.market.decisions
-import tasks.runtime
-from bidding.market.model import InstanceFact, Market
-from bidding.market.money import Micros
-from bidding.market.traces import Trace, TraceSet
-from infra.market_data.catalogs import read_catalog
-from infra.runtime import Runtime
-from infra.settings import Settings
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.state.store import Store
-from infra.storage.blobs import Blobs
-from tasks.job_leases import extend_leases
-from tasks.job_records import record_job
-from tasks.job_spec import JobSpec
-from tasks.market.decisions import decide
-from tasks.market.engine_journal import JobEngine
-from tasks.market.ingest import fetch_prices, history_days, markets_of
-from tasks.market.instances import job_machines, let_go
-from tasks.market.ledger import book_ledger, lives_within_budget, spending_now
-from tasks.market.opening import open_job
-from tasks.market.purchases.reliable_tier import secure_reliable_tier
-from tasks.market.purchases.sending import buy
-from tasks.training.deadline import time_left
-from tasks.training.traffic import crossing_usd_per_vcpu_h
+import proteus_spot.tasks.market.decisions
+import proteus_spot.tasks.runtime
+from proteus_spot.bidding.market.model import InstanceFact, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.runtime import Runtime
+from proteus_spot.infra.settings import Settings
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.tasks.job_leases import extend_leases
+from proteus_spot.tasks.job_records import record_job
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.decisions import decide
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
+from proteus_spot.tasks.market.instances import job_machines, let_go
+from proteus_spot.tasks.market.ledger import book_ledger, lives_within_budget, spending_now
+from proteus_spot.tasks.market.opening import open_job
+from proteus_spot.tasks.market.purchases.reliable_tier import secure_reliable_tier
+from proteus_spot.tasks.market.purchases.sending import buy
+from proteus_spot.tasks.training.deadline import time_left
+from proteus_spot.tasks.training.traffic import crossing_usd_per_vcpu_h
 from tests.support.market_servers import ManualClock
 
 T0 = 1464739200  # 2016-06-01T00:00:00Z
@@ -81,9 +81,9 @@ class TaskRuntime:
         )
         blobs = Blobs((directory / "blobs").as_uri())
         self.runtime = Runtime(settings, self.clock, self.store, blobs, self.market, catalog)
-        patch.setattr(tasks.runtime, "open_runtime", lambda: self.runtime)
+        patch.setattr(proteus_spot.tasks.runtime, "open_runtime", lambda: self.runtime)
         patch.setattr(
-            tasks.market.decisions, "training_begun", lambda job_id, begun_at_s: True
+            proteus_spot.tasks.market.decisions, "training_begun", lambda job_id, begun_at_s: True
         )  # no controller is here to begin it
 
     def use(self, **settings: Any) -> None:
@@ -103,7 +103,7 @@ class TaskRuntime:
 
     def tick(self, spec: JobSpec, notices: dict[str, int] | None = None) -> list[Any]:
         """Decide and carry out, as a tick does; return the orders."""
-        from bidding.engine.orders import Acquire, Lapse
+        from proteus_spot.bidding.engine.orders import Acquire, Lapse
 
         facts = job_machines(spec.job_id)
         prices = {market: trace.price_at(self.clock.at_s) for market, trace in self.market.traces.items()}

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from psengine.drivers.interface import Driver
-from psengine.drivers.ssp import Ssp
-from psengine.scheduling.driver_host import DriverHost
-from psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.drivers.interface import Driver
+from proteus_spot.psengine.drivers.ssp import Ssp
+from proteus_spot.psengine.scheduling.driver_host import DriverHost
+from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
 
 
 def ssp_table(n_partitions: int, staleness: int = 0) -> tuple[MicroTaskTable, DriverHost]:

@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from infra.applications.trained_models import save_model
-from infra.datasets.formats.reading import PLAIN, Reading
-from infra.datasets.prepare import prepare
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths, part_name
-from psengine.apps.base import App
-from psengine.apps.registry import resolve
-from psengine.config import JobConfig
-from psengine.single_process import initial, train_alone
+from proteus_spot.infra.applications.trained_models import save_model
+from proteus_spot.infra.datasets.formats.reading import PLAIN, Reading
+from proteus_spot.infra.datasets.prepare import prepare
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths, part_name
+from proteus_spot.psengine.apps.base import App
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.single_process import initial, train_alone
 
 
 def trained_model(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from greenlet import getcurrent, greenlet
 
-from psengine.worker.kernel_threads import KernelBatch
+from proteus_spot.psengine.worker.kernel_threads import KernelBatch
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ import pytest
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools.validation import is_valid
 
-from flows.train import train
-from psengine.apps.registry import BUILT_IN
+from proteus_spot.flows.train import train
+from proteus_spot.psengine.apps.registry import BUILT_IN
 from tests.support.task_runtime import spec
 
 FORM = parameter_schema(train).model_dump()

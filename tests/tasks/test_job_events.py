@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from infra.state.records import Job, JobState
-from tasks.job_events import JobEvent, emit_budget, emit_end, emit_orphans, emit_tick
+from proteus_spot.infra.state.records import Job, JobState
+from proteus_spot.tasks.job_events import JobEvent, emit_budget, emit_end, emit_orphans, emit_tick
 
 JOB = Job("job", {}, JobState.FINISHED, created_at_s=1.0, ended_at_s=2.0)
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-import flows.allocation_tick
-from bidding.market.model import HOUR_S, Allocation, EndCause, LaunchRequest, Tier
-from infra.settings import Settings
-from infra.state.records import AllocationRecord, JobState, ObservationKind
-from infra.storage.alarms import Alarm, read_alarms, write_alarm
-from infra.storage.blobs import BlobError, BlobMissing, Blobs
-from infra.storage.leases import FIRST_S, Lease, read_lease
-from tasks.job_leases import extend_leases, leases_of
-from tasks.market.purchases.sending import PurchaseBlocked
+import proteus_spot.flows.allocation_tick
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause, LaunchRequest, Tier
+from proteus_spot.infra.settings import Settings
+from proteus_spot.infra.state.records import AllocationRecord, JobState, ObservationKind
+from proteus_spot.infra.storage.alarms import Alarm, read_alarms, write_alarm
+from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs
+from proteus_spot.infra.storage.leases import FIRST_S, Lease, read_lease
+from proteus_spot.tasks.job_leases import extend_leases, leases_of
+from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
 from tests.support.plain_ticks import plain_tick
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 
@@ -72,14 +72,14 @@ def test_a_lease_that_the_budget_cuts_says_so(held: TaskRuntime) -> None:
 
 def test_the_setting_says_by_how_much(held: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = held.runtime.settings.model_copy(update={"lease_minutes": 20.0})
-    monkeypatch.setattr("tasks.job_leases.current_runtime", lambda: _with(held, changed))
+    monkeypatch.setattr("proteus_spot.tasks.job_leases.current_runtime", lambda: _with(held, changed))
     plain(extend_leases)("job")
     assert set(leases(held).values()) == {100 + 1200}
 
 
 def test_one_machine_alone_gets_the_webhook(held: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = held.runtime.settings.model_copy(update={"alarm_webhook": SecretStr(HOOK)})
-    monkeypatch.setattr("tasks.job_leases.current_runtime", lambda: _with(held, changed))
+    monkeypatch.setattr("proteus_spot.tasks.job_leases.current_runtime", lambda: _with(held, changed))
     plain(extend_leases)("job")
     (reliable,) = machines(held, "reliable")
     assert {name: lease(held, name).webhook for name in machines(held)} == {
@@ -170,7 +170,9 @@ def test_where_no_lease_can_be_written_a_tick_fails_and_buys_nothing_but_sees_an
     held: TaskRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tick = plain_tick(monkeypatch)
-    monkeypatch.setattr(flows.allocation_tick, "bring_along", lambda job_engine: "")  # no controller is here
+    monkeypatch.setattr(
+        proteus_spot.flows.allocation_tick, "bring_along", lambda job_engine: ""
+    )  # no controller is here
     with monkeypatch.context() as patch:
         refuse_writes(patch)
         held.market.terminate(machines(held, "transient"))

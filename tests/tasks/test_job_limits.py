@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from infra.errors import InputError
-from infra.validation import first_fault
-from tasks.job_spec import JobSpec
-from tasks.times import parse_deadline
-from tasks.training.submit import with_limits
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.validation import first_fault
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.times import parse_deadline
+from proteus_spot.tasks.training.submit import with_limits
 
 START_S = 1_780_000_000
 

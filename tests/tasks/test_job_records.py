@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from infra.state.records import StoreError
-from infra.structured_text import read_yaml
-from tasks.job_records import as_begun, record_job
-from tasks.job_spec import JobSpec
-from tasks.training.submit import read_job, with_limits
+from proteus_spot.infra.state.records import StoreError
+from proteus_spot.infra.structured_text import read_yaml
+from proteus_spot.tasks.job_records import as_begun, record_job
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.training.submit import read_job, with_limits
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, plain
 
 YAML = """

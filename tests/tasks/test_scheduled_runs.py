@@ -15,13 +15,13 @@ from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
 from pydantic import ValidationError
 
-from flows.sweep import sweep
-from flows.train import train
-from infra.clock import SystemClock
-from tasks.job_spec import JobSpec
-from tasks.sweeps.spec import SweepSpec, parse_sweep
-from tasks.times import day
-from tasks.training.submit import read_job
+from proteus_spot.flows.sweep import sweep
+from proteus_spot.flows.train import train
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.sweeps.spec import SweepSpec, parse_sweep
+from proteus_spot.tasks.times import day
+from proteus_spot.tasks.training.submit import read_job
 from tests.support.schedules import examples
 from tests.support.task_runtime import spec
 

@@ -31,19 +31,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bidding.backtest.clairvoyant.hourly_offers import HourlyOffers, offers
-from bidding.backtest.clairvoyant.shortest_paths import FREE, TAKEN, VALUE, WORK, Floats, PathBuffers, shortest
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import PPM, JobParameters
-from bidding.backtest.price_arrays import Markets
-from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.runner import Outcomes
-from bidding.backtest.schemes import SchemeId
-from bidding.backtest.schemes.registry import SCHEMES, Scheme
-from bidding.backtest.simulate import most_held
-from bidding.jit import entry, inline_jit
-from bidding.market.model import HOUR_S
-from bidding.market.traces import Int64s
+from proteus_spot.bidding.backtest.clairvoyant.hourly_offers import HourlyOffers, offers
+from proteus_spot.bidding.backtest.clairvoyant.shortest_paths import (
+    FREE,
+    TAKEN,
+    VALUE,
+    WORK,
+    Floats,
+    PathBuffers,
+    shortest,
+)
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.parameters import PPM, JobParameters
+from proteus_spot.bidding.backtest.price_arrays import Markets
+from proteus_spot.bidding.backtest.reference_cluster import Reference
+from proteus_spot.bidding.backtest.runner import Outcomes
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes.registry import SCHEMES, Scheme
+from proteus_spot.bidding.backtest.simulate import most_held
+from proteus_spot.bidding.jit import entry, inline_jit
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.traces import Int64s
 
 #: Name of the bound in tables of schemes.
 CLAIRVOYANT = "clairvoyant"

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.parameters import JobParameters
-from bidding.backtest.price_arrays import Markets
-from bidding.jit import compiled
-from bidding.market.model import HOUR_S
-from bidding.market.traces import Int64s
+from proteus_spot.bidding.backtest.parameters import JobParameters
+from proteus_spot.bidding.backtest.price_arrays import Markets
+from proteus_spot.bidding.jit import compiled
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.traces import Int64s
 
 Floats = NDArray[np.float64]
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.clairvoyant.hourly_offers import HourlyOffers
-from bidding.jit import inline_jit
-from bidding.market.model import HOUR_S
-from bidding.market.traces import Int64s
+from proteus_spot.bidding.backtest.clairvoyant.hourly_offers import HourlyOffers
+from proteus_spot.bidding.jit import inline_jit
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.traces import Int64s
 
 Floats = NDArray[np.float64]
 

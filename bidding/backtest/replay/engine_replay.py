@@ -10,25 +10,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidding.backtest.billing_codes import billing_name, model_of
-from bidding.backtest.outcomes import LOG_COLUMNS, Outcome
-from bidding.backtest.parameters import PPM, JobParameters, expected_overhead_s
-from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.replay.job_progress import JobProgress
-from bidding.backtest.replay.recorded_market import RecordedMarket
-from bidding.backtest.schemes import SchemeId
-from bidding.backtest.schemes.registry import Scheme
-from bidding.billing import total_prorata_micros
-from bidding.economics.job_model import JobModel
-from bidding.engine.events import AllocationGranted, BidEvent, JobOpened
-from bidding.engine.orders import Order
-from bidding.evictions.table import EvictionTable
-from bidding.forecast import Forecast
-from bidding.forecast.features import price_history_of
-from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
-from bidding.market.money import prorate
-from bidding.market.traces import Int64s, TraceSet
-from bidding.policies import FORECAST_POLICIES
+from proteus_spot.bidding.backtest.billing_codes import billing_name, model_of
+from proteus_spot.bidding.backtest.outcomes import LOG_COLUMNS, Outcome
+from proteus_spot.bidding.backtest.parameters import PPM, JobParameters, expected_overhead_s
+from proteus_spot.bidding.backtest.reference_cluster import Reference
+from proteus_spot.bidding.backtest.replay.job_progress import JobProgress
+from proteus_spot.bidding.backtest.replay.recorded_market import RecordedMarket
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes.registry import Scheme
+from proteus_spot.bidding.billing import total_prorata_micros
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.events import AllocationGranted, BidEvent, JobOpened
+from proteus_spot.bidding.engine.orders import Order
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.forecast import Forecast
+from proteus_spot.bidding.forecast.features import price_history_of
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
+from proteus_spot.bidding.market.money import prorate
+from proteus_spot.bidding.market.traces import Int64s, TraceSet
+from proteus_spot.bidding.policies import FORECAST_POLICIES
 
 #: Market name of the reliable tier.
 RELIABLE = Market("reliable", "reliable")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bidding.backtest.parameters import PPM, JobParameters
+from proteus_spot.bidding.backtest.parameters import PPM, JobParameters
 
 
 @dataclass(slots=True)

@@ -3,13 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, BidEvent, NoticeSeen, TickDue
-from bidding.engine.orders import Acquire, Lapse, Order
-from bidding.forecast.features import PriceHistory, features_at
-from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
-from bidding.market.money import Micros
-from bidding.market.traces import TraceSet
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import (
+    AllocationGone,
+    AllocationGranted,
+    AllocationRefused,
+    BidEvent,
+    NoticeSeen,
+    TickDue,
+)
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order
+from proteus_spot.bidding.forecast.features import PriceHistory, features_at
+from proteus_spot.bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import TraceSet
 
 
 @dataclass

@@ -13,10 +13,10 @@ A new rule is a file with `acquire` and `renews`, and a line in each switch. The
 
 from enum import IntEnum
 
-from bidding.backtest.schemes import best, oracle, proteus, standard
-from bidding.backtest.schemes import just_above as above
-from bidding.backtest.view import NOTHING, SchemeView
-from bidding.jit import inline_jit
+from proteus_spot.bidding.backtest.schemes import best, oracle, proteus, standard
+from proteus_spot.bidding.backtest.schemes import just_above as above
+from proteus_spot.bidding.backtest.view import NOTHING, SchemeView
+from proteus_spot.bidding.jit import inline_jit
 
 
 class SchemeId(IntEnum):

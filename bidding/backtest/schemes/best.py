@@ -13,16 +13,16 @@ the bid is the on-demand price.
 
 import numpy as np
 
-from bidding.backtest.eviction_arrays import BETA, USEFUL_S
-from bidding.backtest.parameters import PPM
-from bidding.backtest.view import NOTHING, SchemeView, hour_micros, on_sale, price
-from bidding.billing.expected import is_refunded
-from bidding.economics.equations import EACH, cost_per_work
-from bidding.economics.hour_value import Surroundings, cost_and_work, weigh_hour
-from bidding.forecast.features import FEATURES, features, signal
-from bidding.forecast.model import outlooks
-from bidding.jit import inline_jit
-from bidding.policies.rules import HourEndRule, fresh_delta_micros, held_delta, hour_end, is_worth_keeping
+from proteus_spot.bidding.backtest.eviction_arrays import BETA, USEFUL_S
+from proteus_spot.bidding.backtest.parameters import PPM
+from proteus_spot.bidding.backtest.view import NOTHING, SchemeView, hour_micros, on_sale, price
+from proteus_spot.bidding.billing.expected import is_refunded
+from proteus_spot.bidding.economics.equations import EACH, cost_per_work
+from proteus_spot.bidding.economics.hour_value import Surroundings, cost_and_work, weigh_hour
+from proteus_spot.bidding.forecast.features import FEATURES, features, signal
+from proteus_spot.bidding.forecast.model import outlooks
+from proteus_spot.bidding.jit import inline_jit
+from proteus_spot.bidding.policies.rules import HourEndRule, fresh_delta_micros, held_delta, hour_end, is_worth_keeping
 
 # rows of the scratch array: one column a bid delta
 _BETA, _USEFUL, _OUT = range(3)

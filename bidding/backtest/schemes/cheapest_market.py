@@ -1,8 +1,8 @@
 """The cheapest market on sale, shared by `standard` and `just_above`."""
 
-from bidding.backtest.view import SchemeView, on_sale
-from bidding.jit import inline_jit
-from bidding.policies.rules import is_cheaper
+from proteus_spot.bidding.backtest.view import SchemeView, on_sale
+from proteus_spot.bidding.jit import inline_jit
+from proteus_spot.bidding.policies.rules import is_cheaper
 
 
 @inline_jit

@@ -1,8 +1,8 @@
 """Rule `just-above`: the cheapest market at a fixed bid delta; many refunds, many evictions."""
 
-from bidding.backtest.schemes.cheapest_market import cheapest_market
-from bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, price
-from bidding.jit import inline_jit
+from proteus_spot.bidding.backtest.schemes.cheapest_market import cheapest_market
+from proteus_spot.bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, price
+from proteus_spot.bidding.jit import inline_jit
 
 
 @inline_jit

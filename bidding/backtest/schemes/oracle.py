@@ -5,9 +5,9 @@ it brackets the gain that is left: no scheme does a job for less than the bound,
 simulated job really went through.
 """
 
-from bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, on_sale
-from bidding.jit import inline_jit
-from bidding.market.model import HOUR_S
+from proteus_spot.bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, on_sale
+from proteus_spot.bidding.jit import inline_jit
+from proteus_spot.bidding.market.model import HOUR_S
 
 
 @inline_jit

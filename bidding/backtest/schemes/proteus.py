@@ -1,14 +1,14 @@
 """Rule `proteus`: BidBrain as published, equations (1)-(4), by the arithmetic of `bidding.policies.proteus`."""
 
-from bidding.backtest.eviction_arrays import BETA, USEFUL_S, of_bid
-from bidding.backtest.parameters import PPM, expected_overhead_s
-from bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, hour_micros, on_sale, price
-from bidding.billing.expected import is_refunded, paid_share
-from bidding.economics import equations
-from bidding.economics.equations import Overheads, expected_cost_usd, expected_hour, weigh
-from bidding.jit import inline_jit
-from bidding.market.model import HOUR_S
-from bidding.policies.rules import is_worth_keeping
+from proteus_spot.bidding.backtest.eviction_arrays import BETA, USEFUL_S, of_bid
+from proteus_spot.bidding.backtest.parameters import PPM, expected_overhead_s
+from proteus_spot.bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, hour_micros, on_sale, price
+from proteus_spot.bidding.billing.expected import is_refunded, paid_share
+from proteus_spot.bidding.economics import equations
+from proteus_spot.bidding.economics.equations import Overheads, expected_cost_usd, expected_hour, weigh
+from proteus_spot.bidding.jit import inline_jit
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.policies.rules import is_worth_keeping
 
 # rows of the scratch array, after those of the footprint: one column an offer
 _OFFER_USD, _OUT = 4, 5

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 
-from bidding.backtest.parameters import JobParameters, window_s
-from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.schemes import SchemeId
-from bidding.economics.elasticity import AgileML, Checkpointing
-from bidding.evictions.table import DELTAS_MICROS
-from bidding.market.model import HOUR_S
-from bidding.policies.fixed_delta import PATTERN, delta_of, name_of
+from proteus_spot.bidding.backtest.parameters import JobParameters, window_s
+from proteus_spot.bidding.backtest.reference_cluster import Reference
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.economics.elasticity import AgileML, Checkpointing
+from proteus_spot.bidding.evictions.table import DELTAS_MICROS
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.policies.fixed_delta import PATTERN, delta_of, name_of
 
 #: Live policies that decide as a rule does, except those with a bid delta in their name.
 _POLICIES: Mapping[SchemeId, str] = MappingProxyType(

@@ -1,8 +1,8 @@
 """Rule `standard`: the cheapest market, bid at the on-demand price, held until the market takes it."""
 
-from bidding.backtest.schemes.cheapest_market import cheapest_market
-from bidding.backtest.view import NOTHING, SchemeView
-from bidding.jit import inline_jit
+from proteus_spot.bidding.backtest.schemes.cheapest_market import cheapest_market
+from proteus_spot.bidding.backtest.view import NOTHING, SchemeView
+from proteus_spot.bidding.jit import inline_jit
 
 
 @inline_jit

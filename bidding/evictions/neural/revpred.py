@@ -14,8 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from bidding.evictions.curves import Float64s
-from bidding.evictions.neural.networks import (
+from proteus_spot.bidding.evictions.curves import Float64s
+from proteus_spot.bidding.evictions.neural.networks import (
     DENSE_LAYERS,
     N_FEATURES,
     N_WITH_LIMIT,
@@ -28,12 +28,12 @@ from bidding.evictions.neural.networks import (
     out,
     stacked,
 )
-from bidding.evictions.predictors.base import Weights, require_both, require_shapes, training_moments
-from bidding.evictions.predictors.features import Float32s, past_minutes, price_records
-from bidding.evictions.predictors.limits import border_limits, is_passed, random_limits
-from bidding.evictions.predictors.scaling import Scaling
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, Trace
+from proteus_spot.bidding.evictions.predictors.base import Weights, require_both, require_shapes, training_moments
+from proteus_spot.bidding.evictions.predictors.features import Float32s, past_minutes, price_records
+from proteus_spot.bidding.evictions.predictors.limits import border_limits, is_passed, random_limits
+from proteus_spot.bidding.evictions.predictors.scaling import Scaling
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, Trace
 
 #: Training moments of a market.
 MOMENTS = 4096
@@ -66,7 +66,7 @@ class RevPred:
 
     def fit(self, trace: Trace, window: TimeWindow, seed: int) -> Self:
         """Return the predictor trained on limits near the border (Algorithm 2), with class weights."""
-        from bidding.evictions.neural.training import TrainingPlan, train
+        from proteus_spot.bidding.evictions.neural.training import TrainingPlan, train
 
         rng = np.random.default_rng(seed)
         own = trace.between(window.from_s, window.until_s)
@@ -157,7 +157,7 @@ def corrected(outputs: Float64s, positives: float | Float64s) -> Float64s:
 def _logits(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
     import jax.numpy as jnp
 
-    from bidding.evictions.neural.training import scan
+    from proteus_spot.bidding.evictions.neural.training import scan
 
     return _joined(jnp, weights, scan(weights, inputs["past"]), inputs["present"])
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bidding.evictions.curves import Float64s
-from bidding.evictions.neural.networks import LSTM_LAYERS, lstm_start, lstm_step
-from bidding.evictions.predictors.features import Float32s
+from proteus_spot.bidding.evictions.curves import Float64s
+from proteus_spot.bidding.evictions.neural.networks import LSTM_LAYERS, lstm_start, lstm_step
+from proteus_spot.bidding.evictions.predictors.features import Float32s
 
 #: Logit of each example from (weights, inputs by name).
 Network = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]

@@ -6,11 +6,11 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.evictions.curves import Float64s
-from bidding.evictions.lifetimes import grants_s
-from bidding.market.model import DAY_S, MINUTE_S
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, Trace
+from proteus_spot.bidding.evictions.curves import Float64s
+from proteus_spot.bidding.evictions.lifetimes import grants_s
+from proteus_spot.bidding.market.model import DAY_S, MINUTE_S
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, Trace
 
 #: What a fitted predictor consists of: numeric arrays by name.
 Weights = Mapping[str, NDArray[Any]]

@@ -7,10 +7,10 @@ next one, as on the market, so that no feature contains a later price.
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.evictions.curves import Float64s
-from bidding.evictions.states import changes
-from bidding.market.model import DAY_S, HOUR_S, MINUTE_S
-from bidding.market.traces import Int64s, Trace
+from proteus_spot.bidding.evictions.curves import Float64s
+from proteus_spot.bidding.evictions.states import changes
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, MINUTE_S
+from proteus_spot.bidding.market.traces import Int64s, Trace
 
 Float32s = NDArray[np.float32]
 

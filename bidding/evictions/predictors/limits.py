@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.evictions.predictors.features import prices_at
-from bidding.evictions.states import changes
-from bidding.jit import compiled
-from bidding.market.model import HOUR_S
-from bidding.market.traces import Int64s, Trace
+from proteus_spot.bidding.evictions.predictors.features import prices_at
+from proteus_spot.bidding.evictions.states import changes
+from proteus_spot.bidding.jit import compiled
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.traces import Int64s, Trace
 
 #: Range of the random distance of a limit above the price.
 LEAST_DELTA_MICROS, MOST_DELTA_MICROS = 10, 200_000

@@ -5,13 +5,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.evictions.curves import Float64s
-from bidding.evictions.predictors.base import Weights, require_both, require_shapes, training_moments
-from bidding.evictions.predictors.features import FEATURES, Float32s, price_records
-from bidding.evictions.predictors.limits import is_passed, random_limits
-from bidding.evictions.predictors.scaling import Scaling
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, Trace
+from proteus_spot.bidding.evictions.curves import Float64s
+from proteus_spot.bidding.evictions.predictors.base import Weights, require_both, require_shapes, training_moments
+from proteus_spot.bidding.evictions.predictors.features import FEATURES, Float32s, price_records
+from proteus_spot.bidding.evictions.predictors.limits import is_passed, random_limits
+from proteus_spot.bidding.evictions.predictors.scaling import Scaling
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, Trace
 
 #: Training moments of a market, at most.
 MOMENTS = 8192

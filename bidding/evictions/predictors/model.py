@@ -8,16 +8,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.curves import Float64s, falling, never_falling_with_delta
-from bidding.evictions.fit_survival import Report, fit_survival, quiet
-from bidding.evictions.lifetimes import grants_s
-from bidding.evictions.predictors.base import CannotFit, EvictionPredictor, NetworkPredictor
-from bidding.evictions.predictors.features import prices_at
-from bidding.evictions.predictors.names import predictor_class
-from bidding.market.model import HOUR_S, Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, Trace, TraceSet
+from proteus_spot.bidding.evictions.curve_model import CurveModel
+from proteus_spot.bidding.evictions.curves import Float64s, falling, never_falling_with_delta
+from proteus_spot.bidding.evictions.fit_survival import Report, fit_survival, quiet
+from proteus_spot.bidding.evictions.lifetimes import grants_s
+from proteus_spot.bidding.evictions.predictors.base import CannotFit, EvictionPredictor, NetworkPredictor
+from proteus_spot.bidding.evictions.predictors.features import prices_at
+from proteus_spot.bidding.evictions.predictors.names import predictor_class
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, Trace, TraceSet
 
 #: Version of the record's format, and its kind, which tells it from the record of a `CurveModel`.
 SCHEMA = 1

@@ -1,9 +1,9 @@
 """Predictors by name."""
 
-from bidding.evictions.predictors.base import EvictionPredictor
-from bidding.evictions.predictors.logistic import LogisticPredictor
-from bidding.evictions.predictors.none import NoPredictor
-from bidding.evictions.predictors.tabulated import TablePredictor
+from proteus_spot.bidding.evictions.predictors.base import EvictionPredictor
+from proteus_spot.bidding.evictions.predictors.logistic import LogisticPredictor
+from proteus_spot.bidding.evictions.predictors.none import NoPredictor
+from proteus_spot.bidding.evictions.predictors.tabulated import TablePredictor
 
 #: Predictors by name, the default first.
 PREDICTORS = ("table", "logistic", "tributary", "revpred", "none")
@@ -15,11 +15,11 @@ def predictor_class(name: str) -> type[EvictionPredictor]:
     The neural ones are imported only when they are asked for.
     """
     if name == "revpred":
-        from bidding.evictions.neural.revpred import RevPred
+        from proteus_spot.bidding.evictions.neural.revpred import RevPred
 
         return RevPred
     if name == "tributary":
-        from bidding.evictions.neural.tributary import Tributary
+        from proteus_spot.bidding.evictions.neural.tributary import Tributary
 
         return Tributary
     plain: dict[str, type[EvictionPredictor]] = {

@@ -4,10 +4,10 @@ from typing import Self
 
 import numpy as np
 
-from bidding.evictions.curves import Float64s
-from bidding.evictions.predictors.base import Weights
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, Trace
+from proteus_spot.bidding.evictions.curves import Float64s
+from proteus_spot.bidding.evictions.predictors.base import Weights
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, Trace
 
 
 class NoPredictor:

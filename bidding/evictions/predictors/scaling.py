@@ -5,10 +5,10 @@ from typing import Self
 
 import numpy as np
 
-from bidding.evictions.curves import Float64s
-from bidding.evictions.predictors.base import Weights, require_shapes
-from bidding.evictions.predictors.features import FEATURES, Float32s
-from bidding.evictions.predictors.limits import MOST_DELTA_MICROS
+from proteus_spot.bidding.evictions.curves import Float64s
+from proteus_spot.bidding.evictions.predictors.base import Weights, require_shapes
+from proteus_spot.bidding.evictions.predictors.features import FEATURES, Float32s
+from proteus_spot.bidding.evictions.predictors.limits import MOST_DELTA_MICROS
 
 #: Distance of a limit, in dollars, from which its logarithm counts.
 _NEAR_USD = 1e-4

@@ -4,14 +4,14 @@ from typing import Self
 
 import numpy as np
 
-from bidding.evictions import table as eviction
-from bidding.evictions.curves import Float64s, delta_index
-from bidding.evictions.predictors.base import FEWEST_MOMENTS, CannotFit, Weights
-from bidding.evictions.predictors.features import prices_at
-from bidding.evictions.table import DELTAS_MICROS
-from bidding.market.model import MINUTE_S, Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Int64s, Trace, TraceSet
+from proteus_spot.bidding.evictions import table as eviction
+from proteus_spot.bidding.evictions.curves import Float64s, delta_index
+from proteus_spot.bidding.evictions.predictors.base import FEWEST_MOMENTS, CannotFit, Weights
+from proteus_spot.bidding.evictions.predictors.features import prices_at
+from proteus_spot.bidding.evictions.table import DELTAS_MICROS
+from proteus_spot.bidding.market.model import MINUTE_S, Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Int64s, Trace, TraceSet
 
 #: The table of one market needs no name of it.
 _MARKET = Market("any", "any")

@@ -9,6 +9,6 @@ The modules:
     stages       where a stage begins, where a curve is a plateau, whether it rises
 """
 
-from bidding.tuning.curves.early_curve import CurvePrediction, predict_final
+from proteus_spot.bidding.tuning.curves.early_curve import CurvePrediction, predict_final
 
 __all__ = ["CurvePrediction", "predict_final"]

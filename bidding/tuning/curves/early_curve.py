@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bidding.tuning.curves.cleaning import MIN_POINTS, LossCurve, loss_curve
-from bidding.tuning.curves.fit import fit_stage
-from bidding.tuning.curves.stages import plateau_start, rises, stage_starts
+from proteus_spot.bidding.tuning.curves.cleaning import MIN_POINTS, LossCurve, loss_curve
+from proteus_spot.bidding.tuning.curves.fit import fit_stage
+from proteus_spot.bidding.tuning.curves.stages import plateau_start, rises, stage_starts
 
 
 @dataclass(frozen=True, slots=True)

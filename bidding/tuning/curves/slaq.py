@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bidding.tuning.curves.cleaning import loss_curve
-from bidding.tuning.curves.early_curve import CurvePrediction, predict_from
+from proteus_spot.bidding.tuning.curves.cleaning import loss_curve
+from proteus_spot.bidding.tuning.curves.early_curve import CurvePrediction, predict_from
 
 
 def predict_final_slaq(

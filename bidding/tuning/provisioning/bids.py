@@ -2,8 +2,8 @@
 
 from hashlib import blake2b
 
-from bidding.market.model import Market
-from bidding.market.money import Micros
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import Micros
 
 #: The interval of the delta: 0.00001 to 0.2 dollars.
 LEAST_DELTA_MICROS: Micros = 10

@@ -6,11 +6,11 @@ Source: SpotTune, section III-A, `getBestInst` of Algorithm 1.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bidding.market.model import HOUR_S, InstanceType, Market
-from bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
-from bidding.tuning.events import Offer
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.provisioning.step_cost import StepTimes, expected_hour_micros, step_micros
+from proteus_spot.bidding.market.model import HOUR_S, InstanceType, Market
+from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
+from proteus_spot.bidding.tuning.events import Offer
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.provisioning.step_cost import StepTimes, expected_hour_micros, step_micros
 
 
 @dataclass(frozen=True, slots=True)

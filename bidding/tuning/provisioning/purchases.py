@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from bidding.economics.budget import Purse, purchase_micros
-from bidding.market.model import InstanceType, Market
-from bidding.market.money import usd
-from bidding.tuning.events import SweepTick
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.provisioning.offers import MachineChoice, OffersOfTick
-from bidding.tuning.provisioning.step_cost import StepTimes
+from proteus_spot.bidding.economics.budget import Purse, purchase_micros
+from proteus_spot.bidding.market.model import InstanceType, Market
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.bidding.tuning.events import SweepTick
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.provisioning.offers import MachineChoice, OffersOfTick
+from proteus_spot.bidding.tuning.provisioning.step_cost import StepTimes
 
 #: Returns the steps that are left, by trial.
 StepsLeft = Callable[[], Mapping[int, int]]

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from math import isfinite
 
-from bidding.market.model import HOUR_S, InstanceType
-from bidding.market.money import Micros
+from proteus_spot.bidding.market.model import HOUR_S, InstanceType
+from proteus_spot.bidding.market.money import Micros
 
 #: Share of a step that a deadline takes for not divided by vCPUs, on types that were not measured.
 SERIAL_SHARE = 0.25

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidding.billing import BillingModel, OnDemandHourly, OnDemandPerSecond, refunded_micros, total_micros
-from bidding.billing.base import Charge
-from bidding.market.model import HOUR_S, EndCause
-from bidding.market.money import Micros
-from bidding.market.traces import Trace
-from bidding.tuning.simulation.simulated_machine import SimulatedMachine
+from proteus_spot.bidding.billing import BillingModel, OnDemandHourly, OnDemandPerSecond, refunded_micros, total_micros
+from proteus_spot.bidding.billing.base import Charge
+from proteus_spot.bidding.market.model import HOUR_S, EndCause
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Trace
+from proteus_spot.bidding.tuning.simulation.simulated_machine import SimulatedMachine
 
 
 @dataclass(frozen=True, slots=True)

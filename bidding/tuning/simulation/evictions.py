@@ -6,9 +6,9 @@ from hashlib import blake2b
 from math import ceil, log
 from typing import Protocol
 
-from bidding.market.model import Market
-from bidding.market.money import Micros
-from bidding.market.traces import TraceSet
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import TraceSet
 
 _DRAWS = 1 << 64
 

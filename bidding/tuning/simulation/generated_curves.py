@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bidding.tuning.plan import Direction
-from bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.bidding.tuning.plan import Direction
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
 
 #: Relative noise of a generated value.
 _NOISE = 0.002

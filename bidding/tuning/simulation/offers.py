@@ -6,15 +6,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.evictions.predictors.model import PredictorModel
-from bidding.evictions.states import changes
-from bidding.evictions.table import EvictionTable
-from bidding.market.model import HOUR_S, Market
-from bidding.market.money import Micros
-from bidding.market.traces import Int64s, TraceSet
-from bidding.tuning.events import Offer
-from bidding.tuning.provisioning.bids import draw_bid
-from bidding.tuning.simulation.sweep_prices import UNKNOWN, SweepPrices
+from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.evictions.states import changes
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Int64s, TraceSet
+from proteus_spot.bidding.tuning.events import Offer
+from proteus_spot.bidding.tuning.provisioning.bids import draw_bid
+from proteus_spot.bidding.tuning.simulation.sweep_prices import UNKNOWN, SweepPrices
 
 
 class Probabilities(Protocol):

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bidding.market.model import EndCause
-from bidding.market.money import Micros
-from bidding.tuning.simulation.bills import MachineBill
-from bidding.tuning.trials import SweepState, TrialState
+from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.tuning.simulation.bills import MachineBill
+from proteus_spot.bidding.tuning.trials import SweepState, TrialState
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,19 @@ from statistics import median
 
 import numpy as np
 
-from bidding.billing import SPOT_BILLING, BillingModel
-from bidding.engine.events import AllocationGone, AllocationGranted, BidEvent, MachineGone
-from bidding.market.model import EndCause, Market
-from bidding.market.traces import Trace, TraceSet
-from bidding.tuning.events import Offer, SweepOpened, SweepTick, TrialReported, TrialsProposed
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.provisioning.step_cost import StepTimes
-from bidding.tuning.simulation.offers import NoEvictions
-from bidding.tuning.simulation.outcome import SweepOutcome
-from bidding.tuning.simulation.record import RecordedTrials
-from bidding.tuning.simulation.simulate import SweepSimulator
-from bidding.tuning.simulation.simulated_machine import MachineTimes
-from bidding.tuning.simulation.sweep_prices import SweepPrices, sweep_prices
+from proteus_spot.bidding.billing import SPOT_BILLING, BillingModel
+from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted, BidEvent, MachineGone
+from proteus_spot.bidding.market.model import EndCause, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.tuning.events import Offer, SweepOpened, SweepTick, TrialReported, TrialsProposed
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.provisioning.step_cost import StepTimes
+from proteus_spot.bidding.tuning.simulation.offers import NoEvictions
+from proteus_spot.bidding.tuning.simulation.outcome import SweepOutcome
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.bidding.tuning.simulation.simulate import SweepSimulator
+from proteus_spot.bidding.tuning.simulation.simulated_machine import MachineTimes
+from proteus_spot.bidding.tuning.simulation.sweep_prices import SweepPrices, sweep_prices
 
 #: Maximum duration of a simulation, as a multiple of that of the real sweep; its last offers hold until then.
 _LONGER = 4

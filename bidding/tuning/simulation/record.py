@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.market.traces import Int64s
-from bidding.tuning.plan import Direction
+from proteus_spot.bidding.market.traces import Int64s
+from proteus_spot.bidding.tuning.plan import Direction
 
 Float64s = NDArray[np.float64]
 

@@ -13,28 +13,42 @@ from typing import Protocol
 
 import numpy as np
 
-from bidding.billing import BillingModel, PerSecondFirstHourFree
-from bidding.economics.budget import Spending
-from bidding.economics.deadline import TimeLeft
-from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, BidEvent, NoticeSeen
-from bidding.market.model import Allocation, Market, Tier
-from bidding.market.money import Micros
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import Offer, Setting, SweepClosed, SweepOpened, SweepTick, TrialReported, TrialsProposed
-from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.record import SweepRecord
-from bidding.tuning.simulation.bills import MachineBill, bill_of, on_demand_billing
-from bidding.tuning.simulation.evictions import Evictions, EvictionsByPrice
-from bidding.tuning.simulation.offers import OfferSource, OfferTable, Probabilities
-from bidding.tuning.simulation.outcome import SweepOutcome, TrialOutcome
-from bidding.tuning.simulation.record import RecordedTrials
-from bidding.tuning.simulation.simulated_machine import MachineTimes, SimulatedMachine
-from bidding.tuning.simulation.sweep_prices import SweepPrices
-from bidding.tuning.simulation.watched_steps import WatchedSteps, watched_steps
-from bidding.tuning.simulation.worst_case import spending_at
-from bidding.tuning.stopping.base import TrialStoppingRule
-from bidding.tuning.views import best_trial
+from proteus_spot.bidding.billing import BillingModel, PerSecondFirstHourFree
+from proteus_spot.bidding.economics.budget import Spending
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.bidding.engine.events import (
+    AllocationGone,
+    AllocationGranted,
+    AllocationRefused,
+    BidEvent,
+    NoticeSeen,
+)
+from proteus_spot.bidding.market.model import Allocation, Market, Tier
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.events import (
+    Offer,
+    Setting,
+    SweepClosed,
+    SweepOpened,
+    SweepTick,
+    TrialReported,
+    TrialsProposed,
+)
+from proteus_spot.bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.record import SweepRecord
+from proteus_spot.bidding.tuning.simulation.bills import MachineBill, bill_of, on_demand_billing
+from proteus_spot.bidding.tuning.simulation.evictions import Evictions, EvictionsByPrice
+from proteus_spot.bidding.tuning.simulation.offers import OfferSource, OfferTable, Probabilities
+from proteus_spot.bidding.tuning.simulation.outcome import SweepOutcome, TrialOutcome
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.bidding.tuning.simulation.simulated_machine import MachineTimes, SimulatedMachine
+from proteus_spot.bidding.tuning.simulation.sweep_prices import SweepPrices
+from proteus_spot.bidding.tuning.simulation.watched_steps import WatchedSteps, watched_steps
+from proteus_spot.bidding.tuning.simulation.worst_case import spending_at
+from proteus_spot.bidding.tuning.stopping.base import TrialStoppingRule
+from proteus_spot.bidding.tuning.views import best_trial
 
 #: The market's code of a refusal.
 _REFUSED = "InsufficientInstanceCapacity"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import ceil, floor, inf
 
-from bidding.market.model import MINUTE_S, Allocation, EndCause
+from proteus_spot.bidding.market.model import MINUTE_S, Allocation, EndCause
 
 #: Added to a number of steps before it is rounded down, since a step that ends now may end at 0.999999 by floats.
 _ROUNDING = 1e-5

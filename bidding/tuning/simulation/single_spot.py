@@ -7,12 +7,12 @@ from math import ceil
 
 import numpy as np
 
-from bidding.billing import BillingModel, total_micros
-from bidding.market.model import EndCause, Market
-from bidding.market.money import Micros
-from bidding.tuning.simulation.record import RecordedTrials
-from bidding.tuning.simulation.simulated_machine import MachineTimes
-from bidding.tuning.simulation.sweep_prices import UNKNOWN, SweepPrices
+from proteus_spot.bidding.billing import BillingModel, total_micros
+from proteus_spot.bidding.market.model import EndCause, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.bidding.tuning.simulation.simulated_machine import MachineTimes
+from proteus_spot.bidding.tuning.simulation.sweep_prices import UNKNOWN, SweepPrices
 
 
 class SingleChoice(StrEnum):

@@ -6,9 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
-from bidding.market.model import HOUR_S, MINUTE_S, InstanceType, Market
-from bidding.market.money import Micros
-from bidding.market.traces import Int64s, Trace, TraceSet
+from proteus_spot.bidding.market.model import HOUR_S, MINUTE_S, InstanceType, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Int64s, Trace, TraceSet
 
 #: Seconds from one decision point to the next.
 TICK_S = 2 * MINUTE_S

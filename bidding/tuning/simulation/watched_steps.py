@@ -5,12 +5,12 @@ from typing import Protocol
 
 import numpy as np
 
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.simulation.record import RecordedTrials
-from bidding.tuning.stopping.asha import rung_steps
-from bidding.tuning.stopping.base import TrialView
-from bidding.tuning.stopping.early_curve import EarlyCurveRule
-from bidding.tuning.stopping.median import comparison_steps
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.bidding.tuning.stopping.asha import rung_steps
+from proteus_spot.bidding.tuning.stopping.base import TrialView
+from proteus_spot.bidding.tuning.stopping.early_curve import EarlyCurveRule
+from proteus_spot.bidding.tuning.stopping.median import comparison_steps
 
 
 class WatchedSteps(Protocol):

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from bidding.billing import BillingModel, total_micros
-from bidding.economics.budget import Spending
-from bidding.market.model import HOUR_S
-from bidding.market.money import Micros
-from bidding.market.traces import Trace
-from bidding.tuning.simulation.simulated_machine import SimulatedMachine
+from proteus_spot.bidding.billing import BillingModel, total_micros
+from proteus_spot.bidding.economics.budget import Spending
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Trace
+from proteus_spot.bidding.tuning.simulation.simulated_machine import SimulatedMachine
 
 #: Living machines, each with the prices of its market, how it is charged, and the highest price of its hour.
 Living = Iterable[tuple[SimulatedMachine, Trace, BillingModel, Micros]]

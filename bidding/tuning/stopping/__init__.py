@@ -12,11 +12,11 @@ The modules:
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from bidding.tuning.stopping.asha import AshaRule
-from bidding.tuning.stopping.base import TrialStoppingRule
-from bidding.tuning.stopping.early_curve import EarlyCurveRule
-from bidding.tuning.stopping.median import MedianRule
-from bidding.tuning.stopping.never import NeverRule
+from proteus_spot.bidding.tuning.stopping.asha import AshaRule
+from proteus_spot.bidding.tuning.stopping.base import TrialStoppingRule
+from proteus_spot.bidding.tuning.stopping.early_curve import EarlyCurveRule
+from proteus_spot.bidding.tuning.stopping.median import MedianRule
+from proteus_spot.bidding.tuning.stopping.never import NeverRule
 
 #: Stopping rules by the name of `stop:` in a sweep's file.
 RULES: Mapping[str, Callable[[], TrialStoppingRule]] = MappingProxyType(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bidding.tuning.stopping.base import (
+from proteus_spot.bidding.tuning.stopping.base import (
     StoppingPlan,
     TrialView,
     Verdict,

@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from bidding.tuning.curves import CurvePrediction, predict_final
-from bidding.tuning.curves.cleaning import best_value
-from bidding.tuning.curves.stages import PLATEAU_CHANGE, PLATEAU_POINTS
-from bidding.tuning.stopping.base import (
+from proteus_spot.bidding.tuning.curves import CurvePrediction, predict_final
+from proteus_spot.bidding.tuning.curves.cleaning import best_value
+from proteus_spot.bidding.tuning.curves.stages import PLATEAU_CHANGE, PLATEAU_POINTS
+from proteus_spot.bidding.tuning.stopping.base import (
     StoppingPlan,
     TrialView,
     Verdict,

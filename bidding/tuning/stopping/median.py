@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.tuning.stopping.base import StoppingPlan, TrialView, Verdict, VerdictKind, in_minimize_order
+from proteus_spot.bidding.tuning.stopping.base import StoppingPlan, TrialView, Verdict, VerdictKind, in_minimize_order
 
 #: Number of equal shares of the steps at whose ends trials are compared.
 COMPARISONS = 20

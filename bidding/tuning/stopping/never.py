@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from bidding.tuning.stopping.base import StoppingPlan, TrialView, Verdict
+from proteus_spot.bidding.tuning.stopping.base import StoppingPlan, TrialView, Verdict
 
 
 class NeverRule:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from flows.cli.options import json_option
-from flows.terminal.output import write_json
+from proteus_spot.flows.cli.options import json_option
+from proteus_spot.flows.terminal.output import write_json
 
 
 class _NamesItsBenchmarks(click.Command):
@@ -16,7 +16,7 @@ class _NamesItsBenchmarks(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names below the options."""
-        from benchmarks.runner import NAMES
+        from proteus_spot.benchmarks.runner import NAMES
 
         with formatter.section("Benchmarks"):
             for line in textwrap.wrap(", ".join(NAMES), formatter.width - 2, break_on_hyphens=False):
@@ -45,7 +45,7 @@ def _parts(ctx: click.Context, option: click.Parameter, value: str | None) -> tu
     del ctx, option
     if value is None:
         return ()
-    from benchmarks.litz.litz import PARTS
+    from proteus_spot.benchmarks.litz.litz import PARTS
 
     words = tuple(word.strip() for word in value.split(","))
     if unknown := [word for word in words if word not in PARTS]:
@@ -99,8 +99,8 @@ def bench(
 
     Run it on an idle machine: figures of a busy one mean nothing. The first line shows the load.
     """
-    from benchmarks.runner import NAMES, as_json, measure, show
-    from tasks.output_files import check_file_target
+    from proteus_spot.benchmarks.runner import NAMES, as_json, measure, show
+    from proteus_spot.tasks.output_files import check_file_target
 
     if unknown := [name for name in names if name not in NAMES]:
         raise click.UsageError(f"{unknown[0]}: is no benchmark; give one of {', '.join(NAMES)}")

@@ -7,13 +7,21 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from infra.datasets.formats.csv_labels import NO_VALUE, LabelFault, labels_of
-from infra.datasets.formats.csv_layout import LABEL_NAMES, CsvLayout, find_layout
-from infra.datasets.formats.example_table import ExampleTable, unlabelled
-from infra.datasets.formats.reading import PLAIN, Reading
-from infra.datasets.formats.separators import TableText, table_text
-from infra.errors import InputError
-from infra.text_lines import BYTE_ORDER_MARK, OPEN_QUOTE, is_number, line_from, line_number, open_quote, shown
+from proteus_spot.infra.datasets.formats.csv_labels import NO_VALUE, LabelFault, labels_of
+from proteus_spot.infra.datasets.formats.csv_layout import LABEL_NAMES, CsvLayout, find_layout
+from proteus_spot.infra.datasets.formats.example_table import ExampleTable, unlabelled
+from proteus_spot.infra.datasets.formats.reading import PLAIN, Reading
+from proteus_spot.infra.datasets.formats.separators import TableText, table_text
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.text_lines import (
+    BYTE_ORDER_MARK,
+    OPEN_QUOTE,
+    is_number,
+    line_from,
+    line_number,
+    open_quote,
+    shown,
+)
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 #: Bytes per column in a block of Arrow's reader, so that a block has enough rows, and the bounds of a block's bytes.

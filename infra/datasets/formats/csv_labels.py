@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from infra.datasets.formats.reading import Reading
-from infra.text_lines import is_number, shown
+from proteus_spot.infra.datasets.formats.reading import Reading
+from proteus_spot.infra.text_lines import is_number, shown
 
 #: What stands for no value in a column of numbers.
 NO_VALUE = ("", "?", "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "None")

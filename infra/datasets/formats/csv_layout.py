@@ -4,10 +4,10 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from infra.datasets.formats.reading import Reading
-from infra.datasets.formats.separators import TableText
-from infra.errors import InputError
-from infra.text_lines import INDEX_NAMES, breaks, is_number, line_from, shown
+from proteus_spot.infra.datasets.formats.reading import Reading
+from proteus_spot.infra.datasets.formats.separators import TableText
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.text_lines import INDEX_NAMES, breaks, is_number, line_from, shown
 
 #: A column of such a name holds the label.
 LABEL_NAMES = ("label", "target", "class", "species")

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.datasets.formats.reading import Empty
-from infra.errors import InputError
-from psengine.apps.csr import Csr
+from proteus_spot.infra.datasets.formats.reading import Empty
+from proteus_spot.infra.errors import InputError
+from proteus_spot.psengine.apps.csr import Csr
 
 _HELD_OUT_SHARE = 5
 #: The split is the same for every job, so that accuracies can be compared.

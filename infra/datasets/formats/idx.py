@@ -14,8 +14,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.datasets.formats.example_table import ExampleTable, unlabelled
-from infra.errors import InputError
+from proteus_spot.infra.datasets.formats.example_table import ExampleTable, unlabelled
+from proteus_spot.infra.errors import InputError
 
 #: Endings of a file of images and of one of labels; the latter is recognised to give a helpful error.
 IDX_ENDINGS = ("idx3-ubyte", "idx1-ubyte")

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from infra.datasets.formats.separators import SAYS, check_is_table
-from infra.errors import InputError
-from infra.text_lines import (
+from proteus_spot.infra.datasets.formats.separators import SAYS, check_is_table
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.text_lines import (
     BYTE_ORDER_MARK,
     INDEX_NAMES,
     OPEN_QUOTE,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from infra.errors import InputError
+from proteus_spot.infra.errors import InputError
 
 Empty = Literal["refuse", "drop", "mean"]
 

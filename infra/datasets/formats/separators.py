@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from infra.errors import InputError
-from infra.text_lines import cells, is_number, line_from, with_single_blanks
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.text_lines import cells, is_number, line_from, with_single_blanks
 
 _BLANK = " "
 _NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", _BLANK: "blanks"}

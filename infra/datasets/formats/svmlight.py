@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 
-from infra.datasets.formats.example_table import ExampleTable
-from infra.errors import InputError
-from infra.text_lines import BYTE_ORDER_MARK
-from psengine.apps.csr import Csr
+from proteus_spot.infra.datasets.formats.example_table import ExampleTable
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.text_lines import BYTE_ORDER_MARK
+from proteus_spot.psengine.apps.csr import Csr
 
 #: A set stays sparse if its dense form would be more than this many times as large.
 _WORTH_IT = 4

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from infra.errors import InputError
-from infra.text_lines import BYTE_ORDER_MARK
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.text_lines import BYTE_ORDER_MARK
 
 I64 = NDArray[np.int64]
 #: Largest id, count and number of tokens: they are int32.

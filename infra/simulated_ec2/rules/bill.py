@@ -9,10 +9,10 @@ to the micro-dollar. Every machine is billed by itself, and each amount of an ho
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bidding.market.model import EndCause, InstanceType, Market
-from bidding.market.money import Micros
-from bidding.market.traces import Trace
-from infra.simulated_ec2.held_instances import HeldInstance
+from proteus_spot.bidding.market.model import EndCause, InstanceType, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.traces import Trace
+from proteus_spot.infra.simulated_ec2.held_instances import HeldInstance
 
 _HOUR_S = 3600
 #: Least seconds paid of a start.

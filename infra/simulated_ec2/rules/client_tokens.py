@@ -7,9 +7,9 @@ is valid in that zone, that of another in the region; every parameter must be th
 
 from dataclasses import dataclass, field
 
-from bidding.market.model import LaunchRequest
-from bidding.market.spot_market import TokenMismatch
-from infra.simulated_ec2.held_instances import HeldInstance, LaunchOptions
+from proteus_spot.bidding.market.model import LaunchRequest
+from proteus_spot.bidding.market.spot_market import TokenMismatch
+from proteus_spot.infra.simulated_ec2.held_instances import HeldInstance, LaunchOptions
 
 
 @dataclass(frozen=True, slots=True)

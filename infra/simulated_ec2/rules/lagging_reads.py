@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from bidding.market.model import InstanceFact
-from infra.simulated_ec2.held_instances import HeldInstance
-from infra.simulated_ec2.rules.behaviour import Ec2Behaviour, lag_s
-from infra.simulated_ec2.rules.machine_changes import MachineChanges
+from proteus_spot.bidding.market.model import InstanceFact
+from proteus_spot.infra.simulated_ec2.held_instances import HeldInstance
+from proteus_spot.infra.simulated_ec2.rules.behaviour import Ec2Behaviour, lag_s
+from proteus_spot.infra.simulated_ec2.rules.machine_changes import MachineChanges
 
 
 @dataclass(frozen=True, slots=True)

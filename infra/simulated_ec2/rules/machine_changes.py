@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from bidding.market.failures import is_failed_launch
-from bidding.market.model import EndCause, InstanceState
-from infra.simulated_ec2.faults import OF_SPOT, Fault, FaultKind
-from infra.simulated_ec2.held_instances import Boot, HeldInstance
+from proteus_spot.bidding.market.failures import is_failed_launch
+from proteus_spot.bidding.market.model import EndCause, InstanceState
+from proteus_spot.infra.simulated_ec2.faults import OF_SPOT, Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.held_instances import Boot, HeldInstance
 
 
 class NoticeMode(StrEnum):

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from bidding.market.model import InstanceState, InstanceType, LaunchRequest, Market
-from bidding.market.money import Micros
-from bidding.market.spot_market import BadRequest, LaunchRefused
-from infra.simulated_ec2.faults import Fault
-from infra.simulated_ec2.held_instances import LaunchOptions
-from infra.simulated_ec2.rules.machine_changes import MachineChanges
-from infra.simulated_ec2.rules.quotas import quota_of
-from infra.simulated_ec2.rules.refusals import check_parameters, no_capacity, over_quota, price_above_bid
+from proteus_spot.bidding.market.model import InstanceState, InstanceType, LaunchRequest, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.spot_market import BadRequest, LaunchRefused
+from proteus_spot.infra.simulated_ec2.faults import Fault
+from proteus_spot.infra.simulated_ec2.held_instances import LaunchOptions
+from proteus_spot.infra.simulated_ec2.rules.machine_changes import MachineChanges
+from proteus_spot.infra.simulated_ec2.rules.quotas import quota_of
+from proteus_spot.infra.simulated_ec2.rules.refusals import check_parameters, no_capacity, over_quota, price_above_bid
 
 
 def check_purchase(request: LaunchRequest, zones: Sequence[str], kind: InstanceType | None, has_price: bool) -> None:

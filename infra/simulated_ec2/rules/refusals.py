@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from bidding.market.model import LaunchRequest, Market
-from bidding.market.money import Micros, to_dollars
-from bidding.market.spot_market import BadRequest, LaunchRefused, MarketError, market_error
+from proteus_spot.bidding.market.model import LaunchRequest, Market
+from proteus_spot.bidding.market.money import Micros, to_dollars
+from proteus_spot.bidding.market.spot_market import BadRequest, LaunchRefused, MarketError, market_error
 
 _TOKEN_LENGTH = 64
 _USER_DATA_BYTES = 16384

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from bidding.evictions.fit_capacity import UP
-from bidding.market.model import LaunchRequest, Market, PricePoint
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.evictions.fit_capacity import UP
+from proteus_spot.bidding.market.model import LaunchRequest, Market, PricePoint
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 
 
 def published_prices(traces: TraceSet, markets: Iterable[Market], from_s: int, until_s: int) -> list[PricePoint]:

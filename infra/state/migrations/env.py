@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from infra.state import schema
+from proteus_spot.infra.state import schema
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -6,7 +6,7 @@ The sweep's metric has the library's name for it, as in ``metric: {name: binary_
 from collections.abc import Mapping
 from typing import Any
 
-from infra.trials.trial import Trial
+from proteus_spot.infra.trials.trial import Trial
 
 
 def train_lightgbm(trial: Trial, options: Mapping[str, Any], train_set: Any, valid_set: Any) -> Any:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from infra.trials.errors import TrialError
-from infra.trials.trial import Trial
+from proteus_spot.infra.trials.errors import TrialError
+from proteus_spot.infra.trials.trial import Trial
 
 
 def train_estimator(

@@ -15,6 +15,6 @@ roster          which partitions a round is made of, and what a loss does to it
 steps           step rules: constant, decaying, searched under the Armijo-Wolfe conditions
 """
 
-from psengine.apps.bgd.app import ElasticDescent
+from proteus_spot.psengine.apps.bgd.app import ElasticDescent
 
 __all__ = ["ElasticDescent"]

@@ -20,9 +20,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from psengine.apps.bgd.roster import Approximation, Missing, Roster
-from psengine.apps.bgd.steps import FixedStep, LineSearch, StepRule
-from psengine.drivers.interface import Dispatcher, Done, Task
+from proteus_spot.psengine.apps.bgd.roster import Approximation, Missing, Roster
+from proteus_spot.psengine.apps.bgd.steps import FixedStep, LineSearch, StepRule
+from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Task
 
 Phase = Literal["gradient", "kept", "previous", "direction", "trial", "step", "approximate"]
 #: Phases with one task.

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.bgd.directions import is_curved, quasi_newton_direction
-from psengine.apps.bgd.driver import DirectionFigures
-from psengine.apps.bgd.partition import LinearPartition, LossAlongLine
-from psengine.config import Replace, TableSpec
-from psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.apps.bgd.directions import is_curved, quasi_newton_direction
+from proteus_spot.psengine.apps.bgd.driver import DirectionFigures
+from proteus_spot.psengine.apps.bgd.partition import LinearPartition, LossAlongLine
+from proteus_spot.psengine.config import Replace, TableSpec
+from proteus_spot.psengine.tables.row_sets import RowSet
 
 F64 = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ import numpy as np
 from numba import float32, float64, int32, int64, njit, types, void
 from numpy.typing import NDArray
 
-from psengine.apps.csr import Csr
-from psengine.apps.csr_kernels import add_transposed_times_into, times_into
+from proteus_spot.psengine.apps.csr import Csr
+from proteus_spot.psengine.apps.csr_kernels import add_transposed_times_into, times_into
 
 F64 = NDArray[np.float64]
 

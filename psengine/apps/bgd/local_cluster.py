@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.bgd.master import ElasticMaster
-from psengine.apps.bgd.messages import Reply, Request
-from psengine.apps.bgd.partition import LinearPartition, LossAlongLine
-from psengine.apps.bgd.reduction_tree import ReductionTree
+from proteus_spot.psengine.apps.bgd.master import ElasticMaster
+from proteus_spot.psengine.apps.bgd.messages import Reply, Request
+from proteus_spot.psengine.apps.bgd.partition import LinearPartition, LossAlongLine
+from proteus_spot.psengine.apps.bgd.reduction_tree import ReductionTree
 
 F64 = NDArray[np.float64]
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.bgd.directions import DescentRule
-from psengine.apps.bgd.messages import Reply, Request, Vanished
-from psengine.apps.bgd.roster import Approximation, Missing, Roster
-from psengine.apps.bgd.steps import FixedStep, LineSearch, StepRule
+from proteus_spot.psengine.apps.bgd.directions import DescentRule
+from proteus_spot.psengine.apps.bgd.messages import Reply, Request, Vanished
+from proteus_spot.psengine.apps.bgd.roster import Approximation, Missing, Roster
+from proteus_spot.psengine.apps.bgd.steps import FixedStep, LineSearch, StepRule
 
 F64 = NDArray[np.float64]
 

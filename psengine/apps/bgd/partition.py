@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps import kernel_cache
-from psengine.apps.bgd.losses import LinearLoss
-from psengine.apps.csr import Csr
+from proteus_spot.psengine.apps import kernel_cache
+from proteus_spot.psengine.apps.bgd.losses import LinearLoss
+from proteus_spot.psengine.apps.csr import Csr
 
 F64 = NDArray[np.float64]
 
 #: Rows of dense inputs that are widened to float64 at one time.
 _BLOCK = 1024
-_KERNELS = "psengine.apps.bgd.kernels"
+_KERNELS = "proteus_spot.psengine.apps.bgd.kernels"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class LinearPartition:
         gradient = np.zeros_like(weights)
         if isinstance(self.x, Csr):
             kernel_cache.load(_KERNELS)
-            from psengine.apps.bgd.kernels import add_transposed_times
+            from proteus_spot.psengine.apps.bgd.kernels import add_transposed_times
 
             add_transposed_times(gradient[:-1], self.x, slopes)
         else:
@@ -84,7 +84,7 @@ def margins_of(x: NDArray[np.float32] | Csr, weights: F64) -> F64:
     """Return `x @ weights` in float64, shape (n, columns of `weights`)."""
     if isinstance(x, Csr):
         kernel_cache.load(_KERNELS)
-        from psengine.apps.bgd.kernels import times
+        from proteus_spot.psengine.apps.bgd.kernels import times
 
         return times(x, weights)
     product = np.empty((len(x), weights.shape[1]))

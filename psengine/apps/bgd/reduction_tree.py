@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.tables.node_tree import parents
+from proteus_spot.psengine.tables.node_tree import parents
 
 F64 = NDArray[np.float64]
 

@@ -5,6 +5,6 @@ kernels  compiled update of cluster sums and counts
 seeding  initial centres by greedy k-means++ on a sample
 """
 
-from psengine.apps.kmeans.app import KMeans
+from proteus_spot.psengine.apps.kmeans.app import KMeans
 
 __all__ = ["KMeans"]

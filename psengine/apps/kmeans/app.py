@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps import kernel_cache as kernels
-from psengine.apps.base import Work
-from psengine.apps.csr import Csr, inputs
-from psengine.apps.kmeans.seeding import spread_out
-from psengine.apps.parameter_checks import check_whole
-from psengine.config import TableSpec
-from psengine.tables.row_sets import RowSet
-from psengine.tables.sharding import Arrays
+from proteus_spot.psengine.apps import kernel_cache as kernels
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.apps.csr import Csr, inputs
+from proteus_spot.psengine.apps.kmeans.seeding import spread_out
+from proteus_spot.psengine.apps.parameter_checks import check_whole
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.tables.sharding import Arrays
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -34,7 +34,7 @@ Params = Mapping[str, NDArray[np.generic]]
 _BLOCK, _MOST_NUMBERS = 512, 2**20
 #: Size of the sample for the first centres: examples per centre, and minimum.
 _SAMPLE_PER_CENTRE, _LEAST_SAMPLE = 20, 1000
-_KERNELS = "psengine.apps.kmeans.kernels"
+_KERNELS = "proteus_spot.psengine.apps.kmeans.kernels"
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class KMeans:
         """
         if clock == 1:
             return Work(self._draw_centres(data), self._spread(data.x), data.x.shape[0])
-        from psengine.apps.kmeans.kernels import move
+        from proteus_spot.psengine.apps.kmeans.kernels import move
 
         centres, drawn = self._centres(params)
         if not drawn.any():  # under staleness they may not have arrived yet

@@ -8,7 +8,7 @@ rotation        its driver
 topic_model     what both have in common: parameters, likelihoods, prediction
 """
 
-from psengine.apps.lda.app import LatentDirichletAllocation
-from psengine.apps.lda.model_parallel import ModelParallelLda
+from proteus_spot.psengine.apps.lda.app import LatentDirichletAllocation
+from proteus_spot.psengine.apps.lda.model_parallel import ModelParallelLda
 
 __all__ = ["LatentDirichletAllocation", "ModelParallelLda"]

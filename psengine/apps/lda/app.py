@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import Work
-from psengine.apps.lda.topic_model import I32, I64, WORTH_LEAVING, TopicModel
-from psengine.config import TableSpec
-from psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.apps.lda.topic_model import I32, I64, WORTH_LEAVING, TopicModel
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.tables.row_sets import RowSet
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class LatentDirichletAllocation(TopicModel):
 
         The loss is minus the log-likelihood of each token, given all others.
         """
-        from psengine.apps.lda.kernels import count_in, sweep
+        from proteus_spot.psengine.apps.lda.kernels import count_in, sweep
 
         before = np.asarray(params["assignments"])[:, 0]
         change = np.zeros(params["word_topic"].shape, np.int32)

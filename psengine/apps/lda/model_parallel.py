@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import Parameters
-from psengine.apps.lda.rotation import BlockTask, TopicRotation
-from psengine.apps.lda.topic_model import I32, I64, WORTH_LEAVING, TopicModel
-from psengine.apps.parameter_checks import check_whole
-from psengine.config import TableSpec
-from psengine.tables.row_sets import RowSet
-from psengine.tables.sharding import Arrays
+from proteus_spot.psengine.apps.base import Parameters
+from proteus_spot.psengine.apps.lda.rotation import BlockTask, TopicRotation
+from proteus_spot.psengine.apps.lda.topic_model import I32, I64, WORTH_LEAVING, TopicModel
+from proteus_spot.psengine.apps.parameter_checks import check_whole
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.tables.sharding import Arrays
 
 #: The list of a document has free room for so many topics, and for one more for each so many that it has.
 _ROOM, _TOPICS_OF_ONE_MORE = 4, 4
@@ -163,7 +163,7 @@ class DocumentLists:
 
         Documents come to have fewer topics while a model converges, so their lists take less memory.
         """
-        from psengine.apps.lda.kernels import move_lists
+        from proteus_spot.psengine.apps.lda.kernels import move_lists
 
         room = np.minimum(self.lengths + self.lengths // _TOPICS_OF_ONE_MORE + _ROOM, np.diff(most))
         slots = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
@@ -215,7 +215,7 @@ class BlockSampler:
         self._lists = None
 
     def _begin(self, params: Parameters) -> tuple[I64, float, int]:
-        from psengine.apps.lda.kernels import count_in
+        from proteus_spot.psengine.apps.lda.kernels import count_in
 
         model, blocks = self._model, self._data.blocks
         words = np.concatenate([block.words for block in blocks])
@@ -232,7 +232,7 @@ class BlockSampler:
         return in_topic, len(words) * float(np.log(model.n_words)), len(words)
 
     def _resample(self, args: BlockTask, number: int, params: Parameters) -> tuple[I64, float, int]:
-        from psengine.apps.lda.kernels import sweep
+        from proteus_spot.psengine.apps.lda.kernels import sweep
 
         model, data, block = self._model, self._data, self._data.blocks[number]
         lists = self._listed() if self._lists is None else self._lists
@@ -256,7 +256,7 @@ class BlockSampler:
         return moved, loss + block.loss_offset, len(topic)
 
     def _listed(self) -> DocumentLists:
-        from psengine.apps.lda.kernels import list_topics
+        from proteus_spot.psengine.apps.lda.kernels import list_topics
 
         slots = self._data.slots
         lists = np.zeros(slots[-1], np.int32), np.zeros(slots[-1], np.int32), np.zeros(len(slots) - 1, np.int32)

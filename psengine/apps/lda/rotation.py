@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from psengine.apps.lda.topic_model import I64
-from psengine.drivers.interface import Dispatcher, Done
-from psengine.drivers.rotation import Rotation
+from proteus_spot.psengine.apps.lda.topic_model import I64
+from proteus_spot.psengine.drivers.interface import Dispatcher, Done
+from proteus_spot.psengine.drivers.rotation import Rotation
 
 
 @dataclass(frozen=True)

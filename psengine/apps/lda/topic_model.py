@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps import kernel_cache as kernels
-from psengine.apps.parameter_checks import check_above, check_whole
-from psengine.config import TableSpec
+from proteus_spot.psengine.apps import kernel_cache as kernels
+from proteus_spot.psengine.apps.parameter_checks import check_above, check_whole
+from proteus_spot.psengine.config import TableSpec
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -21,7 +21,7 @@ F32 = NDArray[np.float32]
 WORTH_LEAVING = 0.25
 #: Number of fold-in rounds; the mixture of a document hardly changes after them.
 _FOLD_IN_ROUNDS = 20
-_KERNELS, _FOLD_IN = "psengine.apps.lda.kernels", "psengine.apps.lda.fold_in"
+_KERNELS, _FOLD_IN = "proteus_spot.psengine.apps.lda.kernels", "proteus_spot.psengine.apps.lda.fold_in"
 _MOST_INT16 = 2**15 - 1
 
 
@@ -150,7 +150,7 @@ class TopicModel:
 
     def _mixtures(self, words: I32, offsets: I64, phi: F32) -> F32:
         kernels.load(_FOLD_IN)
-        from psengine.apps.lda.fold_in import fold_in
+        from proteus_spot.psengine.apps.lda.fold_in import fold_in
 
         theta = np.empty((len(offsets) - 1, self.k), np.float32)
         fold_in(np.ascontiguousarray(words), offsets, phi, self.alpha, _FOLD_IN_ROUNDS, theta)

@@ -5,7 +5,7 @@ kernels         compiled stochastic gradient descent over the ratings of a block
 model_parallel  the application `ModelParallelFactorization`: a driver rotates the items
 """
 
-from psengine.apps.mf.app import MatrixFactorization
-from psengine.apps.mf.model_parallel import ModelParallelFactorization
+from proteus_spot.psengine.apps.mf.app import MatrixFactorization
+from proteus_spot.psengine.apps.mf.model_parallel import ModelParallelFactorization
 
 __all__ = ["MatrixFactorization", "ModelParallelFactorization"]

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps import kernel_cache as kernels
-from psengine.apps.base import Work
-from psengine.config import TableSpec
-from psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.apps import kernel_cache as kernels
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.tables.row_sets import RowSet
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -32,7 +32,7 @@ SCHEDULES = ("adaptive", "decay")
 #: Users and items of a tile, whose rows (at rank 32 some 300 kB) stay in a core's L2 cache while it is processed.
 _TILE_USERS, _TILE_ITEMS = 1024, 1024
 _CHUNK = 1 << 16
-_KERNELS = "psengine.apps.mf.kernels"
+_KERNELS = "proteus_spot.psengine.apps.mf.kernels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class MatrixFactorization:
         users, items : float32 of shape (rows, rank + 1)
             Rows of the partition's users and of the block's items; changed in place.
         """
-        from psengine.apps.mf import kernels as mf_kernels
+        from proteus_spot.psengine.apps.mf import kernels as mf_kernels
 
         ratings = slice(int(data.starts[block]), int(data.starts[block + 1]))
         kernel, step = mf_kernels.adaptive_steps, self.step

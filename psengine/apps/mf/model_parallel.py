@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import Parameters
-from psengine.apps.executors import rows_name
-from psengine.apps.mf.app import F32, MatrixFactorization, Strip
-from psengine.drivers.rotation import Rotation
-from psengine.tables.row_sets import RowSet
-from psengine.tables.sharding import Arrays
+from proteus_spot.psengine.apps.base import Parameters
+from proteus_spot.psengine.apps.executors import rows_name
+from proteus_spot.psengine.apps.mf.app import F32, MatrixFactorization, Strip
+from proteus_spot.psengine.drivers.rotation import Rotation
+from proteus_spot.psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.tables.sharding import Arrays
 
 
 class ModelParallelFactorization(MatrixFactorization):

@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import Application
-from psengine.apps.executors import ResidentExecutor
-from psengine.config import JobConfig
-from psengine.protocol.executor_state import ExecutorState, StateRef
-from psengine.protocol.instructions import TaskKey
-from psengine.rpc.transfers import Transfers
-from psengine.rpc.transport import Unreachable
-from psengine.server.shard_store import StaleReadError
-from psengine.tables.sharding import Arrays
-from psengine.telemetry.byte_counts import arrays_bytes, count_moved
-from psengine.worker.hosts.executor_states import ExecutorStates
-from psengine.worker.routing import SupersededError
+from proteus_spot.psengine.apps.base import Application
+from proteus_spot.psengine.apps.executors import ResidentExecutor
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.protocol.executor_state import ExecutorState, StateRef
+from proteus_spot.psengine.protocol.instructions import TaskKey
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.server.shard_store import StaleReadError
+from proteus_spot.psengine.tables.sharding import Arrays
+from proteus_spot.psengine.telemetry.byte_counts import arrays_bytes, count_moved
+from proteus_spot.psengine.worker.hosts.executor_states import ExecutorStates
+from proteus_spot.psengine.worker.routing import SupersededError
 
 logger = logging.getLogger(__name__)
 

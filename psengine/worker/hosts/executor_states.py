@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from psengine.protocol.executor_state import ExecutorState
+from proteus_spot.psengine.protocol.executor_state import ExecutorState
 
 #: Maximum number of marked groups.
 _MARKS = 2

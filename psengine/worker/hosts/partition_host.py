@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.rpc.transfers import Transfers
-from psengine.rpc.transport import Unreachable
-from psengine.telemetry.byte_counts import count_moved
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.telemetry.byte_counts import count_moved
 
 logger = logging.getLogger(__name__)
 

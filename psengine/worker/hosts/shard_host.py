@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.config import JobConfig
-from psengine.protocol import events
-from psengine.protocol.answers import HandedOver
-from psengine.protocol.executor_state import ExecutorState
-from psengine.protocol.instructions import BackUp, OpenShards, ReplicaSet, TakeShards
-from psengine.protocol.shard_state import ShardState
-from psengine.rpc.transfers import Transfers
-from psengine.rpc.transport import Unreachable
-from psengine.server.replica_store import ReplicaStore
-from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import StaleReadError
-from psengine.tables.sharding import Arrays, Sharding
-from psengine.telemetry.byte_counts import arrays_bytes, count_moved, state_bytes
-from psengine.worker.hosts.executor_host import ExecutorHost
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.protocol import events
+from proteus_spot.psengine.protocol.answers import HandedOver
+from proteus_spot.psengine.protocol.executor_state import ExecutorState
+from proteus_spot.psengine.protocol.instructions import BackUp, OpenShards, ReplicaSet, TakeShards
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.server.replica_store import ReplicaStore
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.server.shard_store import StaleReadError
+from proteus_spot.psengine.tables.sharding import Arrays, Sharding
+from proteus_spot.psengine.telemetry.byte_counts import arrays_bytes, count_moved, state_bytes
+from proteus_spot.psengine.worker.hosts.executor_host import ExecutorHost
 
 logger = logging.getLogger(__name__)
 

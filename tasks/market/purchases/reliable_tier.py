@@ -6,23 +6,23 @@ one is open at a time: an order follows when the one before was refused, or when
 
 import logging
 
-from bidding.engine.orders import client_token
-from bidding.engine.reconcile import by_order
-from bidding.market.failures import Failure
-from bidding.market.model import Market, Tier
-from bidding.market.money import usd
-from infra.errors import JobFailed
-from infra.state.records import AllocationRecord, Intent, IntentState, JobState
-from infra.state.store import Store
-from tasks.job_ends import wants_machines
-from tasks.job_records import saved_result
-from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import job_machines, observed_events
-from tasks.market.ledger import stop_at_budget
-from tasks.market.purchases.requests import launch_request
-from tasks.market.purchases.sending import PurchaseBlocked, PurchaseOutcome, Result, send
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.engine.orders import client_token
+from proteus_spot.bidding.engine.reconcile import by_order
+from proteus_spot.bidding.market.failures import Failure
+from proteus_spot.bidding.market.model import Market, Tier
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.infra.errors import JobFailed
+from proteus_spot.infra.state.records import AllocationRecord, Intent, IntentState, JobState
+from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_records import saved_result
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.instances import job_machines, observed_events
+from proteus_spot.tasks.market.ledger import stop_at_budget
+from proteus_spot.tasks.market.purchases.requests import launch_request
+from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked, PurchaseOutcome, Result, send
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 

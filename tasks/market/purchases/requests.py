@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from bidding.market.model import JOB_TAG, ORDER_TAG, OWNER_TAG, LaunchRequest, Market, Tier
-from bidding.market.money import Micros
-from infra.ec2.user_data import NodeBoot, user_data
-from infra.state.records import Json
-from tasks.job_spec import JobSpec
-from tasks.market.eviction_notices import events_url
-from tasks.market.instances import TIER_TAG
-from tasks.market.opening import type_on_sale
-from tasks.runtime import current_runtime
+from proteus_spot.bidding.market.model import JOB_TAG, ORDER_TAG, OWNER_TAG, LaunchRequest, Market, Tier
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.infra.ec2.user_data import NodeBoot, user_data
+from proteus_spot.infra.state.records import Json
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.eviction_notices import events_url
+from proteus_spot.tasks.market.instances import TIER_TAG
+from proteus_spot.tasks.market.opening import type_on_sale
+from proteus_spot.tasks.runtime import current_runtime
 
 #: Seconds after which a clean-up of the account may end a machine (its tag `proteus:expires`), unless its job is open.
 _EXPIRES_S = 7 * 86_400

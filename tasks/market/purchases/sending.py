@@ -12,21 +12,29 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused
-from bidding.engine.orders import Acquire
-from bidding.engine.reconcile import ABANDONED, LISTED_S, grant_of
-from bidding.market.failures import OF_ZONE, SETTLES_S, TOKEN_ENDED, TOKEN_USED, Failure, Step, step_after
-from bidding.market.model import MINUTE_S, ORDER_TAG, Allocation, EndCause, InstanceFact, LaunchRequest, Tier
-from bidding.market.spot_market import MarketError
-from infra.errors import ProteusError
-from infra.state.records import Intent, IntentState
-from infra.storage.leases import FIRST_S
-from tasks.job_ends import wants_machines
-from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import EngineJournal, JobEngine
-from tasks.market.instances import machine_tags, tier_of
-from tasks.market.purchases.requests import from_record, launch_request, to_record
-from tasks.runtime import current_runtime, runtime_task
+from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused
+from proteus_spot.bidding.engine.orders import Acquire
+from proteus_spot.bidding.engine.reconcile import ABANDONED, LISTED_S, grant_of
+from proteus_spot.bidding.market.failures import OF_ZONE, SETTLES_S, TOKEN_ENDED, TOKEN_USED, Failure, Step, step_after
+from proteus_spot.bidding.market.model import (
+    MINUTE_S,
+    ORDER_TAG,
+    Allocation,
+    EndCause,
+    InstanceFact,
+    LaunchRequest,
+    Tier,
+)
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.state.records import Intent, IntentState
+from proteus_spot.infra.storage.leases import FIRST_S
+from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.engine_journal import EngineJournal, JobEngine
+from proteus_spot.tasks.market.instances import machine_tags, tier_of
+from proteus_spot.tasks.market.purchases.requests import from_record, launch_request, to_record
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 

@@ -4,17 +4,17 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from bidding.engine.events import BidEvent
-from bidding.engine.journal import JournalError
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.journal import from_record
-from bidding.tuning.views import best_trial
-from infra.errors import InputError
-from infra.files import write_whole
-from reports.sweep_view import SweepView, TrialMachine
-from tasks.form_fields import RECORDED
-from tasks.sweeps.spec import SweepSpec
-from tasks.sweeps.view import trial_lines
+from proteus_spot.bidding.engine.events import BidEvent
+from proteus_spot.bidding.engine.journal import JournalError
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.journal import from_record
+from proteus_spot.bidding.tuning.views import best_trial
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import write_whole
+from proteus_spot.reports.sweep_view import SweepView, TrialMachine
+from proteus_spot.tasks.form_fields import RECORDED
+from proteus_spot.tasks.sweeps.spec import SweepSpec
+from proteus_spot.tasks.sweeps.view import trial_lines
 
 _JOURNAL, _DESCRIPTION = "journal.jsonl", "sweep.json"
 

@@ -1,6 +1,6 @@
 """A free look at a trial's file before anything is bought: it is imported here, in a process of its own.
 
-`python -m tasks.sweeps.local.import_check FOLDER MODULE FUNCTION ANSWER` is that process; `import_failure` starts it.
+`python -m proteus_spot.tasks.sweeps.local.import_check FOLDER MODULE FUNCTION ANSWER` is that process; `import_failure` starts it.
 """
 
 import importlib
@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.applications.code_files import CodeFile, split_app
-from infra.applications.code_shipping import write_code
-from infra.trials.process import failure
+from proteus_spot.infra.applications.code_files import CodeFile, split_app
+from proteus_spot.infra.applications.code_shipping import write_code
+from proteus_spot.infra.trials.process import failure
 
 #: Real seconds that an import may take here; what takes longer is left to the first trial.
 IMPORT_S = 60.0
@@ -52,7 +52,14 @@ def import_failure(trial: str, code: CodeFile, limit_s: float = IMPORT_S) -> Imp
     with tempfile.TemporaryDirectory(prefix="proteus-import-") as scratch:
         folder, answer = Path(scratch) / "code", Path(scratch) / "answer.json"
         write_code(code, folder, code.name)
-        command = [sys.executable, "-m", "tasks.sweeps.local.import_check", str(folder / code.sha256), module, name]
+        command = [
+            sys.executable,
+            "-m",
+            "proteus_spot.tasks.sweeps.local.import_check",
+            str(folder / code.sha256),
+            module,
+            name,
+        ]
         process = subprocess.Popen(
             [*command, str(answer)],
             stdin=subprocess.DEVNULL,

@@ -13,36 +13,36 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bidding.engine.events import AllocationGone, AllocationGranted, BidEvent
-from bidding.market.model import Allocation, EndCause, InstanceType, Market
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import Offer, SweepExtended, SweepOpened, SweepTick
-from bidding.tuning.journal import to_record
-from bidding.tuning.orders import Deploy, PauseTrial, Release
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.trials import Deployment
-from infra.applications.code_shipping import Words, ship_code
-from infra.clock import SystemClock
-from infra.datasets.kinds import DEFAULT_SETS, kind_for
-from infra.datasets.prepare import prepare
-from infra.errors import InputError
-from infra.files import read_whole
-from infra.settings import load_settings
-from infra.storage.blobs import Blobs
-from infra.storage.trial_paths import SweepPaths, TrialPaths
-from infra.trials.documents import TrialOrders, TrialReport, TrialSetting
-from infra.trials.shipping import fetch_inputs, ship_data, ship_requirements
-from infra.trials.state_store import fetch_state
-from infra.trials.supervisor import TrialJob, TrialSupervisor
-from infra.urls import file_url, local_path
-from reports.sweep_view import SweepView
-from tasks.sweeps.best import save_best
-from tasks.sweeps.checks import check_files, check_trial
-from tasks.sweeps.engine_inputs import report_event, search_plan
-from tasks.sweeps.local.folder import keep_description, read_journal, view_of
-from tasks.sweeps.samplers import check_extension, proposal
-from tasks.sweeps.spec import SweepSpec
-from tasks.sweeps.view import sweep_figures
+from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted, BidEvent
+from proteus_spot.bidding.market.model import Allocation, EndCause, InstanceType, Market
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.events import Offer, SweepExtended, SweepOpened, SweepTick
+from proteus_spot.bidding.tuning.journal import to_record
+from proteus_spot.bidding.tuning.orders import Deploy, PauseTrial, Release
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.trials import Deployment
+from proteus_spot.infra.applications.code_shipping import Words, ship_code
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.datasets.kinds import DEFAULT_SETS, kind_for
+from proteus_spot.infra.datasets.prepare import prepare
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import read_whole
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.trial_paths import SweepPaths, TrialPaths
+from proteus_spot.infra.trials.documents import TrialOrders, TrialReport, TrialSetting
+from proteus_spot.infra.trials.shipping import fetch_inputs, ship_data, ship_requirements
+from proteus_spot.infra.trials.state_store import fetch_state
+from proteus_spot.infra.trials.supervisor import TrialJob, TrialSupervisor
+from proteus_spot.infra.urls import file_url, local_path
+from proteus_spot.reports.sweep_view import SweepView
+from proteus_spot.tasks.sweeps.best import save_best
+from proteus_spot.tasks.sweeps.checks import check_files, check_trial
+from proteus_spot.tasks.sweeps.engine_inputs import report_event, search_plan
+from proteus_spot.tasks.sweeps.local.folder import keep_description, read_journal, view_of
+from proteus_spot.tasks.sweeps.samplers import check_extension, proposal
+from proteus_spot.tasks.sweeps.spec import SweepSpec
+from proteus_spot.tasks.sweeps.view import sweep_figures
 
 #: The one market of a sweep without a market.
 _HERE = Market("local", "here")

@@ -5,17 +5,17 @@ What the machine reads, the setting of its trial and the orders of its deploymen
 bought.
 """
 
-from bidding.market.model import LaunchRequest
-from bidding.tuning.orders import Deploy, PauseTrial
-from infra.state.records import Intent
-from infra.storage.trial_paths import TrialPaths
-from infra.trials.documents import TrialOrders, TrialSetting
-from tasks.job_ends import wants_machines
-from tasks.market.engine_journal import SweepJournal
-from tasks.market.purchases.requests import trial_request
-from tasks.market.purchases.sending import PurchaseOutcome, Result, send
-from tasks.runtime import current_runtime, runtime_task
-from tasks.sweeps.spec import SweepSpec
+from proteus_spot.bidding.market.model import LaunchRequest
+from proteus_spot.bidding.tuning.orders import Deploy, PauseTrial
+from proteus_spot.infra.state.records import Intent
+from proteus_spot.infra.storage.trial_paths import TrialPaths
+from proteus_spot.infra.trials.documents import TrialOrders, TrialSetting
+from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.market.engine_journal import SweepJournal
+from proteus_spot.tasks.market.purchases.requests import trial_request
+from proteus_spot.tasks.market.purchases.sending import PurchaseOutcome, Result, send
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.sweeps.spec import SweepSpec
 
 
 @runtime_task("deploy trial", market=True)

@@ -11,18 +11,18 @@ from prefect.futures import PrefectFuture
 from prefect.states import Completed, Failed
 from pydantic import ValidationError
 
-from bidding.engine.allocations import AllocationState
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.trials import Deployment
-from reports.sweep_view import SweepView
-from tasks.ending.cancelled_runs import request_stop_of_run
-from tasks.form_fields import RECORDED
-from tasks.job_records import is_known
-from tasks.market.engine_journal import SweepJournal
-from tasks.run_labels import due_day, label_run
-from tasks.runtime import current_runtime, runtime_task
-from tasks.sweeps.spec import SweepSpec
-from tasks.sweeps.view import sweep_view
+from proteus_spot.bidding.engine.allocations import AllocationState
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.trials import Deployment
+from proteus_spot.reports.sweep_view import SweepView
+from proteus_spot.tasks.ending.cancelled_runs import request_stop_of_run
+from proteus_spot.tasks.form_fields import RECORDED
+from proteus_spot.tasks.job_records import is_known
+from proteus_spot.tasks.market.engine_journal import SweepJournal
+from proteus_spot.tasks.run_labels import due_day, label_run
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.sweeps.spec import SweepSpec
+from proteus_spot.tasks.sweeps.view import sweep_view
 
 #: Real seconds between two looks at the journal, and for the task runs to end after the sweep.
 _LOOK_S, _END_S = 0.5, 10.0

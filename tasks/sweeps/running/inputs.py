@@ -1,21 +1,21 @@
 """Checks of a sweep before anything is bought or written, and what its machines read: code, data, packages."""
 
-from infra.applications.code_shipping import Words, ship_code
-from infra.datasets.kinds import DEFAULT_SETS, kind_for
-from infra.datasets.prepare import check_data, prepare
-from infra.errors import InputError
-from infra.files import read_whole
-from infra.trials.shipping import ship_data, ship_requirements
-from tasks.job_records import is_known
-from tasks.market.opening import priced
-from tasks.market.purchases.dry_run import DRY_BID, check_listing, check_spot_markets
-from tasks.market.purchases.requests import trial_request
-from tasks.runtime import current_runtime, runtime_task
-from tasks.sweeps.checks import check_files, check_import, check_trial
-from tasks.sweeps.running.deploying import data_name
-from tasks.sweeps.running.opening import named_markets
-from tasks.sweeps.spec import SweepSpec
-from tasks.times import iso
+from proteus_spot.infra.applications.code_shipping import Words, ship_code
+from proteus_spot.infra.datasets.kinds import DEFAULT_SETS, kind_for
+from proteus_spot.infra.datasets.prepare import check_data, prepare
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.files import read_whole
+from proteus_spot.infra.trials.shipping import ship_data, ship_requirements
+from proteus_spot.tasks.job_records import is_known
+from proteus_spot.tasks.market.opening import priced
+from proteus_spot.tasks.market.purchases.dry_run import DRY_BID, check_listing, check_spot_markets
+from proteus_spot.tasks.market.purchases.requests import trial_request
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.sweeps.checks import check_files, check_import, check_trial
+from proteus_spot.tasks.sweeps.running.deploying import data_name
+from proteus_spot.tasks.sweeps.running.opening import named_markets
+from proteus_spot.tasks.sweeps.spec import SweepSpec
+from proteus_spot.tasks.times import iso
 
 #: What may be begun in place of a sweep that began with other code.
 ANOTHER = (

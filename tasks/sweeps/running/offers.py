@@ -8,21 +8,21 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bidding.evictions.predictors.model import PredictorModel
-from bidding.market.model import HOUR_S, InstanceType, Market
-from bidding.market.money import Micros
-from bidding.market.spot_market import MarketError
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Trace, TraceSet
-from bidding.tuning.events import Offer
-from bidding.tuning.provisioning.bids import draw_bid
-from infra.errors import InputError
-from infra.market_data.eviction_model_files import model_bytes, model_from_bytes
-from infra.storage.job_paths import JobPaths
-from tasks.market.prices import Prices, history
-from tasks.market_data.predictors import sweep_predictors
-from tasks.runtime import current_runtime, runtime_task
-from tasks.sweeps.spec import SweepSpec
+from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.market.model import HOUR_S, InstanceType, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.tuning.events import Offer
+from proteus_spot.bidding.tuning.provisioning.bids import draw_bid
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.eviction_model_files import model_bytes, model_from_bytes
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.tasks.market.prices import Prices, history
+from proteus_spot.tasks.market_data.predictors import sweep_predictors
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.sweeps.spec import SweepSpec
 
 _log = logging.getLogger(__name__)
 #: Seconds of prices that a tick looks at: predictors read the last hour, and at each of its minutes the hour before.

@@ -7,28 +7,28 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from bidding.billing import Flat
-from bidding.market.model import DAY_S, Market
-from bidding.market.time_window import TimeWindow
-from bidding.tuning.events import SweepClosed, SweepExtended, SweepOpened, SweepReopened
-from bidding.tuning.plan import SweepPlan
-from infra.errors import InputError, ProteusError
-from infra.state.records import IllegalTransition, Job, JobKind, JobState
-from infra.storage.price_store import PriceStore
-from infra.storage.trial_paths import SweepPaths
-from tasks.form_fields import RECORDED
-from tasks.job_ends import request_stop
-from tasks.job_events import emit_end
-from tasks.job_records import can_go_on
-from tasks.market.engine_journal import SweepJournal
-from tasks.market.opening import priced
-from tasks.runtime import current_runtime, runtime_task
-from tasks.sweeps.best import save_best
-from tasks.sweeps.engine_inputs import search_plan
-from tasks.sweeps.markets import resolve_markets
-from tasks.sweeps.running.offers import fit_predictor
-from tasks.sweeps.samplers import check_extension
-from tasks.sweeps.spec import SweepSpec
+from proteus_spot.bidding.billing import Flat
+from proteus_spot.bidding.market.model import DAY_S, Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.tuning.events import SweepClosed, SweepExtended, SweepOpened, SweepReopened
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.state.records import IllegalTransition, Job, JobKind, JobState
+from proteus_spot.infra.storage.price_store import PriceStore
+from proteus_spot.infra.storage.trial_paths import SweepPaths
+from proteus_spot.tasks.form_fields import RECORDED
+from proteus_spot.tasks.job_ends import request_stop
+from proteus_spot.tasks.job_events import emit_end
+from proteus_spot.tasks.job_records import can_go_on
+from proteus_spot.tasks.market.engine_journal import SweepJournal
+from proteus_spot.tasks.market.opening import priced
+from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.sweeps.best import save_best
+from proteus_spot.tasks.sweeps.engine_inputs import search_plan
+from proteus_spot.tasks.sweeps.markets import resolve_markets
+from proteus_spot.tasks.sweeps.running.offers import fit_predictor
+from proteus_spot.tasks.sweeps.samplers import check_extension
+from proteus_spot.tasks.sweeps.spec import SweepSpec
 
 _log = logging.getLogger(__name__)
 #: Real seconds that a machine takes to boot, and a trial to save its state and to go on from it.

@@ -7,28 +7,28 @@ before they are carried out, and the next tick repeats those that were not answe
 import logging
 from collections.abc import Mapping, Sequence
 
-from bidding.economics.budget import Spending
-from bidding.economics.deadline import TimeLeft
-from bidding.engine.allocations import AllocationState
-from bidding.engine.events import BidEvent
-from bidding.market.model import InstanceFact, Market
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import Offer, SweepStopRequested, SweepTick
-from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
-from bidding.tuning.trials import SweepState
-from infra.errors import JobFailed
-from infra.state.records import JobState
-from infra.trials.documents import TrialReport
-from tasks.ending.cancelled_runs import stop_if_cancelled
-from tasks.ending.deadlines import check_start
-from tasks.ending.machines import end_machines
-from tasks.job_ends import BUDGET, wants_machines
-from tasks.job_leases import extend_leases
-from tasks.job_records import is_open, settle_job, terms_of
-from tasks.market.decisions import decide_on
-from tasks.market.engine_journal import SweepJournal
-from tasks.market.instances import let_go, observe_machines
-from tasks.market.ledger import (
+from proteus_spot.bidding.economics.budget import Spending
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.bidding.engine.allocations import AllocationState
+from proteus_spot.bidding.engine.events import BidEvent
+from proteus_spot.bidding.market.model import InstanceFact, Market
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.events import Offer, SweepStopRequested, SweepTick
+from proteus_spot.bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from proteus_spot.bidding.tuning.trials import SweepState
+from proteus_spot.infra.errors import JobFailed
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.trials.documents import TrialReport
+from proteus_spot.tasks.ending.cancelled_runs import stop_if_cancelled
+from proteus_spot.tasks.ending.deadlines import check_start
+from proteus_spot.tasks.ending.machines import end_machines
+from proteus_spot.tasks.job_ends import BUDGET, wants_machines
+from proteus_spot.tasks.job_leases import extend_leases
+from proteus_spot.tasks.job_records import is_open, settle_job, terms_of
+from proteus_spot.tasks.market.decisions import decide_on
+from proteus_spot.tasks.market.engine_journal import SweepJournal
+from proteus_spot.tasks.market.instances import let_go, observe_machines
+from proteus_spot.tasks.market.ledger import (
     book_or_postpone,
     lives_within_budget,
     report_budget,
@@ -36,15 +36,15 @@ from tasks.market.ledger import (
     stop_at_budget,
     stop_s,
 )
-from tasks.market.prices import Prices, prices_to_decide_on
-from tasks.market.purchases.sending import abandon_orders
-from tasks.runtime import current_runtime, runtime_task, untraversed
-from tasks.sweeps.running.deploying import deploy, pause
-from tasks.sweeps.running.offers import offers_at, predictor_of, recent_prices
-from tasks.sweeps.running.opening import close_sweep, sweep_spec
-from tasks.sweeps.running.reports import new_reports, read_reports
-from tasks.sweeps.samplers import proposal
-from tasks.sweeps.spec import SweepSpec
+from proteus_spot.tasks.market.prices import Prices, prices_to_decide_on
+from proteus_spot.tasks.market.purchases.sending import abandon_orders
+from proteus_spot.tasks.runtime import current_runtime, runtime_task, untraversed
+from proteus_spot.tasks.sweeps.running.deploying import deploy, pause
+from proteus_spot.tasks.sweeps.running.offers import offers_at, predictor_of, recent_prices
+from proteus_spot.tasks.sweeps.running.opening import close_sweep, sweep_spec
+from proteus_spot.tasks.sweeps.running.reports import new_reports, read_reports
+from proteus_spot.tasks.sweeps.samplers import proposal
+from proteus_spot.tasks.sweeps.spec import SweepSpec
 
 _log = logging.getLogger(__name__)
 _STATES = {

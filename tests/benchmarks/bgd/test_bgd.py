@@ -5,10 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.bgd.bgd import SETTINGS, run
-from benchmarks.bgd.runs import AWAY, BACK, LOST, PARTITIONS, ROUNDS, descend_under_preemption, partitions_of
-from benchmarks.bgd.splice import N_FEATURES, POSITIONS, n_grams, splice_set
-from psengine.apps.bgd.reduction_tree import ReductionTree
+from proteus_spot.benchmarks.bgd.bgd import SETTINGS, run
+from proteus_spot.benchmarks.bgd.runs import (
+    AWAY,
+    BACK,
+    LOST,
+    PARTITIONS,
+    ROUNDS,
+    descend_under_preemption,
+    partitions_of,
+)
+from proteus_spot.benchmarks.bgd.splice import N_FEATURES, POSITIONS, n_grams, splice_set
+from proteus_spot.psengine.apps.bgd.reduction_tree import ReductionTree
 
 
 def test_features_are_the_n_grams_by_position() -> None:

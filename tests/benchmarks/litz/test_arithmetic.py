@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.litz import memory, scale_in, scale_out
-from benchmarks.litz.corpus import drawn_set
-from benchmarks.litz.scaled_runs import ScaledRun, link_rate
-from benchmarks.litz.waiting_job import MeasuredJob, StandIn, WaitingApplication
-from infra.storage.blobs import Blobs
-from infra.urls import file_url
-from psengine.apps.registry import resolve
-from psengine.single_process import initial, train_alone
+from proteus_spot.benchmarks.litz import memory, scale_in, scale_out
+from proteus_spot.benchmarks.litz.corpus import drawn_set
+from proteus_spot.benchmarks.litz.scaled_runs import ScaledRun, link_rate
+from proteus_spot.benchmarks.litz.waiting_job import MeasuredJob, StandIn, WaitingApplication
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.urls import file_url
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.single_process import initial, train_alone
 
 #: Eight nodes, ten clocks; a clock waits the kernels' time of two passes of 2 s.
 LDA = StandIn(MeasuredJob("lda", 1_000_000, 64_000_000, 8_000_000, 2.0), 8, 10, 2.0)

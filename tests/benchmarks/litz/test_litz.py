@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.litz import model_parallel, over_decomposition, rotation
-from flows.cli.main import cli
+from proteus_spot.benchmarks.litz import model_parallel, over_decomposition, rotation
+from proteus_spot.flows.cli.main import cli
 
 
 @pytest.mark.storm

@@ -6,16 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.many_nodes.elasticity import kernels_s
-from benchmarks.many_nodes.elasticity import load_for as elastic_load
-from benchmarks.many_nodes.layouts import KERNEL, PAPER_FIGURES, scalings, table_seconds, tierings, traditional
-from benchmarks.many_nodes.measurement import Measured, load_for
-from benchmarks.many_nodes.network_namespaces import NetworkPlan, _leftovers, shape
-from benchmarks.many_nodes.scaling import ideal
-from benchmarks.many_nodes.sleeping_app import Kernel, parse_kernels
-from benchmarks.many_nodes.stalls import slowdown, stall, usual, waits
-from benchmarks.many_nodes.tiering import _figure as tiering_figure
-from psengine.config import Stage
+from proteus_spot.benchmarks.many_nodes.elasticity import kernels_s
+from proteus_spot.benchmarks.many_nodes.elasticity import load_for as elastic_load
+from proteus_spot.benchmarks.many_nodes.layouts import (
+    KERNEL,
+    PAPER_FIGURES,
+    scalings,
+    table_seconds,
+    tierings,
+    traditional,
+)
+from proteus_spot.benchmarks.many_nodes.measurement import Measured, load_for
+from proteus_spot.benchmarks.many_nodes.network_namespaces import NetworkPlan, _leftovers, shape
+from proteus_spot.benchmarks.many_nodes.scaling import ideal
+from proteus_spot.benchmarks.many_nodes.sleeping_app import Kernel, parse_kernels
+from proteus_spot.benchmarks.many_nodes.stalls import slowdown, stall, usual, waits
+from proteus_spot.benchmarks.many_nodes.tiering import _figure as tiering_figure
+from proteus_spot.psengine.config import Stage
 
 
 @pytest.mark.parametrize("n", [16, 32, 64])

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import pytest
 
-from benchmarks.many_nodes.controller import ControllerTimes, _slopes, slope, times
-from benchmarks.many_nodes.virtual_nodes import VirtualCluster
-from psengine.protocol.instructions import BackUp, NodeInstruction
+from proteus_spot.benchmarks.many_nodes.controller import ControllerTimes, _slopes, slope, times
+from proteus_spot.benchmarks.many_nodes.virtual_nodes import VirtualCluster
+from proteus_spot.psengine.protocol.instructions import BackUp, NodeInstruction
 
 
 @pytest.mark.parametrize("staleness", [0, 1])

@@ -11,13 +11,13 @@ from time import monotonic
 
 import pytest
 
-from benchmarks.many_nodes import network_namespaces as netns
-from benchmarks.many_nodes.cluster import Workload, places
-from benchmarks.many_nodes.elasticity import Course, join_and_leave, lose
-from benchmarks.many_nodes.layouts import STALENESS, TierLayout
-from benchmarks.many_nodes.measurement import _CLOCKS, load_for, measure
-from benchmarks.many_nodes.network_namespaces import NetworkPlan, network
-from benchmarks.many_nodes.tiering import run
+from proteus_spot.benchmarks.many_nodes import network_namespaces as netns
+from proteus_spot.benchmarks.many_nodes.cluster import Workload, places
+from proteus_spot.benchmarks.many_nodes.elasticity import Course, join_and_leave, lose
+from proteus_spot.benchmarks.many_nodes.layouts import STALENESS, TierLayout
+from proteus_spot.benchmarks.many_nodes.measurement import _CLOCKS, load_for, measure
+from proteus_spot.benchmarks.many_nodes.network_namespaces import NetworkPlan, network
+from proteus_spot.benchmarks.many_nodes.tiering import run
 from tests import conftest
 
 LACKING = netns.lacking()
@@ -75,7 +75,7 @@ def test_a_link_carries_no_more_than_its_rate_and_is_gone_in_the_end() -> None:
 @needs_namespaces
 def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
     script = (
-        "import os, signal; from benchmarks.many_nodes.network_namespaces import network\n"
+        "import os, signal; from proteus_spot.benchmarks.many_nodes.network_namespaces import network\n"
         "with network(1, 10**6): os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.Popen([sys.executable, "-c", script])
@@ -87,7 +87,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
 
 @needs_namespaces
 def test_nothing_is_left_where_making_them_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.many_nodes.network_namespaces._BURST", "nonsense")
+    monkeypatch.setattr("proteus_spot.benchmarks.many_nodes.network_namespaces._BURST", "nonsense")
     with pytest.raises(OSError, match="tc"), network(2, 1_000_000):
         pass
     assert ours() == []
@@ -112,7 +112,7 @@ def test_stage_2_trains_over_links_that_carry_what_was_reckoned(tmp_path: Path) 
 @pytest.mark.storm  # a minute, on a machine that does nothing else: it reckons with how long clocks take
 @pytest.mark.usefixtures("_namespaces_too")
 def test_nodes_join_leave_and_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.many_nodes.elasticity._RELIABLE", 1)
+    monkeypatch.setattr("proteus_spot.benchmarks.many_nodes.elasticity._RELIABLE", 1)
     load = Workload(SMALL, 0.4, 6, 2, STALENESS, tells=True)
     with places(3, 4_000_000, tmp_path) as there:
         seconds, figures = join_and_leave(there, 3, Course(4, 8, 60, 3.0), load)

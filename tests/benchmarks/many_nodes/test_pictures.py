@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from benchmarks.many_nodes.layouts import scalings, tierings, traditional
-from benchmarks.many_nodes.measurement import Measured
-from benchmarks.many_nodes.pictures import draw_elasticity, draw_scaling, draw_tiering
-from benchmarks.many_nodes.scaling import _figure as scaling_figure
-from benchmarks.many_nodes.tiering import _figure as tiering_figure
+from proteus_spot.benchmarks.many_nodes.layouts import scalings, tierings, traditional
+from proteus_spot.benchmarks.many_nodes.measurement import Measured
+from proteus_spot.benchmarks.many_nodes.pictures import draw_elasticity, draw_scaling, draw_tiering
+from proteus_spot.benchmarks.many_nodes.scaling import _figure as scaling_figure
+from proteus_spot.benchmarks.many_nodes.tiering import _figure as tiering_figure
 
 PNG = b"\x89PNG"
 

@@ -1,7 +1,7 @@
 """The measured decision weighs every candidate and every allocation."""
 
-from benchmarks.market import candidates
-from bidding.engine.orders import Lapse, Renew
+from proteus_spot.benchmarks.market import candidates
+from proteus_spot.bidding.engine.orders import Lapse, Renew
 
 
 def test_every_hours_end_is_decided_and_something_is_bought() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.market import tick
+from proteus_spot.benchmarks.market import tick
 
 
 @pytest.mark.slow

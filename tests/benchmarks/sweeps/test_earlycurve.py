@@ -6,13 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.sweeps.earlycurve import keeps_best, newest_value, ranking_at, recorded, relative_error, staged_curve
-from benchmarks.sweeps.trials import __file__ as trials_file
-from bidding.tuning.curves import predict_final
-from bidding.tuning.curves.slaq import predict_final_slaq
-from bidding.tuning.curves.stages import stage_starts
-from bidding.tuning.simulation.generated_curves import generate_trials
-from tasks.sweeps.spec import read_sweep
+from proteus_spot.benchmarks.sweeps.earlycurve import (
+    keeps_best,
+    newest_value,
+    ranking_at,
+    recorded,
+    relative_error,
+    staged_curve,
+)
+from proteus_spot.benchmarks.sweeps.trials import __file__ as trials_file
+from proteus_spot.bidding.tuning.curves import predict_final
+from proteus_spot.bidding.tuning.curves.slaq import predict_final_slaq
+from proteus_spot.bidding.tuning.curves.stages import stage_starts
+from proteus_spot.bidding.tuning.simulation.generated_curves import generate_trials
+from proteus_spot.tasks.sweeps.spec import read_sweep
 
 STEPS = np.arange(1, 101)
 

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.sweeps import revpred
-from benchmarks.sweeps.revpred import percent_less, roughest
-from benchmarks.sweeps.revpred_picture import draw_scores
-from benchmarks.sweeps.revpred_scores import judge
-from benchmarks.sweeps.sweep_field import SweepField, roughness, stretched, sweep_field
-from bidding.evictions.predictors.limits import is_passed
-from bidding.evictions.predictors.model import PredictorModel, fit_predictors
-from bidding.evictions.predictors.none import NoPredictor
-from bidding.market.time_window import TimeWindow
-from bidding.tuning.simulation.generated_curves import generate_trials
+from proteus_spot.benchmarks.sweeps import revpred
+from proteus_spot.benchmarks.sweeps.revpred import percent_less, roughest
+from proteus_spot.benchmarks.sweeps.revpred_picture import draw_scores
+from proteus_spot.benchmarks.sweeps.revpred_scores import judge
+from proteus_spot.benchmarks.sweeps.sweep_field import SweepField, roughness, stretched, sweep_field
+from proteus_spot.bidding.evictions.predictors.limits import is_passed
+from proteus_spot.bidding.evictions.predictors.model import PredictorModel, fit_predictors
+from proteus_spot.bidding.evictions.predictors.none import NoPredictor
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.tuning.simulation.generated_curves import generate_trials
 
 
 class Prophet(NoPredictor):

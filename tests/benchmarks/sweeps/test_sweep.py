@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.sweeps.sampling import RecordedSampler, run_sampled
-from benchmarks.sweeps.sweep_field import (
+from proteus_spot.benchmarks.sweeps.sampling import RecordedSampler, run_sampled
+from proteus_spot.benchmarks.sweeps.sweep_field import (
     LEAVES_S,
     SweepField,
     applications,
@@ -16,11 +16,11 @@ from benchmarks.sweeps.sweep_field import (
     sweep_field,
     wholly_divided,
 )
-from benchmarks.sweeps.sweep_pictures import draw_approaches, draw_thetas
-from benchmarks.sweeps.sweep_runs import run_singles, run_sweeps
-from bidding.tuning.simulation.generated_curves import generate_trials
-from bidding.tuning.simulation.single_spot import SingleChoice
-from infra.trials.records import write_record
+from proteus_spot.benchmarks.sweeps.sweep_pictures import draw_approaches, draw_thetas
+from proteus_spot.benchmarks.sweeps.sweep_runs import run_singles, run_sweeps
+from proteus_spot.bidding.tuning.simulation.generated_curves import generate_trials
+from proteus_spot.bidding.tuning.simulation.single_spot import SingleChoice
+from proteus_spot.infra.trials.records import write_record
 
 RECORDS = [stretched(generate_trials(seed, trials=6, steps=20), 2.0) for seed in range(2)]
 

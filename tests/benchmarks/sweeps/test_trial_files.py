@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sweeps import trials
-from infra.trials.trial import Trial
-from tasks.sweeps.spec import read_sweep
+from proteus_spot.benchmarks.sweeps import trials
+from proteus_spot.infra.trials.trial import Trial
+from proteus_spot.tasks.sweeps.spec import read_sweep
 
 FOLDER = Path(trials.__file__).parent
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -7,19 +7,19 @@ from fractions import Fraction
 
 import numpy as np
 
-from bidding.backtest.eviction_arrays import pack_table
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import PPM, JobParameters
-from bidding.backtest.price_arrays import Markets, pack
-from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.runner import run_one
-from bidding.backtest.schemes import SchemeId
-from bidding.backtest.schemes.registry import Scheme
-from bidding.economics.job_model import JobModel
-from bidding.evictions.table import EvictionTable
-from bidding.forecast import Forecast
-from bidding.market.model import InstanceType, Market
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.backtest.eviction_arrays import pack_table
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.parameters import PPM, JobParameters
+from proteus_spot.bidding.backtest.price_arrays import Markets, pack
+from proteus_spot.bidding.backtest.reference_cluster import Reference
+from proteus_spot.bidding.backtest.runner import run_one
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes.registry import Scheme
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.forecast import Forecast
+from proteus_spot.bidding.market.model import InstanceType, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 from tests.bidding.backtest.naive import MICRO, RELIABLE, Events, Life, Naive, Told
 
 A = Market("small", "a")

@@ -10,14 +10,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from bidding.economics.job_model import JobModel
-from bidding.evictions.table import EvictionTable
-from bidding.forecast import Forecast, MarketFeatures, features_of
-from bidding.market.model import Allocation, InstanceType, Market, Tier
-from bidding.market.traces import Trace, TraceSet
-from bidding.policies.base import Choice, MarketView, Policy
-from bidding.policies.best import BestPolicy
-from bidding.policies.proteus import ProteusPolicy
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.forecast import Forecast, MarketFeatures, features_of
+from proteus_spot.bidding.market.model import Allocation, InstanceType, Market, Tier
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.policies.base import Choice, MarketView, Policy
+from proteus_spot.bidding.policies.best import BestPolicy
+from proteus_spot.bidding.policies.proteus import ProteusPolicy
 
 MICRO = Decimal("0.000001")
 RELIABLE = Market("reliable", "nowhere")

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from bidding.backtest.billing_codes import billing_name, billing_settings, model_of
-from bidding.backtest.eviction_arrays import pack_table
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import JobParameters
-from bidding.backtest.price_arrays import pack
-from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.replay.engine_replay import run_by_engine
-from bidding.backtest.runner import run_one
-from bidding.backtest.schemes import SchemeId
-from bidding.billing import (
+from proteus_spot.bidding.backtest.billing_codes import billing_name, billing_settings, model_of
+from proteus_spot.bidding.backtest.eviction_arrays import pack_table
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.parameters import JobParameters
+from proteus_spot.bidding.backtest.price_arrays import pack
+from proteus_spot.bidding.backtest.reference_cluster import Reference
+from proteus_spot.bidding.backtest.replay.engine_replay import run_by_engine
+from proteus_spot.bidding.backtest.runner import run_one
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.billing import (
     SPOT_BILLING,
     BillingModel,
     Flat,
@@ -27,11 +27,11 @@ from bidding.billing import (
     Repricing,
     total_prorata_micros,
 )
-from bidding.billing.expected import KINDS
-from bidding.evictions.table import EvictionTable
-from bidding.forecast import Forecast
-from bidding.market.model import EndCause, Market
-from bidding.market.traces import Int64s, Trace, TraceSet
+from proteus_spot.bidding.billing.expected import KINDS
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.forecast import Forecast
+from proteus_spot.bidding.market.model import EndCause, Market
+from proteus_spot.bidding.market.traces import Int64s, Trace, TraceSet
 from tests.bidding.backtest.cases import DELTAS, TYPES, A, Case
 from tests.bidding.backtest.test_simulate import HOUR, PLAIN, cases
 from tests.bidding.billing.naive_bill import Rule as NaiveRule

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.backtest.accounts import prorated
-from bidding.backtest.eviction_arrays import of_bid, pack_table
-from bidding.backtest.price_arrays import NEVER_S, event_at, pack, passed_at
-from bidding.backtest.view import FOLLOWED, price_at
-from bidding.evictions.table import EvictionTable
-from bidding.jit import compiled
-from bidding.market.money import prorate
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.backtest.accounts import prorated
+from proteus_spot.bidding.backtest.eviction_arrays import of_bid, pack_table
+from proteus_spot.bidding.backtest.price_arrays import NEVER_S, event_at, pack, passed_at
+from proteus_spot.bidding.backtest.view import FOLLOWED, price_at
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.jit import compiled
+from proteus_spot.bidding.market.money import prorate
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 from tests.bidding.backtest.cases import DELTAS, TYPES, A, B, C
 from tests.support.markets import CELLS, PROPERTY
 

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidding.backtest.eviction_arrays import pack_table
-from bidding.backtest.outcomes import Outcome, summary
-from bidding.backtest.parameters import JobParameters, window_s
-from bidding.backtest.price_arrays import pack
-from bidding.backtest.reference_cluster import Reference, by_zone, cheapest, draw_starts
-from bidding.backtest.runner import Outcomes, run, run_one
-from bidding.backtest.schemes.registry import SCHEMES
-from bidding.evictions.table import fit
-from bidding.forecast import fit_forecast
-from bidding.jit import source_digest
-from bidding.market.model import InstanceType, Market
-from bidding.market.traces import TraceSet
-from bidding.synthetic.renewal_market import TYPICAL, generate
+from proteus_spot.bidding.backtest.eviction_arrays import pack_table
+from proteus_spot.bidding.backtest.outcomes import Outcome, summary
+from proteus_spot.bidding.backtest.parameters import JobParameters, window_s
+from proteus_spot.bidding.backtest.price_arrays import pack
+from proteus_spot.bidding.backtest.reference_cluster import Reference, by_zone, cheapest, draw_starts
+from proteus_spot.bidding.backtest.runner import Outcomes, run, run_one
+from proteus_spot.bidding.backtest.schemes.registry import SCHEMES
+from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.forecast import fit_forecast
+from proteus_spot.bidding.jit import source_digest
+from proteus_spot.bidding.market.model import InstanceType, Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import TYPICAL, generate
 from tests.bidding.backtest.cases import TYPES, A, B, C
 
 DAY = 86_400
@@ -156,7 +156,7 @@ on_real_prices = pytest.mark.skipif(
 @cache
 def months(index: int) -> Any:
     """Return one of the three price files, learnt from."""
-    from benchmarks.market.backtest_field import FILES, real
+    from proteus_spot.benchmarks.market.backtest_field import FILES, real
 
     return real(Path(os.environ["PROTEUS_TRACES"]), FILES[index])
 
@@ -165,7 +165,7 @@ def months(index: int) -> Any:
 @on_real_prices
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_the_published_schemes_cost_what_was_published(index: int) -> None:
-    from benchmarks.market.backtest_field import FILES, simulated
+    from proteus_spot.benchmarks.market.backtest_field import FILES, simulated
 
     on = months(index)
     for scheme, published, runtime in zip(
@@ -181,7 +181,7 @@ def test_the_published_schemes_cost_what_was_published(index: int) -> None:
 @on_real_prices
 @pytest.mark.parametrize(("index", "found_before"), [(0, 0.127), (1, 0.105), (2, 0.127)])
 def test_best_costs_less_than_what_was_found_before(index: int, found_before: float) -> None:
-    from benchmarks.market.backtest_field import simulated
+    from proteus_spot.benchmarks.market.backtest_field import simulated
 
     on = months(index)
     told = simulated(on, on.markets, "best", hours=20, starts=1000, threads=2)
@@ -196,7 +196,7 @@ def test_best_costs_less_than_what_was_found_before(index: int, found_before: fl
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_best_is_nowhere_worse_than_proteus(index: int) -> None:
     """In each zone and in all, for short jobs and long ones, by more than the standard error of so few starts."""
-    from benchmarks.market.backtest_field import simulated
+    from proteus_spot.benchmarks.market.backtest_field import simulated
 
     on = months(index)
     worse = []

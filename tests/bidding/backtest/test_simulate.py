@@ -6,10 +6,10 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bidding.backtest.parameters import PPM, JobParameters
-from bidding.backtest.schemes import SchemeId
-from bidding.evictions.table import EvictionTable
-from bidding.market.model import Market
+from proteus_spot.bidding.backtest.parameters import PPM, JobParameters
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.market.model import Market
 from tests.bidding.backtest.cases import DELTAS, A, B, C, Case
 from tests.support.markets import PROPERTY
 

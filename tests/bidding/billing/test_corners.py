@@ -8,8 +8,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bidding.billing import HourlyRefund
-from bidding.billing.requests import Bill, SpotRequest, bills
+from proteus_spot.bidding.billing import HourlyRefund
+from proteus_spot.bidding.billing.requests import Bill, SpotRequest, bills
 from tests.bidding.billing.test_requests import (
     AT,
     CASES,

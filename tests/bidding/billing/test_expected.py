@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.billing.expected import BillingKind, hour_micros, is_refunded, paid_share
-from bidding.economics.equations import expected_cost_usd, useful_time_s
-from bidding.economics.job_model import JobModel
-from bidding.jit import compiled
-from bidding.market.model import HOUR_S
-from bidding.policies.footprint import held_part
+from proteus_spot.bidding.billing.expected import BillingKind, hour_micros, is_refunded, paid_share
+from proteus_spot.bidding.economics.equations import expected_cost_usd, useful_time_s
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.jit import compiled
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.policies.footprint import held_part
 from tests.support.markets import PROPERTY, XLARGE, spot, table, view
 
 # what compiled callers make of them

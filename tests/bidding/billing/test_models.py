@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bidding.billing import (
+from proteus_spot.bidding.billing import (
     BillingModel,
     Charge,
     Flat,
@@ -21,8 +21,8 @@ from bidding.billing import (
     total_micros,
     total_prorata_micros,
 )
-from bidding.market.model import HOUR_S, EndCause
-from bidding.market.traces import Trace
+from proteus_spot.bidding.market.model import HOUR_S, EndCause
+from proteus_spot.bidding.market.traces import Trace
 
 MICRO = Decimal("0.000001")
 H = HOUR_S

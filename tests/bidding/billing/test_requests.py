@@ -10,10 +10,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bidding.billing import SPOT_BILLING, BillingModel, Flat, HourlyRefund, PerSecondFirstHourFree, Repricing
-from bidding.billing.requests import REFUSED, Bill, SpotRequest, bills
-from bidding.market.model import HOUR_S, Market
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.billing import (
+    SPOT_BILLING,
+    BillingModel,
+    Flat,
+    HourlyRefund,
+    PerSecondFirstHourFree,
+    Repricing,
+)
+from proteus_spot.bidding.billing.requests import REFUSED, Bill, SpotRequest, bills
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 from tests.bidding.billing.naive_bill import NaiveBill, Rule, fixed, naive_bill, seconds, whole_hours
 
 MARKET, OTHER = Market("c4.large", "us-east-1a"), Market("m4.large", "us-east-1a")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.billing.spending import MachineLife, Use, divide_hour
-from bidding.market.model import HOUR_S
+from proteus_spot.bidding.billing.spending import MachineLife, Use, divide_hour
+from proteus_spot.bidding.market.model import HOUR_S
 
 START = 1_000_000
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.economics.budget import MINIMUM_S, Purse, Spending, lasts_until_s, purchase_micros
+from proteus_spot.bidding.economics.budget import MINIMUM_S, Purse, Spending, lasts_until_s, purchase_micros
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.economics.deadline import SafetyNet, TimeLeft
+from proteus_spot.bidding.economics.deadline import SafetyNet, TimeLeft
 
 LEFT = TimeLeft(deadline_s=10_000, clocks=100, clocks_per_vcpu_s=0.01, overhead_s=500.0)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.economics.elasticity import (
+from proteus_spot.bidding.economics.elasticity import (
     AgileML,
     Checkpointing,
     elasticity_record,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bidding.economics.equations import (
+from proteus_spot.bidding.economics.equations import (
     USEFUL_S,
     Overheads,
     cost_per_work,
@@ -18,7 +18,7 @@ from bidding.economics.equations import (
     time_left_s,
     useful_time_s,
 )
-from bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.model import HOUR_S
 from tests.support.markets import PROPERTY, START_S, spot
 
 

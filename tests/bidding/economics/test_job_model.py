@@ -3,7 +3,7 @@ from dataclasses import asdict
 import pytest
 from hypothesis import given
 
-from bidding.economics.job_model import JobModel
+from proteus_spot.bidding.economics.job_model import JobModel
 from tests.support.markets import PROPERTY, jobs
 
 

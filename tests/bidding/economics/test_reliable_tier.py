@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.economics.reliable_tier import ReliableTierModel, cheapest_number, load_tier, weigh
+from proteus_spot.bidding.economics.reliable_tier import ReliableTierModel, cheapest_number, load_tier, weigh
 
 #: The paper's: 189 machines of 4 vCPUs.
 PAPER = ReliableTierModel(transient_vcpus=756)

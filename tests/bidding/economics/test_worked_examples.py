@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import pytest
 
-from bidding.economics.equations import cost_per_work, effective_time_s, expected_cost_usd, overhead_s
-from bidding.economics.job_model import JobModel
-from bidding.market.model import HOUR_S, Allocation
-from bidding.policies.base import Choice
-from bidding.policies.footprint import held_part, per_work
-from bidding.policies.proteus import ProteusPolicy
+from proteus_spot.bidding.economics.equations import cost_per_work, effective_time_s, expected_cost_usd, overhead_s
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.market.model import HOUR_S, Allocation
+from proteus_spot.bidding.policies.base import Choice
+from proteus_spot.bidding.policies.footprint import held_part, per_work
+from proteus_spot.bidding.policies.proteus import ProteusPolicy
 from tests.support.markets import LARGE, XLARGE, XLARGE_B, reliable, spot, table, view
 
 PROTEUS = ProteusPolicy()

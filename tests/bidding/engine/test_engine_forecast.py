@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from bidding.economics.job_model import JobModel
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import NoticeSeen, TickDue
-from bidding.engine.orders import Acquire, Lapse, Wait
-from bidding.forecast import MarketFeatures
-from bidding.market.model import HOUR_S, EndCause, Market
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import NoticeSeen, TickDue
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Wait
+from proteus_spot.bidding.forecast import MarketFeatures
+from proteus_spot.bidding.market.model import HOUR_S, EndCause, Market
 from tests.support.forecasts import foresight_of
 from tests.support.markets import MARKETS, START_S, XLARGE, XLARGE_B, gone, granted, opened, reliable, spot, tick
 

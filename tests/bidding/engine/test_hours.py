@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from bidding.economics.job_model import JobModel
-from bidding.engine.allocations import AllocationState
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import JobClosed, JobReopened, MachineSeen, NoticeSeen
-from bidding.engine.holdings import EngineError
-from bidding.engine.orders import Acquire, Lapse, Renew, Wait
-from bidding.market.model import HOUR_S, EndCause, Market
-from bidding.policies.base import Candidate, Choice, Decision
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.allocations import AllocationState
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import JobClosed, JobReopened, MachineSeen, NoticeSeen
+from proteus_spot.bidding.engine.holdings import EngineError
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from proteus_spot.bidding.market.model import HOUR_S, EndCause, Market
+from proteus_spot.bidding.policies.base import Candidate, Choice, Decision
 from tests.support.bid_engines import ENDS_S, JOB, PRICES, TICK_S, bought, engine_of, full, kinds
 from tests.support.markets import LARGE, MARKETS, START_S, XLARGE, XLARGE_B, gone, granted, opened, reliable, spot, tick
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bidding
-from bidding.economics.job_model import JobModel
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import (
+import proteus_spot.bidding
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
@@ -34,13 +34,13 @@ from bidding.engine.events import (
     NoticeSeen,
     TickDue,
 )
-from bidding.engine.holdings import EngineError
-from bidding.engine.journal import SCHEMA, JournalError, from_record, replay, to_record
-from bidding.engine.orders import Acquire, Lapse, Renew, Wait
-from bidding.forecast import MarketFeatures
-from bidding.market.model import EndCause
-from bidding.policies import POLICIES
-from bidding.policies.base import Candidate, Choice, Decision
+from proteus_spot.bidding.engine.holdings import EngineError
+from proteus_spot.bidding.engine.journal import SCHEMA, JournalError, from_record, replay, to_record
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from proteus_spot.bidding.forecast import MarketFeatures
+from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.bidding.policies import POLICIES
+from proteus_spot.bidding.policies.base import Candidate, Choice, Decision
 from tests.support.forecasts import foresight_of, foresights, signals
 from tests.support.markets import (
     MARKETS,
@@ -313,8 +313,8 @@ def test_a_replay_of_what_cannot_follow_fails():
 
 REPLAYER = """
 import json, sys
-from bidding.engine.engine import BidEngine
-from bidding.engine.journal import from_record, to_record
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.journal import from_record, to_record
 engine = BidEngine()
 for record in json.load(sys.stdin):
     if "decision" not in record:
@@ -333,7 +333,7 @@ def test_best_waits_after_an_eviction_and_lets_go_what_has_fallen():
 def test_a_replay_gives_the_same_orders_in_other_processes_whatever_their_hash_seed(tell):
     records = tell()
     ordered = [json.dumps(record) for record in records if "decision" in record]
-    root = str(Path(bidding.__file__).parents[1])
+    root = str(Path(proteus_spot.bidding.__file__).parents[1])
     for seed in ("1", "2"):
         ran = subprocess.run(
             [sys.executable, "-c", REPLAYER],

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from bidding.economics.budget import Spending
-from bidding.economics.deadline import TimeLeft
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import AllocationRefused, JobClosed, TickDue
-from bidding.engine.journal import from_record, to_record
-from bidding.engine.orders import Acquire, Lapse, Renew, Wait
-from bidding.market.model import HOUR_S, Allocation, Tier
-from bidding.market.money import Micros
+from proteus_spot.bidding.economics.budget import Spending
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import AllocationRefused, JobClosed, TickDue
+from proteus_spot.bidding.engine.journal import from_record, to_record
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, Tier
+from proteus_spot.bidding.market.money import Micros
 from tests.support.bid_engines import JOB, PRICES, bought, engine_of
 from tests.support.markets import START_S, TYPES, XLARGE, XLARGE_B, granted, reliable, spot, tick
 

@@ -2,11 +2,18 @@
 
 from dataclasses import replace
 
-from bidding.engine.allocations import AllocationState
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import AllocationRefused, MachineGone, MachineNoticed, MachineSeen, MarketCooled, NoticeSeen
-from bidding.engine.orders import Acquire, Lapse, Renew, Wait
-from bidding.market.model import HOUR_S, EndCause
+from proteus_spot.bidding.engine.allocations import AllocationState
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import (
+    AllocationRefused,
+    MachineGone,
+    MachineNoticed,
+    MachineSeen,
+    MarketCooled,
+    NoticeSeen,
+)
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from proteus_spot.bidding.market.model import HOUR_S, EndCause
 from tests.support.bid_engines import ENDS_S, JOB, PRICES, TICK_S, bought, engine_of, full, kinds
 from tests.support.markets import (
     LARGE,

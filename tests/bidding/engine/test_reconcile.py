@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from bidding.engine.allocations import AllocationState
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import BidEvent, JobClosed, MachineGone, MachineNoticed, MachineSeen, NoticeSeen
-from bidding.engine.reconcile import NOTICE_GRACE_S, allocation_of, by_order, reconcile
-from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceFact, InstanceState, Market, Tier
+from proteus_spot.bidding.engine.allocations import AllocationState
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import BidEvent, JobClosed, MachineGone, MachineNoticed, MachineSeen, NoticeSeen
+from proteus_spot.bidding.engine.reconcile import NOTICE_GRACE_S, allocation_of, by_order, reconcile
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause, InstanceFact, InstanceState, Market, Tier
 from tests.support.markets import START_S, XLARGE, fact, gone, granted, spot
 from tests.support.reconciled import (
     ENDED,

@@ -6,14 +6,20 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from bidding.economics.job_model import JobModel
-from bidding.engine.allocations import AllocationState, MachineState
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import AllocationGranted, AllocationRefused, JobClosed, MachinesUnlisted, NoticeSeen
-from bidding.engine.orders import Acquire, Lapse
-from bidding.engine.reconcile import ABANDONED, by_order, reconcile, unlisted
-from bidding.market.model import HOUR_S, ORDER_TAG, EndCause, InstanceState
-from bidding.policies.base import Choice, Decision
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.allocations import AllocationState, MachineState
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import (
+    AllocationGranted,
+    AllocationRefused,
+    JobClosed,
+    MachinesUnlisted,
+    NoticeSeen,
+)
+from proteus_spot.bidding.engine.orders import Acquire, Lapse
+from proteus_spot.bidding.engine.reconcile import ABANDONED, by_order, reconcile, unlisted
+from proteus_spot.bidding.market.model import HOUR_S, ORDER_TAG, EndCause, InstanceState
+from proteus_spot.bidding.policies.base import Choice, Decision
 from tests.support.markets import PROPERTY, START_S, XLARGE, fact, gone, granted, opened, reliable, spot, tick
 from tests.support.reconciled import EVICTED, LET_GO, LIVES, NOTICED, NOW_S, RED, REDS, STANDINGS, engine_with, pair
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from bidding.evictions.states import LATELY_S, Bins
-from bidding.market.model import HOUR_S, Market
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.evictions.states import LATELY_S, Bins
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 
 MARKET, OTHER = Market("c4.large", "us-east-1a"), Market("c4.large", "us-east-1b")
 DELTAS = (0, 100, 1_000, 50_000)

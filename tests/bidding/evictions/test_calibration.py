@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.evictions.calibration import N_BINS, block_se, calibrate, gain
-from bidding.evictions.fit_conditioned import fit_conditioned
-from bidding.evictions.fit_survival import fit_survival
-from bidding.market.model import HOUR_S
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.evictions.calibration import N_BINS, block_se, calibrate, gain
+from proteus_spot.bidding.evictions.fit_conditioned import fit_conditioned
+from proteus_spot.bidding.evictions.fit_survival import fit_survival
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 from tests.bidding.evictions.naive import DELTAS, MARKET, OTHER, grants, life, trace, traces, two_state_market
 
 DAY_S = 86_400

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from bidding.evictions.base import EvictionModel, as_table, beta, median_s
-from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.curves import HORIZONS_S, Curves
-from bidding.evictions.fit_survival import fit_survival, fit_table, of_table
-from bidding.evictions.states import one_state
-from bidding.evictions.table import DELTAS_MICROS, EvictionTable, fit
-from bidding.market.model import HOUR_S, Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import TraceSet
+from proteus_spot.bidding.evictions.base import EvictionModel, as_table, beta, median_s
+from proteus_spot.bidding.evictions.curve_model import CurveModel
+from proteus_spot.bidding.evictions.curves import HORIZONS_S, Curves
+from proteus_spot.bidding.evictions.fit_survival import fit_survival, fit_table, of_table
+from proteus_spot.bidding.evictions.states import one_state
+from proteus_spot.bidding.evictions.table import DELTAS_MICROS, EvictionTable, fit
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import TraceSet
 from tests.bidding.evictions.naive import MARKET, OTHER, trace
 from tests.support.markets import PROPERTY, tables
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.evictions.base import as_table, beta
-from bidding.evictions.fit_capacity import (
+from proteus_spot.bidding.evictions.base import as_table, beta
+from proteus_spot.bidding.evictions.fit_capacity import (
     DOWN,
     MONTH_S,
     NO_CAPACITY_MICROS,
@@ -19,11 +19,11 @@ from bidding.evictions.fit_capacity import (
     of_bands,
     with_capacity,
 )
-from bidding.evictions.fit_survival import fit_survival
-from bidding.evictions.table import DELTAS_MICROS
-from bidding.market.model import HOUR_S, Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.evictions.fit_survival import fit_survival
+from proteus_spot.bidding.evictions.table import DELTAS_MICROS
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 from tests.bidding.evictions.naive import MARKET, OTHER
 from tests.support.markets import PROPERTY
 

@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.evictions.base import beta
-from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.curves import BID_DELTAS_MICROS, HOUR
-from bidding.evictions.fit_conditioned import Conditions, fit_conditioned
-from bidding.evictions.fit_survival import fit_survival
-from bidding.evictions.lifetimes import NEVER_S, grants_s, lifetimes_s
-from bidding.evictions.states import Bins, states_at
-from bidding.evictions.table import fit
-from bidding.market.model import HOUR_S
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.evictions.base import beta
+from proteus_spot.bidding.evictions.curve_model import CurveModel
+from proteus_spot.bidding.evictions.curves import BID_DELTAS_MICROS, HOUR
+from proteus_spot.bidding.evictions.fit_conditioned import Conditions, fit_conditioned
+from proteus_spot.bidding.evictions.fit_survival import fit_survival
+from proteus_spot.bidding.evictions.lifetimes import NEVER_S, grants_s, lifetimes_s
+from proteus_spot.bidding.evictions.states import Bins, states_at
+from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 from tests.bidding.evictions.naive import (
     BINS,
     DELTAS,

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.evictions.fixed_bid import eviction_prob
-from bidding.market.model import Market
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.evictions.fixed_bid import eviction_prob
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 from tests.support.markets import PROPERTY
 
 HOUR = 3600

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bidding.evictions.fit_capacity import Band, of_bands
-from bidding.evictions.fit_conditioned import Conditions, fit_conditioned
-from bidding.evictions.fit_survival import fit_survival, fit_table
-from bidding.evictions.summary import shown_deltas, summary
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import TraceSet
+from proteus_spot.bidding.evictions.fit_capacity import Band, of_bands
+from proteus_spot.bidding.evictions.fit_conditioned import Conditions, fit_conditioned
+from proteus_spot.bidding.evictions.fit_survival import fit_survival, fit_table
+from proteus_spot.bidding.evictions.summary import shown_deltas, summary
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import TraceSet
 from tests.bidding.evictions.naive import MARKET, trace
 
 DAY_S = 86_400

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.evictions.table import DELTAS_MICROS, EvictionTable, fit
-from bidding.market.model import HOUR_S, Market
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.evictions.table import DELTAS_MICROS, EvictionTable, fit
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 
 MARKET = Market("c4.large", "us-east-1a")
 OTHER = Market("c4.large", "us-east-1b")

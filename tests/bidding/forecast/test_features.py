@@ -9,10 +9,10 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from bidding.forecast import MarketFeatures, features_of
-from bidding.forecast.features import LOOKBACK_S
-from bidding.market.model import DAY_S, HOUR_S, Market
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.forecast import MarketFeatures, features_of
+from proteus_spot.bidding.forecast.features import LOOKBACK_S
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 from tests.support.forecasts import signals
 from tests.support.markets import PROPERTY
 

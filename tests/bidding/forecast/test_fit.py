@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from bidding.forecast import features_of, fit_forecast
-from bidding.forecast.model import HORIZONS_S, SHARES
-from bidding.market.model import DAY_S, HOUR_S, InstanceType, Market
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.forecast import features_of, fit_forecast
+from proteus_spot.bidding.forecast.model import HORIZONS_S, SHARES
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, InstanceType, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 
 A, B, STRANGER = Market("small", "a"), Market("small", "b"), Market("unknown", "a")
 TYPES = {"small": InstanceType("small", 2, 4.0, 100_000)}

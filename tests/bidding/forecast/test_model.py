@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.forecast import Forecast, MarketFeatures
-from bidding.forecast.features import FEATURES
-from bidding.forecast.model import Weights
-from bidding.market.model import HOUR_S
+from proteus_spot.bidding.forecast import Forecast, MarketFeatures
+from proteus_spot.bidding.forecast.features import FEATURES
+from proteus_spot.bidding.forecast.model import Weights
+from proteus_spot.bidding.market.model import HOUR_S
 from tests.support.forecasts import EDGES, foresight_of, foresights, log_odds, signals
 from tests.support.markets import PROPERTY
 

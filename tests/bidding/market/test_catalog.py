@@ -4,8 +4,8 @@ from datetime import date
 
 import pytest
 
-from bidding.market.catalog import Catalog, CatalogRow, RegionsDiffer, named_region, region_among
-from bidding.market.model import InstanceType, Market
+from proteus_spot.bidding.market.catalog import Catalog, CatalogRow, RegionsDiffer, named_region, region_among
+from proteus_spot.bidding.market.model import InstanceType, Market
 
 
 def row(name: str, price: int, day: date | None = None) -> CatalogRow:

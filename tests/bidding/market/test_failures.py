@@ -2,8 +2,16 @@
 
 import pytest
 
-from bidding.market.failures import SETTLES_S, TOKEN_USED, Failure, Step, failure_of, is_failed_launch, step_after
-from bidding.market.spot_market import (
+from proteus_spot.bidding.market.failures import (
+    SETTLES_S,
+    TOKEN_USED,
+    Failure,
+    Step,
+    failure_of,
+    is_failed_launch,
+    step_after,
+)
+from proteus_spot.bidding.market.spot_market import (
     AccessRefused,
     BadRequest,
     LaunchRefused,

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.market.grants import NEVER_S, granted, taken_at
-from bidding.market.traces import Trace
+from proteus_spot.bidding.market.grants import NEVER_S, granted, taken_at
+from proteus_spot.bidding.market.traces import Trace
 
 #: Longer than a few of the blocks that the search steps over, mostly calm.
 TRACES = st.lists(st.tuples(st.integers(1, 3), st.sampled_from([1, 1, 1, 2, 3, 9])), min_size=1, max_size=400)

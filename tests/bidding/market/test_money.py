@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.market.money import prorate, to_dollars, to_micros, usd
+from proteus_spot.bidding.market.money import prorate, to_dollars, to_micros, usd
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.time_window import TimeWindow
 
 
 @given(st.integers(0, 60), st.integers(0, 60))

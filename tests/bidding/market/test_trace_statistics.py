@@ -5,9 +5,9 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from bidding.market.model import HOUR_S
-from bidding.market.trace_statistics import statistics
-from bidding.market.traces import Trace
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.trace_statistics import statistics
+from proteus_spot.bidding.market.traces import Trace
 
 DAY_S = 24 * HOUR_S
 ON_DEMAND = 1_000_000

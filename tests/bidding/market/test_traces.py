@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.market.model import Market
-from bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
 
 MARKET = Market("c4.large", "us-east-1a")
 OTHER = Market("c4.large", "us-east-1b")

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from bidding.economics.job_model import JobModel
-from bidding.evictions.table import EvictionTable
-from bidding.forecast import Forecast, MarketFeatures
-from bidding.market.model import Allocation
-from bidding.policies import policy
-from bidding.policies.base import Choice, MarketView
-from bidding.policies.best import BestPolicy
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.forecast import Forecast, MarketFeatures
+from proteus_spot.bidding.market.model import Allocation
+from proteus_spot.bidding.policies import policy
+from proteus_spot.bidding.policies.base import Choice, MarketView
+from proteus_spot.bidding.policies.best import BestPolicy
 from tests.support.forecasts import foresight_of, foresights, signals
 from tests.support.markets import BIG, LARGE, MARKETS, PROPERTY, START_S, XLARGE, XLARGE_B, reliable, spot, view, views
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from bidding.backtest.schemes.registry import SCHEMES, scheme
-from bidding.economics.job_model import JobModel
-from bidding.policies import AT_ONCE, FORECAST_POLICIES, NAMES, policy
-from bidding.policies.base import Choice, MarketView, Policy
-from bidding.policies.fixed_delta import delta_of, name_of
-from bidding.policies.just_above import AbovePolicy
-from bidding.policies.standard import StandardPolicy
+from proteus_spot.bidding.backtest.schemes.registry import SCHEMES, scheme
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.policies import AT_ONCE, FORECAST_POLICIES, NAMES, policy
+from proteus_spot.bidding.policies.base import Choice, MarketView, Policy
+from proteus_spot.bidding.policies.fixed_delta import delta_of, name_of
+from proteus_spot.bidding.policies.just_above import AbovePolicy
+from proteus_spot.bidding.policies.standard import StandardPolicy
 from tests.support.markets import (
     BIG,
     LARGE,

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.economics.deadline import TimeLeft
-from bidding.market.model import HOUR_S, Market
-from bidding.policies import policy
-from bidding.policies.base import Choice, MarketView
-from bidding.policies.footprint import held_part
-from bidding.policies.limits import on_demand_purchase
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.policies import policy
+from proteus_spot.bidding.policies.base import Choice, MarketView
+from proteus_spot.bidding.policies.footprint import held_part
+from proteus_spot.bidding.policies.limits import on_demand_purchase
 from tests.bidding.policies.test_best import shown
 from tests.support.markets import (
     MARKETS,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from bidding.market.model import Allocation, Market, Tier
-from bidding.policies.base import Choice, MarketView
-from bidding.policies.proteus import ProteusPolicy
+from proteus_spot.bidding.market.model import Allocation, Market, Tier
+from proteus_spot.bidding.policies.base import Choice, MarketView
+from proteus_spot.bidding.policies.proteus import ProteusPolicy
 from tests.support.markets import (
     DELTAS,
     PROPERTY,

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from bidding.economics.job_model import JobModel
-from bidding.forecast import MarketFeatures
-from bidding.market.model import Market
-from bidding.policies import POLICIES, policy
-from bidding.policies.base import Choice
-from bidding.policies.proteus import ProteusPolicy
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.forecast import MarketFeatures
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.policies import POLICIES, policy
+from proteus_spot.bidding.policies.base import Choice
+from proteus_spot.bidding.policies.proteus import ProteusPolicy
 from tests.support.forecasts import foresight_of
 from tests.support.markets import (
     BIG,

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 
-from bidding.policies import POLICIES, policy
-from bidding.policies.base import Choice
+from proteus_spot.bidding.policies import POLICIES, policy
+from proteus_spot.bidding.policies.base import Choice
 from tests.support.markets import (
     PROPERTY,
     views,

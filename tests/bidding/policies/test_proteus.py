@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from bidding.economics.job_model import JobModel
-from bidding.market.model import HOUR_S, Allocation
-from bidding.market.money import to_micros
-from bidding.policies.base import Choice, MarketView
-from bidding.policies.footprint import held_part, per_work
-from bidding.policies.proteus import ProteusPolicy
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.market.model import HOUR_S, Allocation
+from proteus_spot.bidding.market.money import to_micros
+from proteus_spot.bidding.policies.base import Choice, MarketView
+from proteus_spot.bidding.policies.footprint import held_part, per_work
+from proteus_spot.bidding.policies.proteus import ProteusPolicy
 from tests.support.markets import (
     DELTAS,
     START_S,

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.backtest.eviction_arrays import pack_table
-from bidding.backtest.price_arrays import pack
-from bidding.backtest.reference_cluster import cheapest, draw_starts
-from bidding.backtest.runner import run
-from bidding.backtest.schemes.registry import SCHEMES
-from bidding.evictions.table import fit
-from bidding.forecast import fit_forecast
-from bidding.market.model import HOUR_S, InstanceType, Market
-from bidding.market.trace_statistics import TraceStatistics, statistics
-from bidding.market.traces import TraceSet
-from bidding.synthetic.auction_market import AuctionClimate, auction_prices, mean_reverting
-from bidding.synthetic.renewal_market import TYPICAL, generate
+from proteus_spot.bidding.backtest.eviction_arrays import pack_table
+from proteus_spot.bidding.backtest.price_arrays import pack
+from proteus_spot.bidding.backtest.reference_cluster import cheapest, draw_starts
+from proteus_spot.bidding.backtest.runner import run
+from proteus_spot.bidding.backtest.schemes.registry import SCHEMES
+from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.forecast import fit_forecast
+from proteus_spot.bidding.market.model import HOUR_S, InstanceType, Market
+from proteus_spot.bidding.market.trace_statistics import TraceStatistics, statistics
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.auction_market import AuctionClimate, auction_prices, mean_reverting
+from proteus_spot.bidding.synthetic.renewal_market import TYPICAL, generate
 
 DAY_S = 24 * HOUR_S
 #: Types of 2015 and 2016, with their on-demand prices of then.

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidding.evictions.table import DELTAS_MICROS, fit
-from bidding.market.model import HOUR_S, Market
-from bidding.market.traces import TraceSet
-from bidding.synthetic.auction_market import AuctionClimate
-from bidding.synthetic.renewal_market import (
+from proteus_spot.bidding.evictions.table import DELTAS_MICROS, fit
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.auction_market import AuctionClimate
+from proteus_spot.bidding.synthetic.renewal_market import (
     LIVELY,
     PRICE_STEP_MICROS,
     QUIET,
@@ -20,7 +20,7 @@ from bidding.synthetic.renewal_market import (
     MarketClimate,
     generate,
 )
-from infra.market_data.price_files import read_prices
+from proteus_spot.infra.market_data.price_files import read_prices
 
 DAY_S = 24 * HOUR_S
 START_S = 1_456_000_000

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from bidding.economics.budget import Spending
-from bidding.economics.deadline import TimeLeft
-from bidding.engine.events import AllocationGranted, BidEvent
-from bidding.engine.journal import JournalError
-from bidding.engine.reconcile import reconcile
-from bidding.market.model import ORDER_TAG, Allocation, EndCause, InstanceFact, InstanceState, Tier
-from bidding.tuning.events import (
+from proteus_spot.bidding.economics.budget import Spending
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.bidding.engine.events import AllocationGranted, BidEvent
+from proteus_spot.bidding.engine.journal import JournalError
+from proteus_spot.bidding.engine.reconcile import reconcile
+from proteus_spot.bidding.market.model import ORDER_TAG, Allocation, EndCause, InstanceFact, InstanceState, Tier
+from proteus_spot.bidding.tuning.events import (
     SamplerFailed,
     SweepClosed,
     SweepExtended,
@@ -20,11 +20,11 @@ from bidding.tuning.events import (
     TrialReported,
     TrialsProposed,
 )
-from bidding.tuning.journal import from_record, replay, to_record
-from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
-from bidding.tuning.plan import Direction, SweepPlan
-from bidding.tuning.trials import SweepState
-from bidding.tuning.views import result_view
+from proteus_spot.bidding.tuning.journal import from_record, replay, to_record
+from proteus_spot.bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from proteus_spot.bidding.tuning.plan import Direction, SweepPlan
+from proteus_spot.bidding.tuning.trials import SweepState
+from proteus_spot.bidding.tuning.views import result_view
 from tests.support.markets import LARGE, START_S, XLARGE
 from tests.support.sweeps import OFFERS, SweepWorld, offer_of, opened_sweep, plan_of, settings_of
 

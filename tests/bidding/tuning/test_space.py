@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidding.tuning.space import check_names, draw, grid, grid_size, parse_parameter
+from proteus_spot.bidding.tuning.space import check_names, draw, grid, grid_size, parse_parameter
 
 
 def _space(**records: Any) -> dict[str, Any]:

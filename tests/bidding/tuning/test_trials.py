@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.tuning.trials import MetricCurve, TrialRecord, TrialState
-from bidding.tuning.views import best_trial, result_view
+from proteus_spot.bidding.tuning.trials import MetricCurve, TrialRecord, TrialState
+from proteus_spot.bidding.tuning.views import best_trial, result_view
 from tests.support.markets import PROPERTY
 from tests.support.sweeps import SweepWorld, plan_of
 
@@ -48,7 +48,7 @@ def test_the_best_is_the_best_value_so_far() -> None:
 
 
 def test_the_best_of_a_maximized_metric_is_the_largest() -> None:
-    from bidding.tuning.plan import Direction
+    from proteus_spot.bidding.tuning.plan import Direction
 
     world = SweepWorld(plan_of(direction=Direction.MAXIMIZE), lambda trial, step: float(trial))
     world.run()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.rules.behaviour import Ec2Behaviour
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.rules.behaviour import Ec2Behaviour
 from tests.support.market_cases import DOWN_AT, SCARCE, MarketCase
 from tests.support.market_servers import T0, TRACES, ManualClock, client, credentials, served, sold
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bidding.market.model import EndCause, InstanceState
-from bidding.market.spot_market import LaunchRefused
-from infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.bidding.market.model import EndCause, InstanceState
+from proteus_spot.bidding.market.spot_market import LaunchRefused
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from tests.support.market_cases import DOWN_AT
 from tests.support.market_servers import T0, B, request
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from bidding.market.model import EndCause, InstanceState, Market
-from bidding.market.money import to_micros
-from bidding.market.spot_market import TokenMismatch
-from infra.simulated_ec2.rules.behaviour import Ec2Behaviour
+from proteus_spot.bidding.market.model import EndCause, InstanceState, Market
+from proteus_spot.bidding.market.money import to_micros
+from proteus_spot.bidding.market.spot_market import TokenMismatch
+from proteus_spot.infra.simulated_ec2.rules.behaviour import Ec2Behaviour
 from tests.support.market_servers import T0, A, B, request
 
 
@@ -59,8 +59,10 @@ def test_a_wildcard_in_a_tag_is_just_a_character(case):
 
 
 def test_describe_goes_on_after_a_full_page(case, monkeypatch):
-    monkeypatch.setattr("infra.ec2.spot_market._PAGE", 20)  # EC2's is 1000, which takes long to write and to read
-    monkeypatch.setattr("infra.simulated_ec2.actions._PAGE", 20)
+    monkeypatch.setattr(
+        "proteus_spot.infra.ec2.spot_market._PAGE", 20
+    )  # EC2's is 1000, which takes long to write and to read
+    monkeypatch.setattr("proteus_spot.infra.simulated_ec2.actions._PAGE", 20)
     case.market.launch(request("t", count=45))
     assert len({fact.instance_id for fact in case.market.describe()}) == 45
 

@@ -5,11 +5,17 @@ from contextlib import ExitStack
 
 import pytest
 
-from bidding.market.model import EndCause, InstanceState
-from bidding.market.spot_market import LaunchRefused, MarketError, MarketUnreachable, SpotMarket, TokenMismatch
-from infra.simulated_ec2.account_market import AccountMarket
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.bidding.market.model import EndCause, InstanceState
+from proteus_spot.bidding.market.spot_market import (
+    LaunchRefused,
+    MarketError,
+    MarketUnreachable,
+    SpotMarket,
+    TokenMismatch,
+)
+from proteus_spot.infra.simulated_ec2.account_market import AccountMarket
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from tests.support.market_servers import (
     OTHER_ACCOUNT,
     OTHER_KEY,

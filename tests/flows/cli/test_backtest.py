@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from flows.cli.commands.planning.backtest import backtest
-from tasks.backtest.spec import NAMES
+from proteus_spot.flows.cli.commands.planning.backtest import backtest
+from proteus_spot.tasks.backtest.spec import NAMES
 from tests.support.backtests import small_file
 from tests.support.cli_process import PROTEUS, environment, proteus, refusal_line, tree
 from tests.support.market_servers import wait_for

@@ -8,12 +8,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from flows.cli.commands.market_data.evictions import evictions
-from flows.cli.commands.market_data.traces import traces
-from flows.cli.commands.planning.backtest import backtest
-from flows.cli.commands.planning.bill import bill
-from flows.cli.commands.planning.plan import plan
-from infra.errors import InputError
+from proteus_spot.flows.cli.commands.market_data.evictions import evictions
+from proteus_spot.flows.cli.commands.market_data.traces import traces
+from proteus_spot.flows.cli.commands.planning.backtest import backtest
+from proteus_spot.flows.cli.commands.planning.bill import bill
+from proteus_spot.flows.cli.commands.planning.plan import plan
+from proteus_spot.infra.errors import InputError
 from tests.support.price_rows import HEADER, price_row
 
 CATALOG = "instance_type,region,vcpu,memory_gib,on_demand_usd_per_h\nc4.xlarge,us-east-1,4,7.5,0.209\n"

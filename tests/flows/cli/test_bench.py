@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.figure import Figure, figure
-from benchmarks.market.backtest_field import FILES, midnight_s, real
-from benchmarks.market.backtest_workload import whole_table
-from benchmarks.runner import NAMES
-from flows.cli.main import cli
-from tasks.backtest.inputs import open_inputs
-from tasks.backtest.spec import backtest_spec
+from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.benchmarks.market.backtest_field import FILES, midnight_s, real
+from proteus_spot.benchmarks.market.backtest_workload import whole_table
+from proteus_spot.benchmarks.runner import NAMES
+from proteus_spot.flows.cli.main import cli
+from proteus_spot.tasks.backtest.inputs import open_inputs
+from proteus_spot.tasks.backtest.spec import backtest_spec
 from tests.support.backtests import quiet, small_file
 
 
@@ -46,7 +46,7 @@ def test_what_was_measured_is_told_before_the_next_figure_fails(monkeypatch: pyt
         yield figure("prices", "a read", "s", [1.0], [2.0], "the limit")
         raise RuntimeError("no more")
 
-    monkeypatch.setattr("benchmarks.market.prices.run", measured)
+    monkeypatch.setattr("proteus_spot.benchmarks.market.prices.run", measured)
     outcome = CliRunner().invoke(cli, ["bench", "prices"])
     assert str(outcome.exception) == "no more"
     assert "a read: 1 s, the limit 2\n" in outcome.stderr
@@ -91,8 +91,12 @@ def test_nodes_and_pictures_are_asked_of_the_three_that_take_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr("benchmarks.many_nodes.tiering.run", lambda scratch, **options: asked.append(options) or [])
-    monkeypatch.setattr("benchmarks.market.tick.run", lambda scratch, **options: asked.append(options) or [])
+    monkeypatch.setattr(
+        "proteus_spot.benchmarks.many_nodes.tiering.run", lambda scratch, **options: asked.append(options) or []
+    )
+    monkeypatch.setattr(
+        "proteus_spot.benchmarks.market.tick.run", lambda scratch, **options: asked.append(options) or []
+    )
     arguments = ["bench", "tick", "tiering", "--nodes", "16,64", "--pictures", str(tmp_path)]
     assert CliRunner().invoke(cli, arguments).exit_code == 0
     assert asked == [{}, {"nodes": (16, 64), "picture": tmp_path / "tiering.png"}]

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.data_plane.data_plane import run
-from benchmarks.data_plane.nodes import Process, node, scheduler
+from proteus_spot.benchmarks.data_plane.data_plane import run
+from proteus_spot.benchmarks.data_plane.nodes import Process, node, scheduler
 
 
 def test_a_small_table_is_moved_both_ways_beside_the_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.data_plane.data_plane.find_spec", lambda _: None)  # Ray takes long to start
+    monkeypatch.setattr(
+        "proteus_spot.benchmarks.data_plane.data_plane.find_spec", lambda _: None
+    )  # Ray takes long to start
     before = {process.pid for process in multiprocessing.active_children()}
     figures = run(tmp_path, sizes_mb=(0.1,), shards=(2,))
     assert [(one.what, one.beside_is) for one in figures] == [

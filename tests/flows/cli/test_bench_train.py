@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.training import train_mlr
-from benchmarks.training.generated_examples import generated_examples
-from benchmarks.training.through_engine import through_engine
-from psengine.apps.mlr import MultinomialLogisticRegression
-from psengine.single_process import initial, train_alone
+from proteus_spot.benchmarks.training import train_mlr
+from proteus_spot.benchmarks.training.generated_examples import generated_examples
+from proteus_spot.benchmarks.training.through_engine import through_engine
+from proteus_spot.psengine.apps.mlr import MultinomialLogisticRegression
+from proteus_spot.psengine.single_process import initial, train_alone
 
 
 def test_generated_examples_are_the_same_for_a_seed_and_can_be_told_apart() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bidding.billing import SPOT_BILLING
-from flows.cli.commands.planning.bill import SHOWN, bill
-from infra.errors import InputError
+from proteus_spot.bidding.billing import SPOT_BILLING
+from proteus_spot.flows.cli.commands.planning.bill import SHOWN, bill
+from proteus_spot.infra.errors import InputError
 from tests.support.price_rows import HEADER, price_row
 
 PRICES = "".join(

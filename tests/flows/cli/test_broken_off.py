@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.state.store import Store
+from proteus_spot.infra.state.store import Store
 from tests.support.cli_process import PROTEUS, environment
 from tests.support.market_servers import wait_for
 from tests.support.timeouts import PATIENCE

@@ -9,7 +9,7 @@ from tests.support.cli_process import inside, proteus
 
 APP = """
 import numpy as np
-from psengine import TableSpec, Work
+from proteus_spot import TableSpec, Work
 
 class App:
     def __init__(self, n_inputs, step=0.1):

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 from matplotlib.image import imread
 
-from flows.cli.commands.market_data.evictions import evictions
-from flows.cli.commands.market_data.traces import traces
-from infra.errors import InputError
-from infra.market_data.eviction_model_files import read_model
-from infra.settings import load_settings
+from proteus_spot.flows.cli.commands.market_data.evictions import evictions
+from proteus_spot.flows.cli.commands.market_data.traces import traces
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.eviction_model_files import read_model
+from proteus_spot.infra.settings import load_settings
 
 ADVISOR = {
     "ranges": [{"index": index, "max": top} for index, top in enumerate((5, 11, 16, 22, 100))],

@@ -29,7 +29,7 @@ def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Comman
 
 
 def test_every_option_of_every_verb_says_what_it_is() -> None:
-    from flows.cli.main import cli
+    from proteus_spot.flows.cli.main import cli
 
     commands = dict(_commands(cli, "proteus"))
     assert "proteus run" in commands
@@ -40,7 +40,7 @@ def test_every_option_of_every_verb_says_what_it_is() -> None:
 
 
 def test_help_of_every_verb() -> None:
-    from flows.cli.main import cli
+    from proteus_spot.flows.cli.main import cli
 
     for path, _ in _commands(cli, "proteus"):
         done = CliRunner().invoke(cli, [*path.split()[1:], "--help"])
@@ -57,13 +57,13 @@ def test_without_a_verb_the_help_is_shown(tmp_path: Path) -> None:
 def test_help_imports_neither_prefect_nor_numpy() -> None:
     import sys
 
-    code = "import sys, flows.cli.main; print([name for name in ('prefect', 'numpy', 'boto3') if name in sys.modules])"
+    code = "import sys, proteus_spot.flows.cli.main; print([name for name in ('prefect', 'numpy', 'boto3') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     assert done.stdout.strip() == "[]"
 
 
 def test_json_goes_to_a_file_or_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from flows.terminal.output import write_json
+    from proteus_spot.flows.terminal.output import write_json
 
     write_json(None, {"a": 1})
     assert capsys.readouterr().out == ""

@@ -9,16 +9,16 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-import flows.terminal.tables
-from flows.cli.commands.inspection.cost import cost
-from flows.cli.commands.jobs.jobs import jobs
-from flows.cli.commands.jobs.stop import stop
-from infra.clock import ScaledClock
-from infra.errors import InputError
-from infra.local.environment import clock_file, own_directory
-from infra.runtime import forget_runtime
-from infra.state.records import JobState, ObservationKind
-from infra.state.store import Store
+import proteus_spot.flows.terminal.tables
+from proteus_spot.flows.cli.commands.inspection.cost import cost
+from proteus_spot.flows.cli.commands.jobs.jobs import jobs
+from proteus_spot.flows.cli.commands.jobs.stop import stop
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.local.environment import clock_file, own_directory
+from proteus_spot.infra.runtime import forget_runtime
+from proteus_spot.infra.state.records import JobState, ObservationKind
+from proteus_spot.infra.state.store import Store
 from tests.support.job_states import JOB, START_S, record_job
 
 
@@ -129,7 +129,7 @@ def test_the_settings_may_name_a_run_of_this_directory(here: Path, monkeypatch: 
 def test_what_a_local_run_cost_is_found_by_its_name(
     here: Path, monkeypatch: pytest.MonkeyPatch, width: int | None
 ) -> None:
-    monkeypatch.setattr(flows.terminal.tables, "terminal_width", lambda: width)
+    monkeypatch.setattr(proteus_spot.flows.terminal.tables, "terminal_width", lambda: width)
     directory = here / "runs" / JOB
     directory.mkdir(parents=True)
     with Store.open(f"sqlite:///{directory}/state.db") as store:
@@ -172,7 +172,7 @@ def test_a_local_run_that_is_under_way_is_stopped_without_a_controller(here: Pat
 
 def test_stopping_a_local_run_at_once_waits_for_its_process(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = local_run(here, "mine")
-    monkeypatch.setattr("tasks.ending.stop_answer._LOCAL_S", 0.5)
+    monkeypatch.setattr("proteus_spot.tasks.ending.stop_answer._LOCAL_S", 0.5)
     with own_directory(directory):
         done = run(stop, "mine", "--now", "--json", "-")  # no process carries it out
     assert json.loads(done.stdout)["failed"]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from infra.clock import ScaledClock
-from infra.local.environment import clock_file
-from infra.state.store import Store
-from infra.storage.blobs import Blobs
-from infra.storage.node_logs import Incarnation, log_name
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.local.environment import clock_file
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.node_logs import Incarnation, log_name
 from tests.support.job_states import JOB, START_S, record_job
 from tests.support.sweep_states import SWEEP, RecordedSweep
 from tests.support.sweeps import plan_of
@@ -39,7 +39,7 @@ HEAVY = {
 TOLD = """
 import atexit, json, sys
 atexit.register(lambda: print("imported", json.dumps(sorted({name.partition(".")[0] for name in sys.modules}))))
-from flows.cli.main import main
+from proteus_spot.flows.cli.main import main
 main()
 """
 

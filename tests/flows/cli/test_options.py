@@ -7,9 +7,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from flows.cli.options import app_options, code_options, given_options
-from infra.errors import InputError
-from tasks.training.application_checks import application
+from proteus_spot.flows.cli.options import app_options, code_options, given_options
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.training.application_checks import application
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +96,7 @@ def test_code_is_a_path_from_here_or_a_url(here: Path) -> None:
 
 
 def test_what_is_installed_needs_no_code(here: Path) -> None:
-    assert application("--app", "psengine.apps.mlr:MultinomialLogisticRegression", None, []).code == ""
+    assert application("--app", "proteus_spot.psengine.apps.mlr:MultinomialLogisticRegression", None, []).code == ""
 
 
 def test_what_is_nowhere_is_told(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

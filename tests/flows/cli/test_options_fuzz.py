@@ -14,21 +14,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flows.cli.main import cli
+from proteus_spot.flows.cli.main import cli
 from tests.support.backtests import small_file
 from tests.support.cli_process import inside, proteus
 
 #: The first call of each verb after its last check; a verb that has none does its work.
 SEAMS = (
-    "flows.local.market_run.run_directory",
-    "flows.local.train.run_directory",
-    "tasks.local.application_check.cut_data",
-    "flows.local.up.run_directory",
-    "tasks.plan.planner._run",
-    "tasks.backtest.runner.run_cells",
-    "benchmarks.runner.measure",
-    "tasks.market_data.eviction_models.save_model",
-    "tasks.panic.OwnedMachines",
+    "proteus_spot.flows.local.market_run.run_directory",
+    "proteus_spot.flows.local.train.run_directory",
+    "proteus_spot.tasks.local.application_check.cut_data",
+    "proteus_spot.flows.local.up.run_directory",
+    "proteus_spot.tasks.plan.planner._run",
+    "proteus_spot.tasks.backtest.runner.run_cells",
+    "proteus_spot.benchmarks.runner.measure",
+    "proteus_spot.tasks.market_data.eviction_models.save_model",
+    "proteus_spot.tasks.panic.OwnedMachines",
 )
 #: The least that each verb wants.
 LEAST: Mapping[str, tuple[str, ...]] = {

@@ -10,20 +10,20 @@ import pytest
 from botocore.stub import Stubber
 from click.testing import CliRunner, Result
 
-import tasks.panic
-from bidding.market.model import LaunchRequest
-from flows.cli.commands.jobs.panic import panic
-from infra.ec2.owned_machines import OwnedMachine, OwnedMachines
-from infra.errors import InputError, ProteusError
-from infra.local.environment import endpoint_file, own_directory
-from infra.runtime import forget_runtime, open_runtime
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.simulated_ec2.held_instances import ACCOUNT
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.rules.bill import by_second
-from infra.simulated_ec2.server import Endpoint
-from infra.state.identity import Identity, read_owner_files, write_owner_file
-from tasks.job_ends import request_stop
+import proteus_spot.tasks.panic
+from proteus_spot.bidding.market.model import LaunchRequest
+from proteus_spot.flows.cli.commands.jobs.panic import panic
+from proteus_spot.infra.ec2.owned_machines import OwnedMachine, OwnedMachines
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.local.environment import endpoint_file, own_directory
+from proteus_spot.infra.runtime import forget_runtime, open_runtime
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.rules.bill import by_second
+from proteus_spot.infra.simulated_ec2.server import Endpoint
+from proteus_spot.infra.state.identity import Identity, read_owner_files, write_owner_file
+from proteus_spot.tasks.job_ends import request_stop
 from tests.support.market_servers import KEY, OTHER_ACCOUNT, T0, TRACES, A, ManualClock, credentials, served, sold
 from tests.support.sweep_world import SweepWorld, sweep_spec
 
@@ -38,7 +38,7 @@ def sim() -> SimSpotMarket:
 @pytest.fixture
 def endpoint(sim: SimSpotMarket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
     credentials(monkeypatch)
-    monkeypatch.setattr(tasks.panic, "_LOOK_S", 0.01)
+    monkeypatch.setattr(proteus_spot.tasks.panic, "_LOOK_S", 0.01)
     with served(sim, ManualClock(T0 + 10), tmp_path / "machines") as endpoint:
         monkeypatch.setenv("PROTEUS_EC2_ENDPOINT_URL", endpoint.url)
         monkeypatch.setenv("PROTEUS_DATABASE_URL", "postgresql+psycopg://nobody@127.0.0.1:1/gone")
@@ -80,7 +80,7 @@ def test_many_machines_are_listed_page_by_page(endpoint: Endpoint, sim: SimSpotM
     for number in range(11):
         launch(sim, THEIRS, f"job-{number}", 100)
     ours = launch(sim, OURS, "a", 120)
-    result = tasks.panic.panic(OURS, None, lambda line: None)
+    result = proteus_spot.tasks.panic.panic(OURS, None, lambda line: None)
     assert {machine.instance_id for machine in result.machines} == set(ours)
     assert len(living(sim)) == 1100
 
@@ -93,7 +93,7 @@ def test_a_machine_that_is_bought_meanwhile_ends_too(endpoint: Endpoint, sim: Si
         if not late:
             late.extend(launch(sim, OURS, "late"))
 
-    result = tasks.panic.panic(OURS, None, tell)
+    result = proteus_spot.tasks.panic.panic(OURS, None, tell)
     assert late[0] in {machine.instance_id for machine in result.machines}
     assert living(sim) == set()
 
@@ -168,7 +168,7 @@ def test_a_request_that_is_fulfilled_while_it_is_cancelled_is_found(
     cancels = iter([["sir-1"]])
     monkeypatch.setattr(OwnedMachines, "living", living_later)
     monkeypatch.setattr(OwnedMachines, "cancel_open_requests", lambda self, owner: next(cancels, []))
-    assert len(tasks.panic.panic(OURS, None, lambda line: None).machines) == 1
+    assert len(proteus_spot.tasks.panic.panic(OURS, None, lambda line: None).machines) == 1
 
 
 def test_an_owner_file_of_another_account_is_not_overwritten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -219,7 +219,7 @@ def test_a_market_that_throttles_is_asked_again_and_one_that_does_not_answer_is_
 ) -> None:
     launch(sim, OURS, "a")
     sim.add_fault(Fault(FaultKind.THROTTLE, times=2))
-    assert len(tasks.panic.panic(OURS, None, lambda line: None).machines) == 1
+    assert len(proteus_spot.tasks.panic.panic(OURS, None, lambda line: None).machines) == 1
     with pytest.raises(ProteusError, match="does not answer as it should"):
         OwnedMachines("us-east-1", "http://127.0.0.1:1").living(OURS)
 
@@ -259,7 +259,7 @@ def test_a_sweep_whose_machines_panic_has_ended_goes_on_or_is_closed_as_the_book
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credentials(monkeypatch)
-    monkeypatch.setattr(tasks.panic, "_LOOK_S", 0.01)
+    monkeypatch.setattr(proteus_spot.tasks.panic, "_LOOK_S", 0.01)
     world = SweepWorld(tmp_path, monkeypatch)
     world.begin_sweep(sweep_spec(max_trial_steps=60))
     for _ in range(2):  # one trial trains before the others begin

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 from matplotlib.image import imread
 
-from flows.cli.commands.planning.plan import plan
-from infra.errors import InputError
+from proteus_spot.flows.cli.commands.planning.plan import plan
+from proteus_spot.infra.errors import InputError
 from tests.support.backtests import MARKETS, small_file
 from tests.support.cli_process import proteus, refusal_line, tree
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from flows.cli.main import cli
-from infra.applications.code_files import read_code
-from infra.datasets.formats.reading import Reading
-from infra.errors import InputError, ProteusError
-from psengine.apps.base import App
-from tasks.prediction.predict import predict
+from proteus_spot.flows.cli.main import cli
+from proteus_spot.infra.applications.code_files import read_code
+from proteus_spot.infra.datasets.formats.reading import Reading
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.psengine.apps.base import App
+from proteus_spot.tasks.prediction.predict import predict
 from tests.support.trained_models import trained_model
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "kmeans.py"
@@ -257,8 +257,8 @@ def test_ones_own_application_predicts_with_the_code_it_was_trained_by(
 
 RAW = """
 import numpy as np
-from psengine.apps.base import Work
-from psengine.config import TableSpec
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.config import TableSpec
 
 class Odd:
     {predicts}

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from flows.cli.main import cli
-from infra.applications.trained_models import load_model
-from infra.errors import InputError
-from tasks.prediction.predict import predict
+from proteus_spot.flows.cli.main import cli
+from proteus_spot.infra.applications.trained_models import load_model
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.prediction.predict import predict
 from tests.support.cli_process import Outcome, processes_of, proteus
 from tests.support.trained_models import trained_model
 

@@ -9,12 +9,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from flows.cli.commands.market_data.evictions import evictions
-from flows.cli.commands.market_data.traces import traces
-from flows.cli.commands.planning.backtest import backtest
-from flows.cli.commands.planning.plan import plan
-from flows.cli.commands.training.run import run
-from infra.errors import InputError
+from proteus_spot.flows.cli.commands.market_data.evictions import evictions
+from proteus_spot.flows.cli.commands.market_data.traces import traces
+from proteus_spot.flows.cli.commands.planning.backtest import backtest
+from proteus_spot.flows.cli.commands.planning.plan import plan
+from proteus_spot.flows.cli.commands.training.run import run
+from proteus_spot.infra.errors import InputError
 
 HEAD = "instance_type,region,vcpu,memory_gib,on_demand_usd_per_h\n"
 EAST, WEST = ("m4.large/us-east-1a", "m4.large/eu-west-1b")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from flows.cli.commands.inspection.report import report
-from infra.errors import ProteusError
-from infra.state.store import Store
+from proteus_spot.flows.cli.commands.inspection.report import report
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.state.store import Store
 from tests.support.job_states import JOB, record_job
 
 

@@ -8,7 +8,7 @@ import click
 import pytest
 import yaml
 
-from flows.cli.commands.sweeps.sweep import sweep
+from proteus_spot.flows.cli.commands.sweeps.sweep import sweep
 from tests.support.cli_process import inside, proteus
 
 GOOD: Mapping[str, Any] = {

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import flows.terminal.tables
-from flows.cli.commands.inspection.cost import cost
-from flows.cli.commands.jobs.jobs import jobs
-from flows.cli.commands.sweeps.sweep import sweep
-from infra.clock import SystemClock
-from infra.errors import InputError
-from infra.runtime import forget_runtime
-from infra.state.store import Store
-from tasks.sweeps.page import find_sweep, follow_views
-from tasks.sweeps.view import sweep_figures
+import proteus_spot.flows.terminal.tables
+from proteus_spot.flows.cli.commands.inspection.cost import cost
+from proteus_spot.flows.cli.commands.jobs.jobs import jobs
+from proteus_spot.flows.cli.commands.sweeps.sweep import sweep
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.runtime import forget_runtime
+from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.sweeps.page import find_sweep, follow_views
+from proteus_spot.tasks.sweeps.view import sweep_figures
 from tests.support.sweep_states import SWEEP, RecordedSweep, finish_sweep, record_sweep
 
 
@@ -75,7 +75,7 @@ def test_follow_shows_the_sweep_as_it_goes_on(recorded: RecordedSweep, monkeypat
 
 
 def test_the_table_fits_a_narrow_terminal(recorded: RecordedSweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flows.terminal.tables, "terminal_width", lambda: 60)
+    monkeypatch.setattr(proteus_spot.flows.terminal.tables, "terminal_width", lambda: 60)
     output = run("show", SWEEP).output
     assert "left out, as 60 columns have no room" in output
     assert max(len(line) for line in output.splitlines()[3:8]) <= 60

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 from matplotlib.image import imread
 
-from bidding.market.trace_statistics import TraceStatistics
-from flows.cli.commands.market_data.traces import traces
-from infra.errors import InputError
+from proteus_spot.bidding.market.trace_statistics import TraceStatistics
+from proteus_spot.flows.cli.commands.market_data.traces import traces
+from proteus_spot.infra.errors import InputError
 
 
 def run(*arguments: str | Path) -> Result:

@@ -16,10 +16,10 @@ import httpx
 import numpy as np
 import pytest
 
-from flows.cli.main import cli
-from infra.errors import InputError
-from infra.storage.blobs import Blobs, npz_arrays
-from psengine.telemetry.timeline import replay
+from proteus_spot.flows.cli.main import cli
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs, npz_arrays
+from proteus_spot.psengine.telemetry.timeline import replay
 from tests.support import slow_apps as paced
 from tests.support.cli_process import ODD_NAME, Outcome, Running, inside, processes_of, proteus, running
 from tests.support.market_servers import wait_for
@@ -269,7 +269,9 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
         assert sorted(given) == sorted([*SAME, *STEP, *events]), "all options that were given, and no other"
         assert given[given.index("--events") + 1] == str(tmp_path / "events.csv")
 
-    importlib.import_module("flows.local.train")  # what is refused below is so at once, and not after the last clock
+    importlib.import_module(
+        "proteus_spot.flows.local.train"
+    )  # what is refused below is so at once, and not after the last clock
     asked = ("--checkpoint-every", "1000", "--explain", "t1", "--dashboard")
     with begun(directory, 1, *events, *asked) as run:  # while it trains
         run.wait_said(rf"clock {first}: kill t1")
@@ -310,8 +312,8 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
 
 MEAN = """
 import numpy as np
-from psengine.apps.base import Work
-from psengine.config import TableSpec
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.config import TableSpec
 
 class Mean:
     def __init__(self, n_inputs, n_examples, *, step):

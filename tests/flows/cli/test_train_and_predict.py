@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from infra.storage.blobs import Blobs, npz_arrays
+from proteus_spot.infra.storage.blobs import Blobs, npz_arrays
 from tests.support.cli_process import proteus
 
 pytestmark = [pytest.mark.e2e]

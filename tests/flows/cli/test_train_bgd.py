@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from sklearn.datasets import dump_svmlight_file, load_digits, make_classification, make_regression
 
-from infra.applications.trained_models import load_model, save_model
-from infra.datasets.prepare import prepare
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths, part_name
-from psengine.apps.bgd import ElasticDescent
-from psengine.apps.registry import resolve
-from psengine.config import JobConfig, JobError
-from tasks.prediction.predict import predict
+from proteus_spot.infra.applications.trained_models import load_model, save_model
+from proteus_spot.infra.datasets.prepare import prepare
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths, part_name
+from proteus_spot.psengine.apps.bgd import ElasticDescent
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.tasks.prediction.predict import predict
 from tests.psengine.apps.bgd.job_in_process import JobInProcess
 from tests.support.cli_process import inside, proteus
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from flows.cli.main import cli
-from infra.errors import InputError
+from proteus_spot.flows.cli.main import cli
+from proteus_spot.infra.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_options_are_parameters_and_are_repeated_to_continue(monkeypatch: py
         seen.append(options)
         return {}
 
-    monkeypatch.setattr("flows.local.train.train_locally", train)
+    monkeypatch.setattr("proteus_spot.flows.local.train.train_locally", train)
     arguments = ["--param", "k=5", "--parallel", "model"]
     assert CliRunner().invoke(cli, ["train", "lda", *arguments]).exit_code == 0
     assert CliRunner().invoke(cli, ["train", "mlr", "--staleness-aware"]).exit_code == 0

@@ -8,16 +8,16 @@ import click
 import pytest
 from click.testing import CliRunner
 
-import flows.terminal.tables
-from flows.cli.commands.inspection.logs import logs
-from flows.cli.commands.market_data.evictions import evictions
-from flows.cli.commands.market_data.traces import traces
-from flows.cli.commands.planning.backtest import backtest
-from flows.cli.commands.planning.bill import bill
-from flows.cli.commands.planning.plan import plan
-from infra.state.store import Store
-from infra.storage.blobs import Blobs
-from infra.storage.node_logs import Incarnation, log_name
+import proteus_spot.flows.terminal.tables
+from proteus_spot.flows.cli.commands.inspection.logs import logs
+from proteus_spot.flows.cli.commands.market_data.evictions import evictions
+from proteus_spot.flows.cli.commands.market_data.traces import traces
+from proteus_spot.flows.cli.commands.planning.backtest import backtest
+from proteus_spot.flows.cli.commands.planning.bill import bill
+from proteus_spot.flows.cli.commands.planning.plan import plan
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.node_logs import Incarnation, log_name
 from tests.support.backtests import small_file
 
 NODE = "i-0123456789abcdef0"
@@ -82,7 +82,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_no_line_is_too_wide_and_nothing_is_cut(
     here: Path, monkeypatch: pytest.MonkeyPatch, verb: str, width: int | None
 ) -> None:
-    monkeypatch.setattr(flows.terminal.tables, "terminal_width", lambda: width)
+    monkeypatch.setattr(proteus_spot.flows.terminal.tables, "terminal_width", lambda: width)
     command, arguments, always, figure = VERBS[verb]
     done = CliRunner().invoke(command, list(arguments), catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -99,7 +99,7 @@ def test_no_line_is_too_wide_and_nothing_is_cut(
 
 
 def test_the_figures_that_are_shown_are_those_of_the_json(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flows.terminal.tables, "terminal_width", lambda: 80)
+    monkeypatch.setattr(proteus_spot.flows.terminal.tables, "terminal_width", lambda: 80)
     _, arguments, _, _ = VERBS["backtest"]
     done = CliRunner().invoke(backtest, [*arguments, "--json", "out.json"], catch_exceptions=False)
     for row in json.loads((here / "out.json").read_text())["runs"]:

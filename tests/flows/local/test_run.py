@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from markupsafe import escape
 
-from infra.state.store import Store
+from proteus_spot.infra.state.store import Store
 from tests.support.cli_process import (
     ODD_NAME,
     PROTEUS,

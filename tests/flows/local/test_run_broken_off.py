@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from infra.state.records import JobState
-from infra.state.store import Store
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.state.store import Store
 from tests.support.cli_process import (
     Outcome,
     Running,

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidding.market.model import Market
-from bidding.market.traces import Trace, TraceSet
-from infra.clock import ScaledClock
-from infra.state.store import Store
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.state.store import Store
 from tests.support import slow_apps as paced
 from tests.support.cli_process import Running, bill_micros, processes_of, proteus, running, wait_gone
 from tests.support.market_servers import EndpointProcess, credentials, wait_for

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
 from tests.support.cli_process import market_log, proteus, wait_gone
 
 #: Over a minute each: the rules, and simulated jobs that keep to them, are in `make test`.

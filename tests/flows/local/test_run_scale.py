@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.clock import ScaledClock
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.server import Endpoint
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.server import Endpoint
 from tests.support.cli_process import (
     proteus,
     running,

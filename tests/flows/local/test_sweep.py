@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from bidding.engine.events import BidEvent
-from bidding.tuning.journal import from_record, replay, to_record
-from bidding.tuning.simulation.real_sweep import simulate_real
-from infra.simulated_ec2.server import KEY_HEADER
-from infra.state.store import Store
+from proteus_spot.bidding.engine.events import BidEvent
+from proteus_spot.bidding.tuning.journal import from_record, replay, to_record
+from proteus_spot.bidding.tuning.simulation.real_sweep import simulate_real
+from proteus_spot.infra.simulated_ec2.server import KEY_HEADER
+from proteus_spot.infra.state.store import Store
 from tests.support import tiny_trial
 from tests.support.cli_process import Running, bill_micros, market_log, processes_of, running
 from tests.support.market_servers import wait_for

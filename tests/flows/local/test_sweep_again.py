@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.local.sweep import SweepOptions, unfinished_sweep
-from infra.state.records import JobKind, JobState
-from infra.state.store import Store
+from proteus_spot.flows.local.sweep import SweepOptions, unfinished_sweep
+from proteus_spot.infra.state.records import JobKind, JobState
+from proteus_spot.infra.state.store import Store
 
 FILE = """
 trial: mine:train

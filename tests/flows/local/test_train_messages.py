@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from flows.local.train import _follow, _outcome
-from flows.terminal.interrupts import Interrupts
-from psengine.controller.model_saving import Saving
-from psengine.protocol.instructions import GatherModel
+from proteus_spot.flows.local.train import _follow, _outcome
+from proteus_spot.flows.terminal.interrupts import Interrupts
+from proteus_spot.psengine.controller.model_saving import Saving
+from proteus_spot.psengine.protocol.instructions import GatherModel
 
 
 class _Training:

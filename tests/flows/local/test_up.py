@@ -15,12 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
-from infra.clock import ScaledClock
-from infra.local.environment import clock_file
-from infra.simulated_ec2.server import KEY_HEADER
-from infra.state.records import JobState, ObservationKind
-from infra.state.store import Store
-from infra.urls import sqlite_url
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.local.environment import clock_file
+from proteus_spot.infra.simulated_ec2.server import KEY_HEADER
+from proteus_spot.infra.state.records import JobState, ObservationKind
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.urls import sqlite_url
 from tests.support import slow_apps as paced
 from tests.support.cli_process import Outcome, Running, processes_of, proteus, running
 from tests.support.market_servers import wait_for

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.terminal.interrupts import Interrupted, explain_interrupt, interruptible, interruption_in
-from infra.errors import ProteusError
+from proteus_spot.flows.terminal.interrupts import Interrupted, explain_interrupt, interruptible, interruption_in
+from proteus_spot.infra.errors import ProteusError
 from tests.support.cli_process import environment
 from tests.support.timeouts import PATIENCE
 
@@ -120,8 +120,8 @@ def test_an_error_without_an_interruption_stays_what_it_is() -> None:
 PLAN_IN_NUMBA = """
 import sys
 import numba, numpy as np
-import tasks.plan.planner
-from flows.cli.main import main
+import proteus_spot.tasks.plan.planner
+from proteus_spot.flows.cli.main import main
 
 @numba.njit
 def scaled(values):

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from flows.terminal.run_view import PLAIN_EVERY_S, RunProgress, panel, plain_line, result_table
-from tasks.reports.job_snapshot import Holding, Snapshot
+from proteus_spot.flows.terminal.run_view import PLAIN_EVERY_S, RunProgress, panel, plain_line, result_table
+from proteus_spot.tasks.reports.job_snapshot import Holding, Snapshot
 
 SHOT = Snapshot(
     job_id="job",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import flows.terminal.tables
-from flows.terminal.tables import Column, fitting, show_lines, show_table
-from infra.state.store import Store
+import proteus_spot.flows.terminal.tables
+from proteus_spot.flows.terminal.tables import Column, fitting, show_lines, show_table
+from proteus_spot.infra.state.store import Store
 from tests.support.cli_process import PROTEUS, environment
 
 ID = "run-20260601-120000-a-long-name-of-a-job"
@@ -27,7 +27,7 @@ ROWS = [
 
 @pytest.fixture
 def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int | None:
-    monkeypatch.setattr(flows.terminal.tables, "terminal_width", lambda: request.param)
+    monkeypatch.setattr(proteus_spot.flows.terminal.tables, "terminal_width", lambda: request.param)
     value: int | None = request.param
     return value
 

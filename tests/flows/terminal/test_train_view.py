@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from flows.terminal.train_view import (
+from proteus_spot.flows.terminal.train_view import (
     LINE_EVERY_S,
     TrainingMoment,
     bars,
@@ -16,7 +16,7 @@ from flows.terminal.train_view import (
     screen,
     story_table,
 )
-from tasks.local.event_log import Line
+from proteus_spot.tasks.local.event_log import Line
 
 
 def node(name: str, state: str, gone: bool = False) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from infra.applications import code_files
-from infra.applications.code_files import UnreadableCode, read_code, split_app
-from infra.applications.code_shipping import JobCode, check_code, fetch_code, ship_code, shipped_code
-from infra.errors import InputError
-from infra.storage.blobs import Blobs, DamagedSet
-from infra.storage.job_paths import JobPaths
-from psengine.config import JobConfig, JobError
+from proteus_spot.infra.applications import code_files
+from proteus_spot.infra.applications.code_files import UnreadableCode, read_code, split_app
+from proteus_spot.infra.applications.code_shipping import JobCode, check_code, fetch_code, ship_code, shipped_code
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs, DamagedSet
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.psengine.config import JobConfig, JobError
 from tests.support.wheels import write_wheel
 
 GOOD = """

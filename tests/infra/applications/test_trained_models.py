@@ -9,12 +9,12 @@ import fsspec
 import numpy as np
 import pytest
 
-from infra.applications.trained_models import find_result, load_model, save_model
-from infra.errors import InputError
-from infra.storage.blobs import Blobs, npz_bytes
-from psengine.apps.base import Predicts
-from psengine.apps.mlr import MultinomialLogisticRegression
-from psengine.config import JobConfig
+from proteus_spot.infra.applications.trained_models import find_result, load_model, save_model
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs, npz_bytes
+from proteus_spot.psengine.apps.base import Predicts
+from proteus_spot.psengine.apps.mlr import MultinomialLogisticRegression
+from proteus_spot.psengine.config import JobConfig
 from tests.support.trained_models import trained_model
 
 MLR = {"n_inputs": 2, "n_classes": 3, "n_examples": 9}

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.datasets.kinds import KINDS
-from infra.errors import InputError
+from proteus_spot.infra.datasets.kinds import KINDS
+from proteus_spot.infra.errors import InputError
 
 EXAMPLES = "".join(f"{i % 3},{i % 5},{i % 2}\n" for i in range(40))
 SPARSE = "".join(f"{i % 2} 1:{i % 3} 3:{i % 5 + 1}\n" for i in range(40))

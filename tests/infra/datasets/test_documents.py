@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.datasets.documents import read, read_new, read_vocabulary
-from infra.datasets.formats.word_counts import as_arrays, first_word_from, read_bags
-from infra.datasets.prepare import prepare
-from infra.errors import InputError
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import HELD_OUT, part_name
+from proteus_spot.infra.datasets.documents import read, read_new, read_vocabulary
+from proteus_spot.infra.datasets.formats.word_counts import as_arrays, first_word_from, read_bags
+from proteus_spot.infra.datasets.prepare import prepare
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import HELD_OUT, part_name
 
 LDAC = b"2 0:1 3:2\n0\n1 2:1\n"
 UCI = b"3\n4\n3\n1 1 1\n1 4 2\n3 3 1\n"
@@ -116,7 +116,7 @@ def test_partitions_have_all_tokens_in_order_and_about_equally_many() -> None:
 
 @given(lengths=st.lists(st.integers(2, 50), min_size=8, max_size=20), n_partitions=st.integers(1, 7))
 def test_every_partition_has_a_document(lengths: list[int], n_partitions: int) -> None:
-    from infra.datasets.documents import Documents, DocumentSet
+    from proteus_spot.infra.datasets.documents import Documents, DocumentSet
 
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     of = Documents(np.zeros(offsets[-1], np.int32), offsets, np.arange(len(lengths)))

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.datasets.formats.reading import Reading
-from infra.datasets.kinds import KINDS
-from infra.datasets.prepare import check_data
-from infra.errors import InputError
+from proteus_spot.infra.datasets.formats.reading import Reading
+from proteus_spot.infra.datasets.kinds import KINDS
+from proteus_spot.infra.datasets.prepare import check_data
+from proteus_spot.infra.errors import InputError
 from tests.support.data_files import refused, write
 
 ROWS = "a,b,y\n1,,u\n2,4,v\nNA,6,u\n4,8,v\n5,10,u\n6,12,v\n7,?,u\n8,16,v\n9,18,u\n10,20,v\n"

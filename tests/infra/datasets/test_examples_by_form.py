@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.datasets.files import read_data
-from infra.datasets.formats.example_table import examples
-from infra.datasets.kinds import KINDS
-from infra.datasets.prepare import check_data, prepare
-from infra.errors import InputError
-from infra.storage.blobs import Blobs
-from psengine.apps.csr import Csr
+from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.formats.example_table import examples
+from proteus_spot.infra.datasets.kinds import KINDS
+from proteus_spot.infra.datasets.prepare import check_data, prepare
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.psengine.apps.csr import Csr
 from tests.support.data_files import dense, read, refused, write
 
 

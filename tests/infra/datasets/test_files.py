@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.datasets.files import read_data
-from infra.datasets.formats.example_table import ExampleTable, examples, hold_out
-from infra.datasets.kinds import absolute
-from infra.datasets.prepare import prepare
-from infra.errors import InputError
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import HELD_OUT, part_name
-from psengine.apps.csr import Csr
+from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.formats.example_table import ExampleTable, examples, hold_out
+from proteus_spot.infra.datasets.kinds import absolute
+from proteus_spot.infra.datasets.prepare import prepare
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import HELD_OUT, part_name
+from proteus_spot.psengine.apps.csr import Csr
 from tests.support.data_files import dense, read, refused, write
 
 PACKED: dict[str, Callable[[bytes], bytes]] = {

@@ -3,11 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.datasets.examples import deal
-from infra.datasets.prepare import DataSummary, prepare
-from infra.errors import InputError
-from infra.storage.blobs import BlobMissing, Blobs
-from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
+from proteus_spot.infra.datasets.examples import deal
+from proteus_spot.infra.datasets.prepare import DataSummary, prepare
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import BlobMissing, Blobs
+from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 
 
 @pytest.fixture

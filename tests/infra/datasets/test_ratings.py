@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.datasets.formats.ratings_text import read_pairs, read_ratings
-from infra.datasets.generated_ratings import generated_ratings
-from infra.datasets.prepare import check_data, prepare
-from infra.datasets.ratings import RatingSet, even_bounds, read, read_new
-from infra.errors import InputError
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import HELD_OUT, part_name
+from proteus_spot.infra.datasets.formats.ratings_text import read_pairs, read_ratings
+from proteus_spot.infra.datasets.generated_ratings import generated_ratings
+from proteus_spot.infra.datasets.prepare import check_data, prepare
+from proteus_spot.infra.datasets.ratings import RatingSet, even_bounds, read, read_new
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import HELD_OUT, part_name
 
 ROWS = [(7, 30, 4.0), (7, 10, 2.5), (2, 30, 1.0), (40, 20, 5.0)]
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.datasets import examples
-from infra.datasets.examples import column_moments, read
-from infra.datasets.prepare import check_data, prepare
-from infra.errors import InputError
-from infra.storage.blobs import Blobs
-from psengine.apps.csr import Csr
+from proteus_spot.infra.datasets import examples
+from proteus_spot.infra.datasets.examples import column_moments, read
+from proteus_spot.infra.datasets.prepare import check_data, prepare
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.psengine.apps.csr import Csr
 
 ROWS = 90
 

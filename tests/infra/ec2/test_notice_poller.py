@@ -14,8 +14,8 @@ import httpx
 import pytest
 from aiohttp import web
 
-from infra.ec2.notice_poller import Notice, NoticePoller, report_notice
-from infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.ec2.notice_poller import Notice, NoticePoller, report_notice
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from tests.support.market_servers import T0, TRACES, ManualClock, request, served, sold
 
 
@@ -119,18 +119,18 @@ def test_nonsense_is_no_notice_and_is_logged_once(clock, caplog):
 
     with caplog.at_level(logging.WARNING):
         assert service.polls(clock, *map(say, answers)) == [None] * 6
-    assert len([record for record in caplog.records if record.name == "infra.ec2.notice_poller"]) == 1
+    assert len([record for record in caplog.records if record.name == "proteus_spot.infra.ec2.notice_poller"]) == 1
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         service.answer = (500, "")
         service.polls(clock, say((404, "")), say((500, "")))
-    assert len([record for record in caplog.records if record.name == "infra.ec2.notice_poller"]) == 2
+    assert len([record for record in caplog.records if record.name == "proteus_spot.infra.ec2.notice_poller"]) == 2
 
 
 def test_no_server_is_no_notice(clock, caplog):
     with caplog.at_level(logging.WARNING):
         assert polls(NoticePoller("http://127.0.0.1:9", clock), lambda: None) == [None, None]
-    assert len([record for record in caplog.records if record.name == "infra.ec2.notice_poller"]) == 1
+    assert len([record for record in caplog.records if record.name == "proteus_spot.infra.ec2.notice_poller"]) == 1
 
 
 def test_the_service_is_found_by_the_environment(clock, monkeypatch):
@@ -189,7 +189,7 @@ def test_a_notice_that_is_refused_is_not_reported_again():
 def test_no_package_is_imported_when_a_notice_is_reported() -> None:
     """In a thread, an import beside another one may fail (Python 3.11.7: SystemError of an AST constructor)."""
     command = (
-        "import sys; from infra.ec2.notice_poller import report_notice; before = set(sys.modules)\n"
+        "import sys; from proteus_spot.infra.ec2.notice_poller import report_notice; before = set(sys.modules)\n"
         "try: report_notice.__wrapped__('http://127.0.0.1:1', {'allocation_id': 'a'})\n"
         "except Exception as error: print(type(error).__name__, *sorted(set(sys.modules) - before))"
     )

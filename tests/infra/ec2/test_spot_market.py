@@ -9,16 +9,22 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 from botocore.stub import ANY, Stubber
 
-from bidding.market.model import EndCause, InstanceState, Market
-from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
-from bidding.market.traces import Trace, TraceSet
-from infra.clock import SystemClock
-from infra.ec2.owned_machines import OwnedMachines
-from infra.ec2.spot_market import Ec2SpotMarket
-from infra.errors import InputError
-from infra.settings import Settings
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.bidding.market.model import EndCause, InstanceState, Market
+from proteus_spot.bidding.market.spot_market import (
+    AccessRefused,
+    BadRequest,
+    LaunchRefused,
+    MarketUnreachable,
+    TokenMismatch,
+)
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.ec2.owned_machines import OwnedMachines
+from proteus_spot.infra.ec2.spot_market import Ec2SpotMarket
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.settings import Settings
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from tests.support.market_servers import (
     T0,
     TRACES,

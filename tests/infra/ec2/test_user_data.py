@@ -15,13 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bidding.market.model import Tier
-from infra.ec2.user_data import MAX_BYTES, NodeBoot, lease_unit, user_data
-from infra.errors import InputError
-from infra.nodes.lease_guard import MachineFiles
-from infra.nodes.lease_guard import parse as parse_guard
-from infra.nodes.trial_main import parse as parse_trial
-from infra.simulated_ec2.instances import command_of
+from proteus_spot.bidding.market.model import Tier
+from proteus_spot.infra.ec2.user_data import MAX_BYTES, NodeBoot, lease_unit, user_data
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.nodes.lease_guard import MachineFiles
+from proteus_spot.infra.nodes.lease_guard import parse as parse_guard
+from proteus_spot.infra.nodes.trial_main import parse as parse_trial
+from proteus_spot.infra.simulated_ec2.instances import command_of
 from tests.support.timeouts import PATIENCE
 
 BOOT = NodeBoot(job_id="job-1", blob_url="file:///blobs", tier=Tier.TRANSIENT, threads=2)
@@ -159,7 +159,7 @@ def test_the_node_is_started_with_its_options_and_the_name_from_the_metadata_ser
     machine.boot("leave", poll_s=0.25).wait(10 * PATIENCE)
     (arguments,) = machine.starts().values()
     assert arguments == (
-        "-P -m infra.nodes.main "
+        "-P -m proteus_spot.infra.nodes.main "
         "--job job-1 --blob file:///blobs --tier transient --threads 2 --poll-s 0.25 --name i-0abc"
     )
 
@@ -284,7 +284,7 @@ def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
     )
     assert (checked.returncode, [line for line in checked.stderr.splitlines() if unit.name in line]) == (0, [])
-    assert command_of(unit.read_text())[:4] == [str(python), "-P", "-m", "infra.nodes.lease_guard"]
+    assert command_of(unit.read_text())[:4] == [str(python), "-P", "-m", "proteus_spot.infra.nodes.lease_guard"]
     assert parse_guard(command_of(unit.read_text())[4:]).blob == node.blob_url
 
 
@@ -294,7 +294,7 @@ def test_the_machine_of_a_trial_runs_its_supervisor_under_the_guard(tier: Tier, 
     assert lease_unit(BOOT) in script
     machine.boot("leave", trial=(7, "job-1-t7-1"), tier=tier, poll_s=0.25).wait(10 * PATIENCE)
     (words,) = (line.split() for line in machine.starts().values())
-    assert words[:3] == ["-P", "-m", "infra.nodes.trial_main"]
+    assert words[:3] == ["-P", "-m", "proteus_spot.infra.nodes.trial_main"]
     options = parse_trial(words[3:])
     assert (options.job, options.trial, options.deployment) == ("job-1", 7, "job-1-t7-1")
     assert (options.blob, options.name, options.threads, options.poll_s) == ("file:///blobs", "i-0abc", 2, 0.25)

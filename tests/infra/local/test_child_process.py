@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.errors import ProteusError
-from infra.local.child_process import Child, stop_together
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.local.child_process import Child, stop_together
 from tests.support.market_servers import wait_for
 
 #: Writes its own id and its child's, then sleeps; a `stubborn` one ignores SIGTERM.
@@ -131,7 +131,7 @@ def test_its_environment_is_the_one_that_was_given(log: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's leash")
 def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path, log: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from infra.local.child_process import Child\n"
+        "import sys, time; from pathlib import Path; from proteus_spot.infra.local.child_process import Child\n"
         "Child(sys.argv[2:], Path(sys.argv[1])).start(); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(log), *_family(tmp_path)])

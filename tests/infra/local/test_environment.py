@@ -9,13 +9,13 @@ from types import MappingProxyType
 import httpx
 import pytest
 
-from bidding.market.money import to_micros
-from bidding.market.traces import TraceSet
-from infra.clock import ScaledClock
-from infra.errors import InputError, ProteusError
-from infra.local.environment import LocalEnvironment, own_directory
-from infra.local.prefect_server import LocalPrefect
-from infra.market_data.price_files import write_prices
+from proteus_spot.bidding.market.money import to_micros
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.local.environment import LocalEnvironment, own_directory
+from proteus_spot.infra.local.prefect_server import LocalPrefect
+from proteus_spot.infra.market_data.price_files import write_prices
 from tests.support.cli_process import processes_of, wait_gone
 from tests.support.market_servers import T0, TRACES, A, client, credentials, request, wait_for
 

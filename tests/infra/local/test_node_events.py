@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.errors import InputError
-from infra.local.node_events import DRAIN_S, ScriptedEvent, read_script, there_after
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.local.node_events import DRAIN_S, ScriptedEvent, read_script, there_after
 
 TIERS = {"r1": "reliable", "t1": "transient", "t2": "transient"}
 

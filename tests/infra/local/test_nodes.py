@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-import infra.local.nodes
-from infra.errors import InputError
-from infra.local.nodes import CONTROLLER, LocalNodes
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths
+import proteus_spot.infra.local.nodes
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.local.nodes import CONTROLLER, LocalNodes
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
 from tests.support.cli_process import processes_of
 from tests.support.local_cluster import LocalCluster
 from tests.support.market_servers import wait_for
@@ -56,7 +56,7 @@ def test_nodes_come_and_go_and_none_is_left(tmp_path: Path) -> None:
 
 
 def test_a_job_that_somebody_else_trains_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(infra.local.nodes, "_LINGER_S", 0.0)
+    monkeypatch.setattr(proteus_spot.infra.local.nodes, "_LINGER_S", 0.0)
     with LocalCluster(tmp_path) as cluster:
         meeting = cluster.blobs.read_json(JobPaths("job").rendezvous)
         with (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from infra.errors import InputError
-from infra.market_data.aws_price_list import PriceList, read_price_list
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.aws_price_list import PriceList, read_price_list
 
 #: The attribute's name in the JSON and in the CSV.
 NAMES = {

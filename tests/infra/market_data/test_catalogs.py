@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.market.catalog import CatalogRow
-from bidding.market.model import InstanceType
-from infra.errors import InputError
-from infra.market_data.catalogs import read_catalog, write_catalog
+from proteus_spot.bidding.market.catalog import CatalogRow
+from proteus_spot.bidding.market.model import InstanceType
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.catalogs import read_catalog, write_catalog
 
 CATALOG_HEAD = "instance_type,region,vcpu,memory_gib,on_demand_usd_per_h,from_date\n"
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.fit_capacity import DOWN, UP, Band
-from bidding.evictions.fit_conditioned import fit_conditioned
-from bidding.evictions.fit_survival import fit_survival, fit_table
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import TraceSet
-from infra.errors import InputError
-from infra.market_data.capacity_files import read_advisor, read_availabilities, read_availability
-from infra.market_data.eviction_model_files import read_model, write_model
+from proteus_spot.bidding.evictions.curve_model import CurveModel
+from proteus_spot.bidding.evictions.fit_capacity import DOWN, UP, Band
+from proteus_spot.bidding.evictions.fit_conditioned import fit_conditioned
+from proteus_spot.bidding.evictions.fit_survival import fit_survival, fit_table
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.capacity_files import read_advisor, read_availabilities, read_availability
+from proteus_spot.infra.market_data.eviction_model_files import read_model, write_model
 from tests.bidding.evictions.naive import MARKET, OTHER, trace
 
 PRICES = TraceSet({MARKET: trace((0, 20_000), (4000, 33_333), (9000, 20_000)), OTHER: trace((50, 1))})

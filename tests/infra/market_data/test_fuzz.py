@@ -15,18 +15,18 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from bidding.evictions.fit_conditioned import fit_conditioned
-from bidding.evictions.fit_survival import fit_survival
-from bidding.market.model import HOUR_S, Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Trace, TraceSet
-from infra.market_data.aws_price_list import read_price_list
-from infra.market_data.capacity_files import read_advisor, read_availability
-from infra.market_data.catalogs import read_catalog
-from infra.market_data.eviction_model_files import read_model, write_model
-from infra.market_data.price_files import read_prices, write_prices
-from infra.market_data.request_files import read_requests
-from tasks.market_data.trace_summary import describe
+from proteus_spot.bidding.evictions.fit_conditioned import fit_conditioned
+from proteus_spot.bidding.evictions.fit_survival import fit_survival
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.market_data.aws_price_list import read_price_list
+from proteus_spot.infra.market_data.capacity_files import read_advisor, read_availability
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.market_data.eviction_model_files import read_model, write_model
+from proteus_spot.infra.market_data.price_files import read_prices, write_prices
+from proteus_spot.infra.market_data.request_files import read_requests
+from proteus_spot.tasks.market_data.trace_summary import describe
 from tests.infra.market_data import test_aws_price_list as price_lists
 from tests.infra.market_data import test_price_formats as formats
 from tests.support.mutations import at_most, damaged, reads_or_refuses

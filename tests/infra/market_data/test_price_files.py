@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.market.catalog import Catalog, CatalogRow
-from bidding.market.model import InstanceType, Market
-from bidding.market.traces import TraceSet
-from infra.errors import InputError
-from infra.market_data.price_files import PRICE_ENDINGS, check_price_name, read_prices, write_prices
+from proteus_spot.bidding.market.catalog import Catalog, CatalogRow
+from proteus_spot.bidding.market.model import InstanceType, Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.price_files import PRICE_ENDINGS, check_price_name, read_prices, write_prices
 from tests.support.price_rows import HEADER, price_row, refusal, trace
 
 HEAD = f"{HEADER}\n"

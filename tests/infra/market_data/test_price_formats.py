@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bidding.market.model import Market
-from bidding.market.traces import TraceSet
-from infra.market_data.price_files import read_prices, write_prices
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.market_data.price_files import read_prices, write_prices
 from tests.support.price_rows import refusal, trace
 
 T0 = 1_459_513_800  # 2016-04-01T12:30:00Z

@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
-from bidding.billing.requests import SpotRequest
-from bidding.market.model import Market
-from infra.errors import InputError
-from infra.market_data.request_files import OPTIONS, REQUEST_COLUMNS, amount_micros, duration_s, read_requests
+from proteus_spot.bidding.billing.requests import SpotRequest
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.request_files import (
+    OPTIONS,
+    REQUEST_COLUMNS,
+    amount_micros,
+    duration_s,
+    read_requests,
+)
 
 MARKETS = (Market("c4.large", "us-east-1a"), Market("m4.large", "us-east-1b"))
 NOON = 1_459_512_000  # 2016-04-01T12:00:00Z

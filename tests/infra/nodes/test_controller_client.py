@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-import infra.nodes.controller_client
-from infra.errors import InputError
-from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
+import proteus_spot.infra.nodes.controller_client
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from tests.support.control_ports import served_control
 from tests.support.timeouts import PATIENCE
 
@@ -107,14 +107,14 @@ def test_a_dask_peer_that_sends_a_pickle_is_not_understood(tmp_path: Path) -> No
 
 
 def test_the_client_imports_nothing_that_unpickles() -> None:
-    tree = ast.parse(Path(infra.nodes.controller_client.__file__).read_text())
+    tree = ast.parse(Path(proteus_spot.infra.nodes.controller_client.__file__).read_text())
     names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert not {name.partition(".")[0] for name in names} & {"pickle", "cloudpickle", "distributed", "dask", "marshal"}
 
 
 def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(infra.nodes.controller_client, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(proteus_spot.infra.nodes.controller_client, "MOST_BYTES", 1 << 20)
     sent: list[int] = []
 
     def pour(to: socket.socket) -> None:

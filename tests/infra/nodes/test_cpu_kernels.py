@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from infra.errors import InputError
-from infra.nodes import main
-from infra.nodes.cpu_kernels import kernel_environment
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.nodes import main
+from proteus_spot.infra.nodes.cpu_kernels import kernel_environment
 
 #: Trains for some clocks as a node would, and prints the digest of the model and what the libraries have chosen.
 TRAIN = """
 import hashlib, json
-from infra.nodes.main import set_up
+from proteus_spot.infra.nodes.main import set_up
 set_up()
 import numpy as np, threadpoolctl
 from numpy._core._multiarray_umath import __cpu_dispatch__ as dispatch, __cpu_features__ as features
 from numba.core.registry import cpu_target
-from psengine.apps.mlr import MultinomialLogisticRegression
-from psengine.single_process import initial, train_alone
+from proteus_spot.psengine.apps.mlr import MultinomialLogisticRegression
+from proteus_spot.psengine.single_process import initial, train_alone
 rng = np.random.default_rng(0)
 app = MultinomialLogisticRegression(40, 10, 400, features=300, gamma=0.05, step=5.0)
 parts = [{"x": rng.random((200, 40), np.float32), "y": rng.integers(0, 10, 200, np.int32)} for _ in range(2)]

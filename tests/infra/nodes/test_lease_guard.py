@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from infra.clock import ScaledClock
-from infra.nodes import lease_guard
-from infra.nodes.lease_guard import LeaseGuard, MachineFiles, send_alarm
-from infra.storage.alarms import Alarm, read_alarms
-from infra.storage.blobs import BlobError, BlobMissing, Blobs
-from infra.storage.job_paths import JobPaths
-from infra.storage.leases import ENDING_S, FIRST_S, Lease, read_lease, write_leases
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.nodes import lease_guard
+from proteus_spot.infra.nodes.lease_guard import LeaseGuard, MachineFiles, send_alarm
+from proteus_spot.infra.storage.alarms import Alarm, read_alarms
+from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.storage.leases import ENDING_S, FIRST_S, Lease, read_lease, write_leases
 from tests.support.market_servers import wait_for
 from tests.support.timeouts import PATIENCE
 
@@ -277,7 +277,15 @@ class GuardProcess:
         self.clock = ScaledClock.create(directory / "clock.json", T0, scale)
         self.lock = self.files.script_lock.open("wb")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
-        self._command = [sys.executable, "-m", "infra.nodes.lease_guard", "--job", "job", "--blob", blob_url]
+        self._command = [
+            sys.executable,
+            "-m",
+            "proteus_spot.infra.nodes.lease_guard",
+            "--job",
+            "job",
+            "--blob",
+            blob_url,
+        ]
         self._command += ["--region", "us-east-1", "--clock", str(directory / "clock.json")]
         self._environment = {
             **os.environ,

@@ -9,7 +9,7 @@ import pytest
 _PROGRAM = """
 import resource
 import numpy as np
-from infra.nodes.malloc import retain_freed_memory
+from proteus_spot.infra.nodes.malloc import retain_freed_memory
 if {keep} and not retain_freed_memory():
     raise SystemExit(3)
 array = np.ones(1 << 26, np.uint8)

@@ -25,11 +25,26 @@ for module in modules:
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 MACHINES = {
-    "node": ("infra.nodes.main", "infra.nodes.controller_client", "psengine.shell.controller_shell", "s3fs"),
-    "guard": ("infra.nodes.lease_guard",),
+    "node": (
+        "proteus_spot.infra.nodes.main",
+        "proteus_spot.infra.nodes.controller_client",
+        "proteus_spot.psengine.shell.controller_shell",
+        "s3fs",
+    ),
+    "guard": ("proteus_spot.infra.nodes.lease_guard",),
     "trial": (
-        *("infra.nodes.trial_main", "infra.trials.process", "infra.trials.engine_application", "psengine.apps.mlr"),
-        *("infra.trials.adapters.estimators", "infra.trials.adapters.boosting", "s3fs", "skops.io"),
+        *(
+            "proteus_spot.infra.nodes.trial_main",
+            "proteus_spot.infra.trials.process",
+            "proteus_spot.infra.trials.engine_application",
+            "proteus_spot.psengine.apps.mlr",
+        ),
+        *(
+            "proteus_spot.infra.trials.adapters.estimators",
+            "proteus_spot.infra.trials.adapters.boosting",
+            "s3fs",
+            "skops.io",
+        ),
     ),
 }
 
@@ -62,6 +77,6 @@ def test_a_machine_imports_only_what_its_lock_has(machine: str) -> None:
 
 def test_whatever_a_node_can_come_to_import_is_in_its_lock() -> None:
     ours, others = reached()
-    assert {"infra.ec2.notice_poller", "psengine.apps.lda.kernels"} <= set(ours)
+    assert {"proteus_spot.infra.ec2.notice_poller", "proteus_spot.psengine.apps.lda.kernels"} <= set(ours)
     assert {"distributed", "httpx", "numba"} <= set(others)
     assert _denied().isdisjoint(others)

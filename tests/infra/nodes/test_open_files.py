@@ -2,7 +2,7 @@
 
 import resource
 
-from infra.nodes.open_files import raise_file_limit
+from proteus_spot.infra.nodes.open_files import raise_file_limit
 
 
 def test_the_limit_is_raised_as_far_as_the_system_allows() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.processes.surroundings import python_module, settle
+from proteus_spot.infra.processes.surroundings import python_module, settle
 
 ROOT = str(Path(__file__).resolve().parents[3])
 
@@ -39,7 +39,7 @@ def test_modules_of_the_user_stand_behind_ours(tmp_path: Path) -> None:
     settle(environment)
     settle(environment)
     assert environment["PYTHONPATH"].split(os.pathsep) == [ROOT, str(tmp_path)]
-    command = [*python_module("timeit")[:-2], "-c", "import infra.processes.surroundings, proteus_own"]
+    command = [*python_module("timeit")[:-2], "-c", "import proteus_spot.infra.processes.surroundings, proteus_own"]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True)
 
 
@@ -57,7 +57,7 @@ def test_without_a_home_or_a_name_there_are_folders_for_caches(tmp_path: Path, m
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(pwd, "getpwuid", unknown)
-    monkeypatch.setattr("infra.processes.surroundings._ROOT", Path("/proc"))
+    monkeypatch.setattr("proteus_spot.infra.processes.surroundings._ROOT", Path("/proc"))
     for environment in (settled(), settled(HOME="/proc")):
         assert environment["LOGNAME"] == str(os.getuid())
         folders = [environment["NUMBA_CACHE_DIR"]]

@@ -8,10 +8,10 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.simulated_ec2.held_instances import ACCOUNT
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.rules.behaviour import Ec2Behaviour
-from infra.simulated_ec2.server import KEY_HEADER
+from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.rules.behaviour import Ec2Behaviour
+from proteus_spot.infra.simulated_ec2.server import KEY_HEADER
 from tests.support.market_servers import (
     KEY,
     OTHER_ACCOUNT,

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.evictions.fit_capacity import availability_trace
-from bidding.market.model import EndCause, Market
-from bidding.market.spot_market import LaunchRefused, MarketUnreachable, TokenMismatch
-from bidding.market.traces import Trace, TraceSet
-from infra.errors import InputError
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.simulated_ec2.held_instances import LaunchOptions
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.rules.behaviour import Ec2Behaviour
-from infra.simulated_ec2.rules.machine_changes import ChangeKind, NoticeMode
-from infra.simulated_ec2.snapshot import read_state, traces_digest, write_state
+from proteus_spot.bidding.evictions.fit_capacity import availability_trace
+from proteus_spot.bidding.market.model import EndCause, Market
+from proteus_spot.bidding.market.spot_market import LaunchRefused, MarketUnreachable, TokenMismatch
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.held_instances import LaunchOptions
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.rules.behaviour import Ec2Behaviour
+from proteus_spot.infra.simulated_ec2.rules.machine_changes import ChangeKind, NoticeMode
+from proteus_spot.infra.simulated_ec2.snapshot import read_state, traces_digest, write_state
 from tests.support.market_servers import T0, TRACES, A, B, ManualClock, request, sold
 
 

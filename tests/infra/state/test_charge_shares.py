@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.market.model import Allocation, EndCause, Market, Tier
-from infra.state.charge_shares import by_hour, by_second
-from infra.state.ledger import BY_SECOND
-from infra.state.records import AllocationRecord, LedgerKind, LedgerLine
+from proteus_spot.bidding.market.model import Allocation, EndCause, Market, Tier
+from proteus_spot.infra.state.charge_shares import by_hour, by_second
+from proteus_spot.infra.state.ledger import BY_SECOND
+from proteus_spot.infra.state.records import AllocationRecord, LedgerKind, LedgerLine
 
 HOUR = 3600
 T0 = 1_460_000_000

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.billing import BillingModel, Flat, HourlyRefund, PerSecondFirstHourFree, Repricing
-from bidding.market.catalog import Catalog, CatalogRow
-from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
-from bidding.market.traces import Trace
-from infra.state.commitments import most_owed, requested
-from infra.state.ledger import compare, due_lines
-from infra.state.records import AllocationRecord, Intent, IntentState, LedgerLine
+from proteus_spot.bidding.billing import BillingModel, Flat, HourlyRefund, PerSecondFirstHourFree, Repricing
+from proteus_spot.bidding.market.catalog import Catalog, CatalogRow
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
+from proteus_spot.bidding.market.traces import Trace
+from proteus_spot.infra.state.commitments import most_owed, requested
+from proteus_spot.infra.state.ledger import compare, due_lines
+from proteus_spot.infra.state.records import AllocationRecord, Intent, IntentState, LedgerLine
 
 T0 = 1_460_000_000
 MARKET = Market("m4.large", "us-east-1a")

@@ -11,10 +11,10 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.schema import CreateTable
 
-from infra.errors import InputError
-from infra.state import schema
-from infra.state.records import StoreError
-from infra.state.store import Store
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.state import schema
+from proteus_spot.infra.state.records import StoreError
+from proteus_spot.infra.state.store import Store
 from tests.support.timeouts import PATIENCE
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidding.billing import BillingModel, Flat, HourlyRefund, PerSecondFirstHourFree
-from bidding.market.catalog import Catalog, CatalogRow
-from bidding.market.model import Allocation, EndCause, InstanceType, Market
-from bidding.market.traces import Trace, TraceSet
-from infra.state.ledger import REFUND_REVOKED, BillingError, Booking, book, charges_and_refunds
-from infra.state.records import LedgerKind, LedgerLine
-from infra.state.store import Store
+from proteus_spot.bidding.billing import BillingModel, Flat, HourlyRefund, PerSecondFirstHourFree
+from proteus_spot.bidding.market.catalog import Catalog, CatalogRow
+from proteus_spot.bidding.market.model import Allocation, EndCause, InstanceType, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.state.ledger import REFUND_REVOKED, BillingError, Booking, book, charges_and_refunds
+from proteus_spot.infra.state.records import LedgerKind, LedgerLine
+from proteus_spot.infra.state.store import Store
 from tests.support.ledgers import CATALOG, HELD, HOUR, RELIABLE, SPOT, T0, TRACES, buy
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bidding.billing import (
+from proteus_spot.bidding.billing import (
     BillingModel,
     Flat,
     HourlyRefund,
@@ -16,10 +16,10 @@ from bidding.billing import (
     Repricing,
     total_micros,
 )
-from bidding.market.model import EndCause
-from infra.state.ledger import book, charges_and_refunds, compare, due_lines
-from infra.state.records import AllocationRecord, LedgerLine
-from infra.state.store import Store
+from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.infra.state.ledger import book, charges_and_refunds, compare, due_lines
+from proteus_spot.infra.state.records import AllocationRecord, LedgerLine
+from proteus_spot.infra.state.store import Store
 from tests.support.ledgers import CATALOG, HELD, HOUR, RELIABLE, SPOT, T0, TRACES, buy
 
 ENDS = st.none() | st.tuples(st.integers(0, 4 * HOUR) | st.sampled_from([HOUR, 2 * HOUR]), st.sampled_from(EndCause))

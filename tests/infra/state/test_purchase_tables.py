@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from bidding.market.model import EndCause
-from infra.state.records import (
+from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.infra.state.records import (
     IllegalTransition,
     InstanceLife,
     IntentConflict,
@@ -14,7 +14,7 @@ from infra.state.records import (
     StoreError,
     UnknownRecord,
 )
-from infra.state.store import Store
+from proteus_spot.infra.state.store import Store
 from tests.support.journal_entries import HELD
 
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import event
 
-from bidding.market.model import EndCause
-from infra.state.records import (
+from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.infra.state.records import (
     Entry,
     IllegalTransition,
     IntentConflict,
@@ -19,7 +19,7 @@ from infra.state.records import (
     StoreError,
     UnknownRecord,
 )
-from infra.state.store import Store
+from proteus_spot.infra.state.store import Store
 from tests.support.journal_entries import HELD, SPEC, entries
 from tests.support.timeouts import PATIENCE
 

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from infra.state.records import IntentState, JournalConflict
-from infra.state.store import Store
+from proteus_spot.infra.state.records import IntentState, JournalConflict
+from proteus_spot.infra.state.store import Store
 from tests.support.journal_entries import SPEC, entries
 from tests.support.timeouts import PATIENCE
 
@@ -105,8 +105,8 @@ def test_of_two_processes_exactly_one_wins_each_claim_and_each_place_in_the_jour
 
 WRITER = """
 import sys
-from infra.state.records import Entry, IntentState
-from infra.state.store import Store
+from proteus_spot.infra.state.records import Entry, IntentState
+from proteus_spot.infra.state.store import Store
 
 store, pause = Store.open(sys.argv[1]), sys.argv[2] == "pause"
 turn = len(store.journal("job-1")) // 2

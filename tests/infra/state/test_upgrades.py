@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, delete, inspect, select, update
 
-from infra.errors import InputError
-from infra.state import schema, upgrades
-from infra.state.database import transaction
-from infra.state.migrations import versions
-from infra.state.store import Store
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.state import schema, upgrades
+from proteus_spot.infra.state.database import transaction
+from proteus_spot.infra.state.migrations import versions
+from proteus_spot.infra.state.store import Store
 from tests.support.timeouts import PATIENCE
 
 WRITTEN = Path(__file__).parents[2] / "data" / "version_0_1_0" / "state.sql"

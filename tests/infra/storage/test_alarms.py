@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.storage.alarms import Alarm, read_alarms, remove_alarm, write_alarm
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths
+from proteus_spot.infra.storage.alarms import Alarm, read_alarms, remove_alarm, write_alarm
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
 
 
 def test_alarms_are_read_oldest_first_and_removed_one_by_one(tmp_path: Path) -> None:

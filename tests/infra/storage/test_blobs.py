@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.errors import InputError
-from infra.settings import Settings
-from infra.storage.blobs import CHUNK, MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet, open_blobs
-from infra.storage.job_paths import JobPaths
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.settings import Settings
+from proteus_spot.infra.storage.blobs import CHUNK, MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet, open_blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
 from tests.support.buckets import served_bucket
 
 
@@ -178,7 +178,7 @@ def test_a_bad_url_is_told_in_one_line(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.blobs import Blobs
 blobs, turn = Blobs(sys.argv[1]), 0
 while True:
     turn = (turn + 1) % 256

@@ -6,11 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.storage.blobs import MANIFEST, Blobs, DamagedSet
-from infra.storage.checkpoints import find_checkpoints, newest_clock, read_shard, read_state, save_checkpoint
-from infra.storage.job_paths import JobPaths
-from psengine.config import JobConfig, JobError
-from psengine.protocol.checkpoint import Checkpoints
+from proteus_spot.infra.storage.blobs import MANIFEST, Blobs, DamagedSet
+from proteus_spot.infra.storage.checkpoints import (
+    find_checkpoints,
+    newest_clock,
+    read_shard,
+    read_state,
+    save_checkpoint,
+)
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.protocol.checkpoint import Checkpoints
 
 CONFIG = JobConfig("job", n_shards=2, clocks=100, app_params={"step": 0.5})
 PLACE = JobPaths("job").checkpoints

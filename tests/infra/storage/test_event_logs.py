@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.storage import event_logs as stories
-from infra.storage.blobs import Blobs
-from infra.storage.event_logs import keep_page, read_story
+from proteus_spot.infra.storage import event_logs as stories
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.event_logs import keep_page, read_story
 
 
 def entry(at: float) -> dict[str, object]:

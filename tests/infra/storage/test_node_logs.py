@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.storage import node_logs
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths
-from infra.storage.node_logs import HEAD, TAIL, Incarnation, StoredLog, log_name, log_names
+from proteus_spot.infra.storage import node_logs
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.storage.node_logs import HEAD, TAIL, Incarnation, StoredLog, log_name, log_names
 from tests.support.local_cluster import LocalCluster
 from tests.support.market_servers import wait_for
 from tests.support.timeouts import PATIENCE
@@ -21,8 +21,8 @@ from tests.support.timeouts import PATIENCE
 _PROCESS = """
 import faulthandler, logging, os, sys, threading, warnings
 from functools import partial
-from infra.storage.blobs import Blobs
-from infra.storage.node_logs import stored_logs
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.node_logs import stored_logs
 logging.basicConfig(level=logging.INFO)
 faulthandler.enable()
 with stored_logs("job", "n1", "node", partial(Blobs, sys.argv[1])):

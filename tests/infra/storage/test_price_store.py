@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.market.model import Market, PricePoint
-from infra.storage.blobs import Blobs
-from infra.storage.price_store import _MOST_SEGMENTS, PriceStore
+from proteus_spot.bidding.market.model import Market, PricePoint
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.price_store import _MOST_SEGMENTS, PriceStore
 
 A, B = Market("c4.large", "us-east-1a"), Market("m4.large", "us-east-1b")
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from bidding.market.model import Market, PricePoint
-from infra.errors import ProteusError
-from infra.storage.blobs import Blobs, DamagedSet
-from infra.storage.price_store import PriceStore
+from proteus_spot.bidding.market.model import Market, PricePoint
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.storage.blobs import Blobs, DamagedSet
+from proteus_spot.infra.storage.price_store import PriceStore
 from tests.support.mutations import at_most, damaged, reads_or_refuses
 
 A, B = Market("c4.large", "us-east-1a"), Market("m4.large", "us-east-1b")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from infra.trials.messages import Message, StepDurations, parse_message
+from proteus_spot.infra.trials.messages import Message, StepDurations, parse_message
 
 GOOD = Message(
     "saved", 3, folder="000000003-000002", size=10, seconds=0.5, times=StepDurations().add(2.0).add(0.5).add(1.0)

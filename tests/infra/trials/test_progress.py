@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from infra.trials.documents import TrialReport
-from infra.trials.messages import Message, StepDurations
-from infra.trials.progress import DeploymentProgress, SavedState, ended_report
+from proteus_spot.infra.trials.documents import TrialReport
+from proteus_spot.infra.trials.messages import Message, StepDurations
+from proteus_spot.infra.trials.progress import DeploymentProgress, SavedState, ended_report
 
 
 def progress(scale: float = 1.0) -> DeploymentProgress:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.errors import InputError
-from infra.storage.blobs import npz_bytes
-from infra.trials.records import read_record, write_record
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import npz_bytes
+from proteus_spot.infra.trials.records import read_record, write_record
 from tests.bidding.tuning.simulation.test_record import record
 
 

@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from infra.storage.blobs import CHUNK, MANIFEST, BlobMissing, Blobs, DamagedSet
-from infra.storage.trial_paths import TrialPaths
-from infra.trials.errors import TrialError
-from infra.trials.shipping import fetch_inputs, ship_data
-from infra.trials.state_store import fetch_newest_state, fetch_state, load_state, stored_states, upload_state
-from infra.trials.states import pack_state, unpack_state
+from proteus_spot.infra.storage.blobs import CHUNK, MANIFEST, BlobMissing, Blobs, DamagedSet
+from proteus_spot.infra.storage.trial_paths import TrialPaths
+from proteus_spot.infra.trials.errors import TrialError
+from proteus_spot.infra.trials.shipping import fetch_inputs, ship_data
+from proteus_spot.infra.trials.state_store import (
+    fetch_newest_state,
+    fetch_state,
+    load_state,
+    stored_states,
+    upload_state,
+)
+from proteus_spot.infra.trials.states import pack_state, unpack_state
 
 PATHS = TrialPaths("digits", 7)
 

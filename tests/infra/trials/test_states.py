@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from infra.trials.errors import TrialError
-from infra.trials.states import pack_state, unpack_state
+from proteus_spot.infra.trials.errors import TrialError
+from proteus_spot.infra.trials.states import pack_state, unpack_state
 
 _DTYPES = (
     arrays_of.boolean_dtypes()

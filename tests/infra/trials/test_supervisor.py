@@ -13,15 +13,15 @@ from typing import Any
 import psutil
 import pytest
 
-from infra.clock import ScaledClock, SystemClock
-from infra.nodes.lease_guard import MachineFiles
-from infra.storage.blobs import Blobs
-from infra.storage.leases import ENDING_S, Lease
-from infra.storage.trial_paths import SweepPaths, TrialPaths
-from infra.trials.documents import TrialOrders, TrialReport, TrialSetting
-from infra.trials.state_store import fetch_newest_state, stored_states, upload_state
-from infra.trials.states import unpack_state
-from infra.trials.supervisor import TrialJob, TrialSupervisor
+from proteus_spot.infra.clock import ScaledClock, SystemClock
+from proteus_spot.infra.nodes.lease_guard import MachineFiles
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.leases import ENDING_S, Lease
+from proteus_spot.infra.storage.trial_paths import SweepPaths, TrialPaths
+from proteus_spot.infra.trials.documents import TrialOrders, TrialReport, TrialSetting
+from proteus_spot.infra.trials.state_store import fetch_newest_state, stored_states, upload_state
+from proteus_spot.infra.trials.states import unpack_state
+from proteus_spot.infra.trials.supervisor import TrialJob, TrialSupervisor
 
 FILE = Path(__file__).with_name("trial_files.py")
 PATHS = TrialPaths("digits", 7)
@@ -100,7 +100,13 @@ def test_a_trial_pauses_at_its_target_and_goes_on_elsewhere_from_its_state(sweep
         ("never_reports", "failed", "the function returned without a report; call trial.report(step, loss=...)", 0, 10),
         ("never_steps", "failed", "the function returned without a step; loop over trial.steps()", 0, None),
         ("reports_another_metric", "failed", "step 1 has no loss, the metric of the sweep; it has accuracy", 0, None),
-        ("saves_itself", "failed", "type infra.trials.trial.Trial cannot be saved without pickle", 1, None),
+        (
+            "saves_itself",
+            "failed",
+            "type proteus_spot.infra.trials.trial.Trial cannot be saved without pickle",
+            1,
+            None,
+        ),
         ("exits", "failed", "the function called exit(0)", 0, None),
         ("is_killed", "failed", "was killed by SIGKILL (often: out of memory): about to be killed", 0, None),
         ("crashes", "failed", "was killed by SIGSEGV", 0, None),
@@ -220,7 +226,7 @@ def test_the_values_up_to_a_state_are_reported_before_it_is_uploaded(
         reported.append((step, [done for done, _ in sweep.report(deployment).values if done <= step]))
         upload_state(blobs, paths, deployment, step, folder)
 
-    monkeypatch.setattr("infra.trials.supervisor.upload_state", upload)
+    monkeypatch.setattr("proteus_spot.infra.trials.supervisor.upload_state", upload)
     order = sweep.deploy("train", until_step=4)
     job = TrialJob("digits", 7, order, threads=1, poll_s=0.05, report_s=3600.0)
     asyncio.run(TrialSupervisor(job, sweep.blobs, SystemClock(), directory=sweep.folder / "machine").run())
@@ -240,7 +246,7 @@ def _machine(sweep: Sweep, order: str) -> "subprocess.Popen[bytes]":
     words = [str(word) for pair in options.items() for word in pair]
     (sweep.folder / "tmp").mkdir(exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, "-m", "infra.nodes.trial_main", *words, "--no-notices"],
+        [sys.executable, "-m", "proteus_spot.infra.nodes.trial_main", *words, "--no-notices"],
         env={
             **os.environ,
             "TMPDIR": str(sweep.folder / "tmp"),
@@ -251,7 +257,11 @@ def _machine(sweep: Sweep, order: str) -> "subprocess.Popen[bytes]":
 
 
 def _process_of_trial(machine: "subprocess.Popen[bytes]") -> psutil.Process:
-    (found,) = [child for child in psutil.Process(machine.pid).children() if "infra.trials.process" in child.cmdline()]
+    (found,) = [
+        child
+        for child in psutil.Process(machine.pid).children()
+        if "proteus_spot.infra.trials.process" in child.cmdline()
+    ]
     return found
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.trials import Trial
-from infra.trials.errors import TrialError
+from proteus_spot import Trial
+from proteus_spot.infra.trials.errors import TrialError
 
 
 def train(trial: Trial) -> None:

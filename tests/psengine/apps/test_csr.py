@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.apps import mlr
-from psengine.apps.csr import Csr
-from psengine.apps.mlr import MultinomialLogisticRegression
-from psengine.single_process import initial, train_alone
+from proteus_spot.psengine.apps import mlr
+from proteus_spot.psengine.apps.csr import Csr
+from proteus_spot.psengine.apps.mlr import MultinomialLogisticRegression
+from proteus_spot.psengine.single_process import initial, train_alone
 
 ROWS, COLUMNS, CLASSES = 1300, 90, 4  # rows: several blocks of the kernel, the last one cut
 

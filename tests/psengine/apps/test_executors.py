@@ -12,8 +12,8 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
-from psengine.apps.base import Work
-from psengine.apps.executors import (
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.apps.executors import (
     ResidentExecutor,
     as_application,
     initial_rows,
@@ -22,11 +22,11 @@ from psengine.apps.executors import (
     shared_tables,
     whole_own_tables,
 )
-from psengine.config import TableSpec
-from psengine.single_process import initial, train_alone
-from psengine.tables.row_owners import SharedRowError
-from psengine.tables.row_sets import RowBlock, RowSet, read_only
-from psengine.worker.task_parameters import TaskParameters, checked_reads
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.single_process import initial, train_alone
+from proteus_spot.psengine.tables.row_owners import SharedRowError
+from proteus_spot.psengine.tables.row_sets import RowBlock, RowSet, read_only
+from proteus_spot.psengine.worker.task_parameters import TaskParameters, checked_reads
 from tests.support.small_apps import PARTITIONS, Walk
 
 N, ROWS, SHARDS = 3, 4, 2

@@ -14,30 +14,30 @@ import numpy as np
 import pytest
 from numba.core.caching import NullCache
 
-from psengine.apps import kernel_cache as kernels
-from psengine.apps.bgd.app import ElasticDescent
-from psengine.apps.csr import Csr
-from psengine.apps.kmeans.app import KMeans
-from psengine.apps.lda.app import LatentDirichletAllocation
-from psengine.apps.mf.app import MatrixFactorization
-from psengine.apps.mlr import MultinomialLogisticRegression
+from proteus_spot.psengine.apps import kernel_cache as kernels
+from proteus_spot.psengine.apps.bgd.app import ElasticDescent
+from proteus_spot.psengine.apps.csr import Csr
+from proteus_spot.psengine.apps.kmeans.app import KMeans
+from proteus_spot.psengine.apps.lda.app import LatentDirichletAllocation
+from proteus_spot.psengine.apps.mf.app import MatrixFactorization
+from proteus_spot.psengine.apps.mlr import MultinomialLogisticRegression
 from tests.support.market_servers import wait_for
 from tests.support.timeouts import PATIENCE
 
 COMPILED = {
-    "psengine.apps.kmeans.kernels": ("move",),
-    "psengine.apps.lda.fold_in": ("fold_in",),
-    "psengine.apps.lda.kernels": ("sweep", "list_topics", "count_in"),
-    "psengine.apps.mf.kernels": ("adaptive_steps", "plain_steps"),
-    "psengine.apps.bgd.kernels": ("_times_column", "_add_transposed_times_column"),
-    "psengine.apps.csr_kernels": ("times_into", "add_transposed_times_into"),
+    "proteus_spot.psengine.apps.kmeans.kernels": ("move",),
+    "proteus_spot.psengine.apps.lda.fold_in": ("fold_in",),
+    "proteus_spot.psengine.apps.lda.kernels": ("sweep", "list_topics", "count_in"),
+    "proteus_spot.psengine.apps.mf.kernels": ("adaptive_steps", "plain_steps"),
+    "proteus_spot.psengine.apps.bgd.kernels": ("_times_column", "_add_transposed_times_column"),
+    "proteus_spot.psengine.apps.csr_kernels": ("times_into", "add_transposed_times_into"),
 }
 #: Number of signatures of each kernel, where it is not 1: single and double precision.
-SIGNATURES = {"psengine.apps.csr_kernels": 2}
+SIGNATURES = {"proteus_spot.psengine.apps.csr_kernels": 2}
 #: Prints how many signatures of each kernel came from the cache.
 HITS = """
 import json, sys
-from psengine.apps import kernel_cache as kernels
+from proteus_spot.psengine.apps import kernel_cache as kernels
 wanted = json.loads(sys.argv[1])
 loaded = {name: kernels.load(name) for name in wanted}
 print(json.dumps({name: [sum(getattr(loaded[name], one).stats.cache_hits.values()) for one in ones]
@@ -86,7 +86,7 @@ def test_one_that_does_not_go_on_is_not_waited_for_for_ever(name: str, held: Bin
 
 def test_a_damaged_cache_is_done_without(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    one = "psengine.apps.kmeans.kernels"
+    one = "proteus_spot.psengine.apps.kmeans.kernels"
     command = [sys.executable, "-c", HITS, json.dumps({one: COMPILED[one]})]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(cache), "TMPDIR": str(tmp_path)}
 
@@ -145,4 +145,4 @@ def test_what_may_be_summed_in_any_order_has_one_copy(name: str) -> None:
     }
     several = [part for part, chosen in options.items() if chosen.get("fastmath") and not chosen.get("forceinline")]
     assert not several
-    assert bool(options) is (name == "psengine.apps.lda.kernels"), "parts are found"
+    assert bool(options) is (name == "proteus_spot.psengine.apps.lda.kernels"), "parts are found"

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psengine.apps.base import Predicts, ReadsRows
-from psengine.apps.csr import Csr
-from psengine.apps.kmeans.app import KMeans
-from psengine.apps.kmeans.seeding import spread_out
-from psengine.apps.registry import resolve
-from psengine.config import JobError
-from psengine.single_process import initial, train_alone
-from psengine.tables.sharding import Arrays
+from proteus_spot.psengine.apps.base import Predicts, ReadsRows
+from proteus_spot.psengine.apps.csr import Csr
+from proteus_spot.psengine.apps.kmeans.app import KMeans
+from proteus_spot.psengine.apps.kmeans.seeding import spread_out
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobError
+from proteus_spot.psengine.single_process import initial, train_alone
+from proteus_spot.psengine.tables.sharding import Arrays
 
 CORNERS = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [9.0, 9.0]])
 

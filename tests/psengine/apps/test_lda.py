@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.datasets.documents import read
-from psengine.apps.base import Predicts
-from psengine.apps.lda.app import LatentDirichletAllocation, LdaData
-from psengine.apps.registry import resolve
-from psengine.config import JobError
-from psengine.single_process import initial, train_alone
-from psengine.tables.sharding import Arrays
+from proteus_spot.infra.datasets.documents import read
+from proteus_spot.psengine.apps.base import Predicts
+from proteus_spot.psengine.apps.lda.app import LatentDirichletAllocation, LdaData
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobError
+from proteus_spot.psengine.single_process import initial, train_alone
+from proteus_spot.psengine.tables.sharding import Arrays
 
 V = 12
 

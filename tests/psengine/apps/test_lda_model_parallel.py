@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.datasets.documents import read
-from psengine.apps.lda import model_parallel
-from psengine.apps.lda.model_parallel import BlockSampler, ModelParallelLda, blocks_of_words
-from psengine.apps.lda.rotation import BlockTask, TopicRotation
-from psengine.apps.registry import resolve
-from psengine.drivers.interface import Done, Task
-from psengine.drivers.rotation import AHEAD, Rotation
-from psengine.single_process import drive_alone, initial
-from psengine.tables.sharding import Arrays
+from proteus_spot.infra.datasets.documents import read
+from proteus_spot.psengine.apps.lda import model_parallel
+from proteus_spot.psengine.apps.lda.model_parallel import BlockSampler, ModelParallelLda, blocks_of_words
+from proteus_spot.psengine.apps.lda.rotation import BlockTask, TopicRotation
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.drivers.interface import Done, Task
+from proteus_spot.psengine.drivers.rotation import AHEAD, Rotation
+from proteus_spot.psengine.single_process import drive_alone, initial
+from proteus_spot.psengine.tables.sharding import Arrays
 from tests.psengine.apps.test_lda import V, part, parts
 
 

@@ -4,15 +4,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infra.datasets.ratings import read
-from psengine.apps.base import Predicts, ReadsRows
-from psengine.apps.mf.app import MatrixFactorization, Strip
-from psengine.apps.mf.model_parallel import ModelParallelFactorization, StripExecutor
-from psengine.apps.registry import resolve
-from psengine.config import JobError
-from psengine.single_process import initial, train_alone
-from psengine.tables.row_sets import RowBlock
-from psengine.worker.task_parameters import TaskParameters
+from proteus_spot.infra.datasets.ratings import read
+from proteus_spot.psengine.apps.base import Predicts, ReadsRows
+from proteus_spot.psengine.apps.mf.app import MatrixFactorization, Strip
+from proteus_spot.psengine.apps.mf.model_parallel import ModelParallelFactorization, StripExecutor
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobError
+from proteus_spot.psengine.single_process import initial, train_alone
+from proteus_spot.psengine.tables.row_sets import RowBlock
+from proteus_spot.psengine.worker.task_parameters import TaskParameters
 
 PARTITIONS = 3
 

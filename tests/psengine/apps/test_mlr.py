@@ -3,10 +3,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.apps.csr import Csr
-from psengine.apps.mlr import MultinomialLogisticRegression
-from psengine.apps.registry import resolve
-from psengine.config import JobError
+from proteus_spot.psengine.apps.csr import Csr
+from proteus_spot.psengine.apps.mlr import MultinomialLogisticRegression
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobError
 
 
 def blobs(n: int = 600, seed: int = 0) -> dict[str, np.ndarray]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from psengine.apps.registry import resolve
-from psengine.config import JobError
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobError
 
 HERE = "tests.psengine.apps.test_registry"
 SIZES = {"n_inputs": 4, "n_classes": 3, "n_examples": 2}

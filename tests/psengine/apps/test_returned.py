@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.apps.base import Work
-from psengine.apps.returned import (
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.apps.returned import (
     checked_driver,
     checked_task,
     executor_of,
@@ -26,11 +26,11 @@ from psengine.apps.returned import (
     whole,
     work_of,
 )
-from psengine.config import TableSpec
-from psengine.drivers.interface import Task
-from psengine.drivers.ssp import Ssp
-from psengine.tables.allowed_values import WrongValue
-from psengine.telemetry.formatting import format_error
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.drivers.interface import Task
+from proteus_spot.psengine.drivers.ssp import Ssp
+from proteus_spot.psengine.tables.allowed_values import WrongValue
+from proteus_spot.psengine.telemetry.formatting import format_error
 
 
 class OneNumber:

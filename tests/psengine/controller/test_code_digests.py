@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from psengine.config import JobConfig, JobError, Tier
-from psengine.controller.controller import Controller
-from psengine.protocol.events import JobStarted, NodeJoined, NodeReady, ShardsOpened, TimerFired
-from psengine.protocol.instructions import Instruction, LoadPartitions, OpenShards
+from proteus_spot.psengine.config import JobConfig, JobError, Tier
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.protocol.events import JobStarted, NodeJoined, NodeReady, ShardsOpened, TimerFired
+from proteus_spot.psengine.protocol.instructions import Instruction, LoadPartitions, OpenShards
 from tests.support.controller_invariants import check_invariants
 
 RIGHT, WRONG = "a" * 64, "b" * 64

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.config import JobConfig
-from psengine.controller.controller import Controller
-from psengine.controller.draining import FLOOR_S, hands_over_by_s, work_until_s
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.draining import FLOOR_S, hands_over_by_s, work_until_s
+from proteus_spot.psengine.protocol.events import (
     DrainRequested,
     HoldRequested,
     JobStarted,
@@ -19,7 +19,7 @@ from psengine.protocol.events import (
     StopRequested,
     TimerFired,
 )
-from psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards, TakeShards
+from proteus_spot.psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards, TakeShards
 from tests.support.controller import done, some_at_work, started, takes
 from tests.support.controller_invariants import check_invariants
 

@@ -4,16 +4,16 @@ from collections.abc import Iterable
 
 import pytest
 
-from psengine.controller.draining import FLOOR_S
-from psengine.protocol.events import (
+from proteus_spot.psengine.controller.draining import FLOOR_S
+from proteus_spot.psengine.protocol.events import (
     DrainRequested,
     NodeJoined,
     NodeReady,
     NoticeReceived,
     TimerFired,
 )
-from psengine.protocol.instructions import Dispatch, Instruction, LoadPartitions
-from psengine.telemetry.event_log import LayoutChanged
+from proteus_spot.psengine.protocol.instructions import Dispatch, Instruction, LoadPartitions
+from proteus_spot.psengine.telemetry.event_log import LayoutChanged
 from tests.support.controller import done, some_at_work, takes
 from tests.support.controller_invariants import check_invariants
 

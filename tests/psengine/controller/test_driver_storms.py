@@ -6,8 +6,8 @@ Under any of that it must end with the model, and with the tasks, of the same jo
 import numpy as np
 import pytest
 
-from psengine.config import JobConfig
-from psengine.protocol.events import JobStarted, NodeJoined, TimerFired
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.protocol.events import JobStarted, NodeJoined, TimerFired
 from tests.support.controller_model import SHARDS, ModelNode
 from tests.support.driver_world import DriverWorld, Loop, Picky
 

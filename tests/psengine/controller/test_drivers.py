@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from psengine.config import JobConfig
-from psengine.controller.controller import Controller
-from psengine.controller.status import describe
-from psengine.drivers.interface import Dispatcher, Done, Driver, Task
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.status import describe
+from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Driver, Task
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.protocol.events import (
     BatchDone,
     Evaluated,
     HoldRequested,
@@ -24,7 +24,7 @@ from psengine.protocol.events import (
     ShardsOpened,
     TaskStats,
 )
-from psengine.protocol.instructions import Dispatch, Evaluate, GatherModel, Instruction
+from proteus_spot.psengine.protocol.instructions import Dispatch, Evaluate, GatherModel, Instruction
 
 CONFIG = JobConfig("driven", app="mine:App", n_partitions=3, n_shards=1, clocks=9)
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.config import JobConfig
-from psengine.controller import evaluation_schedule
-from psengine.controller.controller import Controller
-from psengine.controller.evaluation_schedule import MOST_UNDER_WAY, Evaluating
-from psengine.controller.status import describe, summary
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller import evaluation_schedule
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.evaluation_schedule import MOST_UNDER_WAY, Evaluating
+from proteus_spot.psengine.controller.status import describe, summary
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.protocol.events import (
     DrainRequested,
     Evaluated,
     Event,
@@ -26,10 +26,10 @@ from psengine.protocol.events import (
     TimerFired,
     UsageMeasured,
 )
-from psengine.protocol.instructions import Dispatch, Evaluate, GatherModel, LoadPartitions
-from psengine.telemetry.byte_counts import CONTROLLER, KINDS, Traffic, link
-from psengine.telemetry.event_log import MOST, EventLog, Held, NodeChanged, NodeReleased, StateChanged
-from psengine.telemetry.timeline import View, replay
+from proteus_spot.psengine.protocol.instructions import Dispatch, Evaluate, GatherModel, LoadPartitions
+from proteus_spot.psengine.telemetry.byte_counts import CONTROLLER, KINDS, Traffic, link
+from proteus_spot.psengine.telemetry.event_log import MOST, EventLog, Held, NodeChanged, NodeReleased, StateChanged
+from proteus_spot.psengine.telemetry.timeline import View, replay
 from tests.support.controller import done, started
 
 CONFIG = JobConfig("job", n_partitions=2, n_shards=2, clocks=20, stage=1)

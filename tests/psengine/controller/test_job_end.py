@@ -2,11 +2,11 @@
 
 import pytest
 
-from psengine.config import JobConfig
-from psengine.controller.consequences import MOST_NOT_OPENED, OPEN_S
-from psengine.controller.controller import Controller
-from psengine.controller.status import describe
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.consequences import MOST_NOT_OPENED, OPEN_S
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.status import describe
+from proteus_spot.psengine.protocol.events import (
     EffectsMissing,
     JobFoundFinished,
     JobStarted,
@@ -20,7 +20,7 @@ from psengine.protocol.events import (
     StopRequested,
     TimerFired,
 )
-from psengine.protocol.instructions import GatherModel, OpenShards
+from proteus_spot.psengine.protocol.instructions import GatherModel, OpenShards
 from tests.support.controller import done, gathering, started
 
 

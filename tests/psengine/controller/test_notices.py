@@ -1,14 +1,14 @@
 """Eviction notices as the status tells them: the first one of each process, in order."""
 
-from psengine.config import JobConfig
-from psengine.controller.status import describe
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.status import describe
+from proteus_spot.psengine.protocol.events import (
     NodeJoined,
     NodesLost,
     NoticeReceived,
     TimerFired,
 )
-from psengine.protocol.instructions import LoadPartitions
+from proteus_spot.psengine.protocol.instructions import LoadPartitions
 from tests.support.controller import started
 from tests.support.controller_invariants import check_invariants
 

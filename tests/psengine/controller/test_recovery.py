@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from psengine.config import JobConfig
-from psengine.controller.consequences import MOST_FROM_REPLICAS
-from psengine.controller.controller import Controller
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.consequences import MOST_FROM_REPLICAS
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.protocol.events import (
     CheckpointRequested,
     JobStarted,
     NodeJoined,

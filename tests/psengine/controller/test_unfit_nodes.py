@@ -1,9 +1,9 @@
 """Nodes that cannot load or cannot open their shards, and when a job fails for want of others."""
 
-from psengine.config import JobConfig
-from psengine.controller.controller import Controller
-from psengine.controller.status import describe
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.status import describe
+from proteus_spot.psengine.protocol.events import (
     BatchFailed,
     DrainRequested,
     JobStarted,
@@ -15,7 +15,7 @@ from psengine.protocol.events import (
     ShardsOpened,
     TimerFired,
 )
-from psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards
+from proteus_spot.psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards
 from tests.support.controller import done, started
 from tests.support.controller_invariants import check_invariants
 

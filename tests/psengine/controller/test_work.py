@@ -2,13 +2,13 @@
 
 import pytest
 
-from infra.nodes.controller_client import NO_LOSSES
-from psengine.config import JobConfig
-from psengine.controller.controller import Controller
-from psengine.controller.state import Due
-from psengine.controller.status import describe
-from psengine.membership.failure_detector import SILENCE_S
-from psengine.protocol.events import (
+from proteus_spot.infra.nodes.controller_client import NO_LOSSES
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.state import Due
+from proteus_spot.psengine.controller.status import describe
+from proteus_spot.psengine.membership.failure_detector import SILENCE_S
+from proteus_spot.psengine.protocol.events import (
     BatchDone,
     BatchFailed,
     NodeJoined,
@@ -18,8 +18,8 @@ from psengine.protocol.events import (
     TaskStats,
     TimerFired,
 )
-from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import Dispatch, LoadPartitions
+from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.instructions import Dispatch, LoadPartitions
 from tests.support.controller import done, some_at_work, started
 
 

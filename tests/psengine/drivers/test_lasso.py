@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn import linear_model
 
-from psengine.drivers.interface import Done, Driver, Task
+from proteus_spot.psengine.drivers.interface import Done, Driver, Task
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "lasso.py"
 EXAMPLES, INPUTS, EXECUTORS, ALPHA, CORRELATION = 300, 90, 4, 0.05, 0.2

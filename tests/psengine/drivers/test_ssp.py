@@ -2,8 +2,8 @@ from collections.abc import Collection
 
 import pytest
 
-from psengine.drivers.interface import Dispatcher, Done, Driver, Task
-from psengine.drivers.ssp import Ssp
+from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Driver, Task
+from proteus_spot.psengine.drivers.ssp import Ssp
 
 
 class Recorder:

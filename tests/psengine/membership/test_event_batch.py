@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.membership.event_batch import EventBatch
+from proteus_spot.psengine.membership.event_batch import EventBatch
 
 #: Steps of a quarter of a second, so that sums of them are exact.
 STEP_S = 0.25

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from psengine.membership.executor_refs import ExecutorRefs
-from psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.membership.executor_refs import ExecutorRefs
+from proteus_spot.psengine.protocol.executor_state import StateRef
 
 
 def test_the_next_task_begins_with_the_last_state_and_a_group_with_the_last_one_before_it() -> None:

@@ -6,7 +6,7 @@ from distributed.scheduler import heartbeat_interval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.membership.failure_detector import (
+from proteus_spot.psengine.membership.failure_detector import (
     SILENCE_S,
     FailureDetector,
     heartbeat_interval_s,

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from psengine.config import JobConfig
-from psengine.membership.join_batching import JoinBatching
-from psengine.protocol.events import NodeJoined, NodeReady, NoticeReceived, ShardsNotTaken, ShardsTaken, TimerFired
-from psengine.protocol.instructions import BackUp, Instruction, LoadPartitions, TakeShards
-from psengine.tables.tree_sum import largest_subtrees
-from psengine.telemetry.event_log import LayoutChanged
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.membership.join_batching import JoinBatching
+from proteus_spot.psengine.protocol.events import (
+    NodeJoined,
+    NodeReady,
+    NoticeReceived,
+    ShardsNotTaken,
+    ShardsTaken,
+    TimerFired,
+)
+from proteus_spot.psengine.protocol.instructions import BackUp, Instruction, LoadPartitions, TakeShards
+from proteus_spot.psengine.tables.tree_sum import largest_subtrees
+from proteus_spot.psengine.telemetry.event_log import LayoutChanged
 from tests.support.controller import done, started
 from tests.support.controller_invariants import check_invariants
 

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.membership.membership import Membership
-from psengine.membership.node_index import GONE_REMEMBERED
-from psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.membership.membership import Membership
+from proteus_spot.psengine.membership.node_index import GONE_REMEMBERED
+from proteus_spot.psengine.membership.node_record import NodeRecord
 
 NAMES = ("a", "b", "c", "d")
 STATES = ("joining", "ready", "leaving", "unfit", "draining", "drained")

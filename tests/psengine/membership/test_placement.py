@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.config import JobConfig, JobError
-from psengine.membership.membership import Membership
-from psengine.membership.placement import (
+from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.membership.membership import Membership
+from proteus_spot.psengine.membership.placement import (
     Capacity,
     Limits,
     Placement,
@@ -19,9 +19,9 @@ from psengine.membership.placement import (
     switch,
     take_over,
 )
-from psengine.protocol.instructions import LoadPartitions
-from psengine.tables.tree_sum import largest_subtrees
-from psengine.tiers.stages import StageThresholds, stage_for
+from proteus_spot.psengine.protocol.instructions import LoadPartitions
+from proteus_spot.psengine.tables.tree_sum import largest_subtrees
+from proteus_spot.psengine.tiers.stages import StageThresholds, stage_for
 
 seats_of = st.lists(st.integers(1, 4), min_size=1, max_size=6).map(
     lambda threads: [Capacity(f"n{i}", t) for i, t in enumerate(threads)]

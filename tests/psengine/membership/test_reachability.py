@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from psengine.membership.failure_detector import SILENCE_S
-from psengine.membership.reachability import End, Links
-from psengine.protocol.events import BackedUp, BatchDone, BatchFailed, Event, NodeUnfit, NotBackedUp
+from proteus_spot.psengine.membership.failure_detector import SILENCE_S
+from proteus_spot.psengine.membership.reachability import End, Links
+from proteus_spot.psengine.protocol.events import BackedUp, BatchDone, BatchFailed, Event, NodeUnfit, NotBackedUp
 from tests.support.lossy_network import Trouble, machine
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import check, job, reached, run_job

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
-from psengine.controller.controller import Controller
-from psengine.protocol.events import Event, NodeEvent
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.protocol.events import Event, NodeEvent
 
 
 def kinds(base: type[Event] = Event) -> Iterator[type[Event]]:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import pytest
 
-from psengine.rpc.cancellation import cancel_all, on_thread
+from proteus_spot.psengine.rpc.cancellation import cancel_all, on_thread
 from tests.support.virtual_time import run_virtual
 
 

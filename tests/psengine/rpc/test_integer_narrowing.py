@@ -5,9 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.rpc import integer_narrowing as narrow
-from psengine.rpc.integer_narrowing import LEAST, arrays_of, may_narrow, narrowed, remember_wire_bytes, wire_bytes
-from psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.rpc import integer_narrowing as narrow
+from proteus_spot.psengine.rpc.integer_narrowing import (
+    LEAST,
+    arrays_of,
+    may_narrow,
+    narrowed,
+    remember_wire_bytes,
+    wire_bytes,
+)
+from proteus_spot.psengine.tables.row_updates import RowDelta
 
 N = LEAST
 

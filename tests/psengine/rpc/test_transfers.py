@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from psengine.rpc.transfers import Transfers
-from psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.rpc.transport import Unreachable
 from tests.support.virtual_time import run_virtual
 
 GB = 10**9

@@ -1,13 +1,13 @@
 """What is dispatched together."""
 
-from psengine.drivers.interface import Dispatcher, Task
-from psengine.drivers.rotation import Rotation
-from psengine.drivers.ssp import Ssp
-from psengine.membership.node_record import NodeRecord, NodeState
-from psengine.membership.placement import Placement
-from psengine.protocol.events import BatchFailed
-from psengine.protocol.instructions import Dispatch
-from psengine.scheduling.dispatcher import BatchDispatcher
+from proteus_spot.psengine.drivers.interface import Dispatcher, Task
+from proteus_spot.psengine.drivers.rotation import Rotation
+from proteus_spot.psengine.drivers.ssp import Ssp
+from proteus_spot.psengine.membership.node_record import NodeRecord, NodeState
+from proteus_spot.psengine.membership.placement import Placement
+from proteus_spot.psengine.protocol.events import BatchFailed
+from proteus_spot.psengine.protocol.instructions import Dispatch
+from proteus_spot.psengine.scheduling.dispatcher import BatchDispatcher
 from tests.support.task_tables import complete, driven_table, ssp_table
 
 

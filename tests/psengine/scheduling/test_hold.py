@@ -1,8 +1,8 @@
 """A job that is held at a clock: nothing beyond it is begun, nothing ends, and a stop overrules it."""
 
-from psengine.config import JobConfig
-from psengine.controller.controller import Controller
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.protocol.events import (
     BatchDone,
     HoldRequested,
     JobStarted,
@@ -12,7 +12,7 @@ from psengine.protocol.events import (
     StopRequested,
     TaskStats,
 )
-from psengine.protocol.instructions import Dispatch, GatherModel, Instruction
+from proteus_spot.psengine.protocol.instructions import Dispatch, GatherModel, Instruction
 
 ADDRESS = "tcp://1"
 

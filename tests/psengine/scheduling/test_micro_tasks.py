@@ -2,8 +2,8 @@
 
 import pytest
 
-from psengine.drivers.interface import Task
-from psengine.scheduling.micro_tasks import MicroTaskTable, lost_effects
+from proteus_spot.psengine.drivers.interface import Task
+from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable, lost_effects
 from tests.support.task_tables import complete, ssp_table
 
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.config import JobConfig, JobError, Until
-from psengine.controller.controller import Controller
-from psengine.controller.status import describe
-from psengine.drivers.ssp import Ssp
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig, JobError, Until
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.status import describe
+from proteus_spot.psengine.drivers.ssp import Ssp
+from proteus_spot.psengine.protocol.events import (
     BatchFailed,
     HoldRequested,
     JobStarted,
@@ -17,8 +17,8 @@ from psengine.protocol.events import (
     StopRequested,
     TimerFired,
 )
-from psengine.protocol.instructions import Dispatch, GatherModel
-from psengine.scheduling.stopping import StoppingRule
+from proteus_spot.psengine.protocol.instructions import Dispatch, GatherModel
+from proteus_spot.psengine.scheduling.stopping import StoppingRule
 from tests.support.controller import done, started, started_early
 
 CLOCKS = st.none() | st.integers(0, 9)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.config import Replace, TableSpec
-from psengine.server.shard_store import ShardStore, StaleReadError
-from psengine.tables.sharding import Sharding
-from psengine.tables.tree_sum import largest_subtrees
+from proteus_spot.psengine.config import Replace, TableSpec
+from proteus_spot.psengine.server.shard_store import ShardStore, StaleReadError
+from proteus_spot.psengine.tables.sharding import Sharding
+from proteus_spot.psengine.tables.tree_sum import largest_subtrees
 
 COUNT = 7
 TABLES = (TableSpec("sum", 3, 1, "float64", rule=Replace(keeps_sums=True)), TableSpec("other", 2, 1, "float64"))

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.config import Replace, TableSpec
-from psengine.protocol.answers import Pushed, Rows
-from psengine.protocol.instructions import ShardOwner
-from psengine.protocol.read_version import Before, Committed, Complete, KeptSum
-from psengine.server import next_clock
-from psengine.server.large_work import LARGE_BYTES, LargeWork
-from psengine.server.shard_server import ShardServer
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.sharding import Sharding
+from proteus_spot.psengine.config import Replace, TableSpec
+from proteus_spot.psengine.protocol.answers import Pushed, Rows
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.read_version import Before, Committed, Complete, KeptSum
+from proteus_spot.psengine.server import next_clock
+from proteus_spot.psengine.server.large_work import LARGE_BYTES, LargeWork
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.sharding import Sharding
 from tests.support.servers import at_once, first_states, read_when_there
 from tests.support.timeouts import PATIENCE
 

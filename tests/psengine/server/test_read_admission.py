@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.server.read_admission import LEAST, ReadAdmission, max_concurrent_readers
+from proteus_spot.psengine.server.read_admission import LEAST, ReadAdmission, max_concurrent_readers
 
 
 def story(body: Callable[[ReadAdmission], Awaitable[None]]) -> None:

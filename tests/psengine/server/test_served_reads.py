@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.config import TableSpec
-from psengine.protocol.answers import LateUpdate, Pushed, Rows
-from psengine.protocol.read_version import Before
-from psengine.protocol.shard_state import ShardState
-from psengine.server.shard_server import ShardServer
-from psengine.tables.row_sets import RowSet
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.sharding import Sharding
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.protocol.answers import LateUpdate, Pushed, Rows
+from proteus_spot.psengine.protocol.read_version import Before
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.sharding import Sharding
 from tests.support.servers import at_once
 
 PARTITIONS, SHARD = 4, 1

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import psengine.server.shard_server
-from psengine.apps.registry import initial_shards
-from psengine.protocol.answers import Moved, NotYet, Pushed, Rows, StaleEpoch, StaleRead
-from psengine.protocol.read_version import Before, Committed, Complete
-from psengine.protocol.shard_state import ShardState
-from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import ShardStore
-from psengine.tables.sharding import Sharding
+import proteus_spot.psengine.server.shard_server
+from proteus_spot.psengine.apps.registry import initial_shards
+from proteus_spot.psengine.protocol.answers import Moved, NotYet, Pushed, Rows, StaleEpoch, StaleRead
+from proteus_spot.psengine.protocol.read_version import Before, Committed, Complete
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.tables.sharding import Sharding
 from tests.psengine.server.test_shard_store import Zeros
 from tests.support.servers import at_once, read_when_there
 from tests.support.timeouts import PATIENCE
@@ -75,7 +75,9 @@ def undisturbed() -> Any:
 @pytest.mark.parametrize("how", [Moved, StaleEpoch, NotYet])
 def test_who_reads_ahead_is_not_kept_waiting_for_nothing(how: type, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where it is let know, that is not because its time has run out.
-    monkeypatch.setattr(psengine.server.shard_server, "AHEAD_WAITS_S", 0.01 if how is NotYet else 1000 * PATIENCE)
+    monkeypatch.setattr(
+        proteus_spot.psengine.server.shard_server, "AHEAD_WAITS_S", 0.01 if how is NotYet else 1000 * PATIENCE
+    )
 
     async def run() -> None:
         server = serving()

@@ -3,16 +3,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.apps.registry import initial_arrays, initial_shards
-from psengine.config import TableSpec
-from psengine.protocol.answers import Pushed, StaleEpoch, StaleRead
-from psengine.protocol.read_version import Committed
-from psengine.protocol.shard_state import ShardState
-from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import ShardStore, StaleReadError
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.sharding import Sharding
-from psengine.tables.tree_sum import largest_subtrees, tree_sum
+from proteus_spot.psengine.apps.registry import initial_arrays, initial_shards
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.protocol.answers import Pushed, StaleEpoch, StaleRead
+from proteus_spot.psengine.protocol.read_version import Committed
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.server.shard_store import ShardStore, StaleReadError
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.sharding import Sharding
+from proteus_spot.psengine.tables.tree_sum import largest_subtrees, tree_sum
 from tests.support.servers import at_once
 
 N = 20

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from psengine.config import Adam, TableSpec
-from psengine.protocol.read_version import Committed, Complete
-from psengine.protocol.shard_state import ShardState
-from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import ShardStore
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.sharding import Sharding
-from psengine.tables.update_rules import advance_tables, begin_memory
+from proteus_spot.psengine.config import Adam, TableSpec
+from proteus_spot.psengine.protocol.read_version import Committed, Complete
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.sharding import Sharding
+from proteus_spot.psengine.tables.update_rules import advance_tables, begin_memory
 from tests.support.servers import at_once, read_when_there
 
 TABLES = (TableSpec("w", 6, 2, rule=Adam(0.1)), TableSpec("plain", 6, 1))

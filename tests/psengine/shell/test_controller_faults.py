@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from psengine.controller.controller import Controller
-from psengine.membership.reachability import Links
-from psengine.protocol.events import BatchDone, Event, JobStarted, NodeJoined, TimerFired
-from psengine.protocol.instructions import Instruction
-from psengine.shell import controller_shell
-from psengine.shell.controller_shell import ControllerShell
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.membership.reachability import Links
+from proteus_spot.psengine.protocol.events import BatchDone, Event, JobStarted, NodeJoined, TimerFired
+from proteus_spot.psengine.protocol.instructions import Instruction
+from proteus_spot.psengine.shell import controller_shell
+from proteus_spot.psengine.shell.controller_shell import ControllerShell
 from tests.support.shell_nodes import NODE, Nodes, Scheduler, Store, job, story
 from tests.support.timeouts import PATIENCE
 

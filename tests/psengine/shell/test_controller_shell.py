@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.storage.blobs import Blobs
-from infra.storage.checkpoints import find_checkpoints, save_checkpoint
-from psengine.config import JobConfig, JobError
-from psengine.rpc.transport import Unreachable
-from psengine.shell.controller_shell import ControllerShell
-from psengine.telemetry.training_progress import losses_of
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.checkpoints import find_checkpoints, save_checkpoint
+from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.shell.controller_shell import ControllerShell
+from proteus_spot.psengine.telemetry.training_progress import losses_of
 from tests.support.shell_nodes import NODE, OTHER, Nodes, Scheduler, Store, job, story, told_of_losses, until
 
 
@@ -149,12 +149,12 @@ def test_a_plan_is_told_before_it_is_carried_out(caplog: pytest.LogCaptureFixtur
     async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
         shell._on_joined("r", NODE, "reliable", 1)
         shell._on_joined("t", OTHER, "transient", 1)
-        with caplog.at_level("INFO", "psengine.shell.controller_shell"):
+        with caplog.at_level("INFO", "proteus_spot.psengine.shell.controller_shell"):
             await shell.start(job(clocks=10**6, stage=2).to_dict())
         # Nobody has been sent anything yet: orders are delivered when this has returned.
         assert nodes.asked == []
         assert "partitions: r loads 0; t loads 1" in caplog.messages
-        with caplog.at_level("INFO", "psengine.shell.controller_shell"):
+        with caplog.at_level("INFO", "proteus_spot.psengine.shell.controller_shell"):
             await until(shell, "running")
         assert any(line.startswith("layout: stage 1 -> 2: 1 server(s), 1 backup owner(s)") for line in caplog.messages)
 

@@ -12,13 +12,13 @@ from distributed.comm.utils import to_frames
 from distributed.core import Server
 from tornado.iostream import IOStream
 
-from psengine.protocol.shard_state import ShardState
-from psengine.rpc.integer_narrowing import wire_bytes
-from psengine.rpc.transport import Unreachable
-from psengine.shell.dask_transport import DaskTransport, pack, pack_apart, sent
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.sparse_rows import SparseRows
-from psengine.telemetry.byte_counts import state_bytes
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.rpc.integer_narrowing import wire_bytes
+from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.shell.dask_transport import DaskTransport, pack, pack_apart, sent
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.sparse_rows import SparseRows
+from proteus_spot.psengine.telemetry.byte_counts import state_bytes
 from tests.support.timeouts import PATIENCE
 
 #: rows of 4 bytes: what Dask sends joined to its header, and what it sends apart
@@ -108,7 +108,7 @@ def test_whole_numbers_travel_narrow_and_arrive_as_they_were(monkeypatch: pytest
         assert np.array_equal(there, counts)
         assert (there.flags.aligned, there.flags.writeable, there.flags.c_contiguous) == (True, True, True)
     monkeypatch.setattr(
-        "psengine.rpc.integer_narrowing.narrowed", None
+        "proteus_spot.psengine.rpc.integer_narrowing.narrowed", None
     )  # what came, or was sent, is not looked at again
     assert wire_bytes(got["array"]) == wire_bytes(got["update"].values) == counts.size
     assert wire_bytes(update.values) == counts.size
@@ -124,7 +124,7 @@ def test_large_integers_are_narrowed_on_a_thread_and_the_loop_goes_on(monkeypatc
         at_work.set()
         assert goes_on.wait(10.0 * PATIENCE), "the event loop stands still"
 
-    monkeypatch.setattr("psengine.shell.dask_transport.narrowed", waits)
+    monkeypatch.setattr("proteus_spot.psengine.shell.dask_transport.narrowed", waits)
     counts = np.arange(1 << 18, dtype=np.int32)
 
     async def meanwhile(packing: Any) -> Any:

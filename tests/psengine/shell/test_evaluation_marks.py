@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.protocol.answers import Pushed, Rows, StaleEpoch, StaleRead
-from psengine.protocol.instructions import ShardOwner
-from psengine.protocol.read_version import Committed
-from psengine.protocol.shard_state import ShardState
-from psengine.rpc.transfers import Transfers
-from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.protocol.answers import Pushed, Rows, StaleEpoch, StaleRead
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.read_version import Committed
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.server.shard_store import ShardStore
 from tests.support.servers import at_once
 from tests.support.shell_nodes import NODE, Evaluated, Nodes, Scheduler, Store, job, story, until
 
@@ -191,8 +191,8 @@ def test_a_figure_that_is_not_evaluated_fails_the_job_in_one_line() -> None:
 
 
 def test_a_server_that_is_gone_is_no_reason_to_wait() -> None:
-    from psengine.protocol.instructions import Evaluate
-    from psengine.shell.evaluator import Evaluator
+    from proteus_spot.psengine.protocol.instructions import Evaluate
+    from proteus_spot.psengine.shell.evaluator import Evaluator
 
     async def run() -> None:
         nodes = Nodes()

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from psengine.config import JobConfig, TableSpec
-from psengine.protocol.events import NodeReady, ShardsOpened
-from psengine.protocol.instructions import LoadPartitions, OpenShards
-from psengine.shell import controller_shell, state_saving
-from psengine.tables.sharding import Sharding
+from proteus_spot.psengine.config import JobConfig, TableSpec
+from proteus_spot.psengine.protocol.events import NodeReady, ShardsOpened
+from proteus_spot.psengine.protocol.instructions import LoadPartitions, OpenShards
+from proteus_spot.psengine.shell import controller_shell, state_saving
+from proteus_spot.psengine.tables.sharding import Sharding
 from tests.support.agents import HERE, Counting, Disk, Wires, alone
 from tests.support.shell_nodes import NODE, Nodes, Scheduler, Store, job, story, until
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.config import TableSpec
-from psengine.protocol.answers import GatheredRows, StaleRead, StoredReplicas
-from psengine.protocol.instructions import ShardOwner
-from psengine.protocol.shard_state import ShardState
-from psengine.rpc.transfers import Transfers
-from psengine.shell.gathering import from_replicas, from_servers
-from psengine.tables.sharding import Sharding
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.protocol.answers import GatheredRows, StaleRead, StoredReplicas
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.shell.gathering import from_replicas, from_servers
+from proteus_spot.psengine.tables.sharding import Sharding
 
 SHARDING = Sharding((TableSpec("w", 1_000_000, 1),), 4)
 #: Two shards at one address, one at each of two others.

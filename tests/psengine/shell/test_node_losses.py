@@ -6,10 +6,10 @@ import asyncio
 import itertools
 from types import SimpleNamespace
 
-from psengine.protocol.events import Event, NodesLost
-from psengine.protocol.instructions import Instruction
-from psengine.rpc.transport import Unreachable
-from psengine.shell.controller_shell import ControllerShell
+from proteus_spot.psengine.protocol.events import Event, NodesLost
+from proteus_spot.psengine.protocol.instructions import Instruction
+from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.shell.controller_shell import ControllerShell
 from tests.support.shell_nodes import NODE, OTHER, Nodes, Scheduler, Store, job, story, told_of_losses
 from tests.support.timeouts import PATIENCE
 

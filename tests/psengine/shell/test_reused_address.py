@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from distributed import Scheduler, Worker
 
-from infra.nodes.main import DASK_CONFIG
-from psengine.config import JobConfig
-from psengine.protocol.checkpoint import Checkpoints
-from psengine.protocol.instructions import UpdateShardMap
-from psengine.rpc.transport import Unreachable, address_of
-from psengine.shell.callbacks import ControllerCallbacks
-from psengine.shell.controller_shell import ControllerShell
-from psengine.shell.dask_plugins import AgentPlugin, hello
-from psengine.shell.dask_transport import DaskTransport
+from proteus_spot.infra.nodes.main import DASK_CONFIG
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.protocol.checkpoint import Checkpoints
+from proteus_spot.psengine.protocol.instructions import UpdateShardMap
+from proteus_spot.psengine.rpc.transport import Unreachable, address_of
+from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
+from proteus_spot.psengine.shell.controller_shell import ControllerShell
+from proteus_spot.psengine.shell.dask_plugins import AgentPlugin, hello
+from proteus_spot.psengine.shell.dask_transport import DaskTransport
 from tests.support.agents import no_shards
 from tests.support.timeouts import PATIENCE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from psengine.shell.controller_shell import ControllerShell
+from proteus_spot.psengine.shell.controller_shell import ControllerShell
 from tests.support.shell_nodes import NODE, Nodes, Scheduler, Slow, Store, job, story, until
 
 

@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.config import TableSpec
-from psengine.tables.allowed_values import WrongSum, WrongValue, as_initial, as_update, check_finite, check_sum
-from psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.tables.allowed_values import (
+    WrongSum,
+    WrongValue,
+    as_initial,
+    as_update,
+    check_finite,
+    check_sum,
+)
+from proteus_spot.psengine.tables.row_updates import RowDelta
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 

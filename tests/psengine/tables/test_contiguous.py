@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.protocol.answers import JoinedRows, Rows, from_message, to_message
-from psengine.protocol.read_version import Committed, Complete
-from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import ShardStore
-from psengine.tables.contiguous import joined, room, whole
-from psengine.tables.row_updates import RowDelta, added
+from proteus_spot.psengine.protocol.answers import JoinedRows, Rows, from_message, to_message
+from proteus_spot.psengine.protocol.read_version import Committed, Complete
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.tables.contiguous import joined, room, whole
+from proteus_spot.psengine.tables.row_updates import RowDelta, added
 from tests.support.servers import at_once, read_when_there
 
 SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=5)

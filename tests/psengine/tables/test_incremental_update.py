@@ -6,11 +6,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from psengine.server.shard_store import ShardStore
-from psengine.tables.incremental_update import Growing, apart
-from psengine.tables.row_sets import RowSet, count, indices
-from psengine.tables.row_updates import RowDelta, add_rows, added, joined
-from psengine.tables.tree_sum import Delta
+from proteus_spot.psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.tables.incremental_update import Growing, apart
+from proteus_spot.psengine.tables.row_sets import RowSet, count, indices
+from proteus_spot.psengine.tables.row_updates import RowDelta, add_rows, added, joined
+from proteus_spot.psengine.tables.tree_sum import Delta
 
 ROWS, PARTITIONS, CLOCKS = 12, 4, 3
 F32 = NDArray[np.float32]

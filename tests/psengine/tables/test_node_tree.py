@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psengine.tables.node_tree import parents
+from proteus_spot.psengine.tables.node_tree import parents
 
 
 @settings(max_examples=300, deadline=None)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from psengine.tables.row_cache import RowCache
-from psengine.tables.row_sets import RowBlock
+from proteus_spot.psengine.tables.row_cache import RowCache
+from proteus_spot.psengine.tables.row_sets import RowBlock
 
 
 def block(*rows: int) -> RowBlock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from psengine.tables.row_owners import SharedRowError, refuse_shared
+from proteus_spot.psengine.tables.row_owners import SharedRowError, refuse_shared
 
 
 def test_rows_of_one_partition_each_pass_in_any_order_and_form() -> None:

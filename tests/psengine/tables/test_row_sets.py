@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.config import TableSpec
-from psengine.server.shard_store import ShardStore
-from psengine.tables import row_sets as rows
-from psengine.tables import row_updates
-from psengine.tables.row_sets import RowBlock, RowSet
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.tree_sum import Delta, largest_subtrees, tree_sum
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.tables import row_sets as rows
+from proteus_spot.psengine.tables import row_updates
+from proteus_spot.psengine.tables.row_sets import RowBlock, RowSet
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.tree_sum import Delta, largest_subtrees, tree_sum
 
 N_ROWS = 12
 runs = st.tuples(st.integers(0, N_ROWS), st.integers(0, N_ROWS)).map(lambda ends: slice(min(ends), max(ends)))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from psengine.config import TableSpec
-from psengine.tables.sharding import Sharding
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.tables.sharding import Sharding
 
 TABLES = (TableSpec("w", 7, 3), TableSpec("n", 2, 1, "int64"))
 

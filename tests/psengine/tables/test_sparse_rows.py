@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psengine.protocol.read_version import Committed
-from psengine.protocol.shard_state import ShardState
-from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import ShardStore
-from psengine.tables.row_sets import Wanted
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.sparse_rows import WORTH, SparseRows, compact, compact_delta, full
-from psengine.tables.tree_sum import Delta
+from proteus_spot.psengine.protocol.read_version import Committed
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.tables.row_sets import Wanted
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.sparse_rows import WORTH, SparseRows, compact, compact_delta, full
+from proteus_spot.psengine.tables.tree_sum import Delta
 from tests.support.servers import at_once
 
 ROWS, COLUMNS, PARTITIONS, CLOCKS = 40, 300, 4, 5

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.tables.tree_sum import Delta, Subtree, largest_subtrees, tree_sum
+from proteus_spot.psengine.tables.tree_sum import Delta, Subtree, largest_subtrees, tree_sum
 
 
 def subtrees(low: int, high: int) -> set[Subtree]:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.config import Adam, Add, JobError, Momentum, Nesterov, Replace, Sgd, TableSpec
-from psengine.tables import update_rules
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.sharding import Arrays
-from psengine.tables.update_rules import advance_tables, begin_memory, memory_tables, without_memory
+from proteus_spot.psengine.config import Adam, Add, JobError, Momentum, Nesterov, Replace, Sgd, TableSpec
+from proteus_spot.psengine.tables import update_rules
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.sharding import Arrays
+from proteus_spot.psengine.tables.update_rules import advance_tables, begin_memory, memory_tables, without_memory
 
 ROWS, COLS, CLOCKS = 50, 3, 6
 RULES = (Sgd(0.3), Momentum(0.1, 0.7), Nesterov(0.7, 0.9), Adam(0.01, 0.8, 0.99, 1e-6), Replace())

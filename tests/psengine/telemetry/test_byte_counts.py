@@ -1,6 +1,6 @@
 """Bytes that processes report, and what remains of those that are gone."""
 
-from psengine.telemetry.byte_counts import LINKS_A_REPORT, ReportedBytes, Traffic, link
+from proteus_spot.psengine.telemetry.byte_counts import LINKS_A_REPORT, ReportedBytes, Traffic, link
 
 
 def test_a_report_holds_some_links_and_all_of_them_come_in_turn() -> None:

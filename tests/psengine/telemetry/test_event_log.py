@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from psengine.config import JobConfig
-from psengine.controller.controller import Controller
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.protocol.events import (
     BatchDone,
     DrainRequested,
     Event,
@@ -23,7 +23,7 @@ from psengine.protocol.events import (
     TaskStats,
     TimerFired,
 )
-from psengine.protocol.instructions import (
+from proteus_spot.psengine.protocol.instructions import (
     BackUp,
     Dispatch,
     Instruction,
@@ -32,12 +32,12 @@ from psengine.protocol.instructions import (
     TaskKey,
     UpdateShardMap,
 )
-from psengine.shell import event_log_writer
-from psengine.shell.event_log_writer import EventLogWriter
-from psengine.telemetry import descriptions
-from psengine.telemetry.descriptions import Describer
-from psengine.telemetry.event_log import EVERYBODY, MOST, Described, EventLog, touching
-from psengine.telemetry.formatting import format_bytes, format_ranges
+from proteus_spot.psengine.shell import event_log_writer
+from proteus_spot.psengine.shell.event_log_writer import EventLogWriter
+from proteus_spot.psengine.telemetry import descriptions
+from proteus_spot.psengine.telemetry.descriptions import Describer
+from proteus_spot.psengine.telemetry.event_log import EVERYBODY, MOST, Described, EventLog, touching
+from proteus_spot.psengine.telemetry.formatting import format_bytes, format_ranges
 from tests.support.controller import done
 
 NAMES = {"tcp://a": "a", "tcp://b": "b", "tcp://k": "k"}

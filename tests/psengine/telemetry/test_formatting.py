@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from psengine.telemetry.formatting import MOST_CHARACTERS, format_error
+from proteus_spot.psengine.telemetry.formatting import MOST_CHARACTERS, format_error
 
 CODE = """import json
 

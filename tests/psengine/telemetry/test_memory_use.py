@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from psengine.server.shard_store import ShardStore
-from psengine.tables.row_updates import RowDelta
-from psengine.telemetry.memory_use import ArrayBytes
+from proteus_spot.psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.telemetry.memory_use import ArrayBytes
 
 
 @dataclass(frozen=True, slots=True)

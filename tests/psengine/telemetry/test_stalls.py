@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.telemetry.stalls import NEAR, Stall, stalls, stalls_of
+from proteus_spot.psengine.telemetry.stalls import NEAR, Stall, stalls, stalls_of
 
 
 def change(event: str, second: float, until: float | None, node: str = "t1") -> dict[str, Any]:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.config import JobConfig
-from psengine.controller.controller import Controller
-from psengine.membership.node_record import NodeRecord
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.protocol.events import (
     BatchDone,
     CheckpointRequested,
     CheckpointSaved,
@@ -20,8 +20,8 @@ from psengine.protocol.events import (
     ShardsOpened,
     TaskStats,
 )
-from psengine.protocol.instructions import Dispatch, GatherModel, SaveCheckpoint
-from psengine.telemetry.training_progress import MOST_CLOCKS, TrainingProgress
+from proteus_spot.psengine.protocol.instructions import Dispatch, GatherModel, SaveCheckpoint
+from proteus_spot.psengine.telemetry.training_progress import MOST_CLOCKS, TrainingProgress
 from tests.support.controller import done, started_early
 
 R, T = NodeRecord("r", "tcp://r", "reliable", 2), NodeRecord("t", "tcp://t", "transient", 1)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.config import JobConfig, JobError, Stage
-from psengine.tiers.layout import Layout, active_servers, half_of, layout_for
+from proteus_spot.psengine.config import JobConfig, JobError, Stage
+from proteus_spot.psengine.tiers.layout import Layout, active_servers, half_of, layout_for
 from tests.support.instant_cluster import InstantCluster
 
 NAMES = [f"n{i}" for i in range(12)]

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psengine.config import JobConfig, Stage
-from psengine.tiers.measured_stage import HYSTERESIS, LEAST_S, WINDOW, ClockTime, Footprint, StageTimes, predicted
+from proteus_spot.psengine.config import JobConfig, Stage
+from proteus_spot.psengine.tiers.measured_stage import (
+    HYSTERESIS,
+    LEAST_S,
+    WINDOW,
+    ClockTime,
+    Footprint,
+    StageTimes,
+    predicted,
+)
 from tests.support.controller_invariants import check_invariants
 from tests.support.instant_cluster import InstantCluster
 

@@ -1,10 +1,10 @@
 """Rounds of backups: what is kept where, and when it is of use."""
 
-from psengine.membership.node_record import NodeRecord
-from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import ShardOwner
-from psengine.server.replica_store import ReplicaStore
-from psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.server.replica_store import ReplicaStore
+from proteus_spot.psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
 
 R, S = (NodeRecord(name, f"tcp://{name}", "reliable", 1) for name in "rs")
 OWNERS = (

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.tiers.scale_in import PATIENCE, RESERVE, JobMemory, ScaleIn
+from proteus_spot.psengine.tiers.scale_in import PATIENCE, RESERVE, JobMemory, ScaleIn
 
 
 def holding(n_bytes: int, transient: int, least: int = 0, servers: int = 0, reliable: int = 1) -> JobMemory:

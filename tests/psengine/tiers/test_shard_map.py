@@ -1,9 +1,9 @@
 """Who serves what: shards are opened, move, and are opened anew."""
 
-from psengine.config import JobConfig
-from psengine.membership.node_record import NodeRecord
-from psengine.protocol.instructions import ReplicaSet, ShardOwner
-from psengine.tiers.shard_map import ShardMap
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.protocol.instructions import ReplicaSet, ShardOwner
+from proteus_spot.psengine.tiers.shard_map import ShardMap
 
 JOB = JobConfig("job", n_shards=5, clocks=1)
 A, B, C = (NodeRecord(name, f"tcp://{name}", "reliable", 1) for name in "abc")

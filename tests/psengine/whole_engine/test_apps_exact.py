@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.apps.base import Application, MakesDriver
-from psengine.apps.executors import prepare
-from psengine.apps.registry import resolve
-from psengine.config import JobConfig
-from psengine.controller.controller import Controller
-from psengine.controller.state import ENDED
-from psengine.single_process import drive_alone, initial, train_alone
-from psengine.tables.sharding import Arrays
+from proteus_spot.psengine.apps.base import Application, MakesDriver
+from proteus_spot.psengine.apps.executors import prepare
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.state import ENDED
+from proteus_spot.psengine.single_process import drive_alone, initial, train_alone
+from proteus_spot.psengine.tables.sharding import Arrays
 from tests.psengine.apps import test_lda, test_mf
 from tests.support.controller_invariants import check_invariants
 from tests.support.lossy_network import Trouble

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from psengine.controller.recovery import DAMAGED
+from proteus_spot.psengine.controller.recovery import DAMAGED
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import check, job, run_job, started

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.config import JobConfig
-from psengine.single_process import drive_alone, initial
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.single_process import drive_alone, initial
 from tests.support.driver_world import Loop, Picked, Picky
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Collection
 
 import pytest
 
-from psengine.protocol.events import BatchDone, BatchFailed, Event
-from psengine.protocol.instructions import Instruction, RecallTasks
-from psengine.scheduling.dispatcher import BatchDispatcher
-from psengine.worker.node_scheduler import NodeScheduler, RecalledError
+from proteus_spot.psengine.protocol.events import BatchDone, BatchFailed, Event
+from proteus_spot.psengine.protocol.instructions import Instruction, RecallTasks
+from proteus_spot.psengine.scheduling.dispatcher import BatchDispatcher
+from proteus_spot.psengine.worker.node_scheduler import NodeScheduler, RecalledError
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import CLOCKS, Meanwhile, check, finished, job, reached, run_job, started

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.apps.bgd import ElasticDescent
-from psengine.config import JobConfig
+from proteus_spot.psengine.apps.bgd import ElasticDescent
+from proteus_spot.psengine.config import JobConfig
 from tests.psengine.apps.bgd.test_losses import examples
 from tests.psengine.whole_engine.test_wires import WEATHERS
 from tests.support.lossy_network import Trouble
@@ -121,7 +121,7 @@ def test_the_sums_that_the_servers_keep_and_a_second_reduce_agree() -> None:
 def test_partitions_above_the_cap_stay_without_a_node_until_there_are_more_nodes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "psengine.shell.controller_shell")
+    caplog.set_level("INFO", "proteus_spot.psengine.shell.controller_shell")
     cluster = WiredCluster(2, Trouble(), load=load, heldout=load(0))
     params = PARAMS | {"solver": "gradient"}
     config = JobConfig("job", "bgd", params, n_partitions=6, n_shards=2, clocks=20, stage=1, max_partitions_per_node=2)

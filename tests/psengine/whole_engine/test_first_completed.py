@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine import Driver, TableSpec, Task
-from psengine.config import JobConfig
-from psengine.single_process import drive_alone, initial
+from proteus_spot import Driver, TableSpec, Task
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.single_process import drive_alone, initial
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import finished, reached, run_job

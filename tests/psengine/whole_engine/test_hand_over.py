@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.apps.base import Work
-from psengine.config import JobConfig, TableSpec
-from psengine.controller.state import ENDED
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.config import JobConfig, TableSpec
+from proteus_spot.psengine.controller.state import ENDED
 from tests.support import simulated_cluster
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster

@@ -16,18 +16,23 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import InputError
-from infra.nodes import node_process as node
-from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
-from infra.nodes.main import main, parse
-from infra.settings import Settings
-from infra.storage import job_paths
-from infra.storage.blobs import BlobError, BlobMissing, Blobs
-from infra.storage.job_paths import JobPaths
-from infra.version import program_version
-from psengine.config import JOB_ID_PATTERN
-from psengine.protocol.version import PROTOCOL
-from tasks.form_fields import JOB_ID_PATTERN as JOB_SPEC_PATTERN
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.nodes import node_process as node
+from proteus_spot.infra.nodes.controller_client import (
+    NO_LOSSES,
+    ControllerClient,
+    ControllerUnreachable,
+    wait_rendezvous,
+)
+from proteus_spot.infra.nodes.main import main, parse
+from proteus_spot.infra.settings import Settings
+from proteus_spot.infra.storage import job_paths
+from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.version import program_version
+from proteus_spot.psengine.config import JOB_ID_PATTERN
+from proteus_spot.psengine.protocol.version import PROTOCOL
+from proteus_spot.tasks.form_fields import JOB_ID_PATTERN as JOB_SPEC_PATTERN
 from tests.support.local_cluster import LocalCluster, digits_job
 from tests.support.timeouts import PATIENCE
 
@@ -120,7 +125,7 @@ def test_a_node_does_not_join_a_controller_of_another_protocol(tmp_path: Path, v
         Blobs(tmp_path.as_uri()).write_json(JobPaths("job").rendezvous, meeting)
         options = ("--job", "job", "--blob", tmp_path.as_uri(), "--name", "i-1", "--tier", "transient", "--no-notices")
         done = subprocess.run(
-            [sys.executable, "-m", "infra.nodes.main", *options],
+            [sys.executable, "-m", "proteus_spot.infra.nodes.main", *options],
             check=False,
             stderr=subprocess.PIPE,
             text=True,
@@ -141,10 +146,12 @@ def test_a_bucket_is_reached_as_the_settings_say(monkeypatch: pytest.MonkeyPatch
         made.append((settings.blob_url, settings.region))
         raise BlobError("enough")
 
-    monkeypatch.setattr("infra.settings.load_settings", lambda: Settings(region="eu-west-1"))
-    monkeypatch.setattr("infra.storage.blobs.open_blobs", opened)
-    monkeypatch.setattr("infra.nodes.controller_client.load_settings", lambda: Settings(region="eu-west-1"))
-    monkeypatch.setattr("infra.nodes.controller_client.open_blobs", opened)
+    monkeypatch.setattr("proteus_spot.infra.settings.load_settings", lambda: Settings(region="eu-west-1"))
+    monkeypatch.setattr("proteus_spot.infra.storage.blobs.open_blobs", opened)
+    monkeypatch.setattr(
+        "proteus_spot.infra.nodes.controller_client.load_settings", lambda: Settings(region="eu-west-1")
+    )
+    monkeypatch.setattr("proteus_spot.infra.nodes.controller_client.open_blobs", opened)
     for use in (lambda: node._load("s3://b/data", 0), lambda: wait_rendezvous("s3://b/blobs", "job", 0.1)):
         with pytest.raises(BlobError):
             use()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from psengine.config import JobError
+from proteus_spot.psengine.config import JobError
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster, numbered
 from tests.support.simulated_jobs import check, job, run_job

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.datasets.prepare import prepare
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import part_name
-from psengine.apps.mlr import MultinomialLogisticRegression
-from psengine.config import JobConfig
-from psengine.single_process import initial, train_alone
+from proteus_spot.infra.datasets.prepare import prepare
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import part_name
+from proteus_spot.psengine.apps.mlr import MultinomialLogisticRegression
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.single_process import initial, train_alone
 from tests.support.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

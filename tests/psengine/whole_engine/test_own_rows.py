@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from psengine.config import JobConfig
-from psengine.controller.state import ENDED
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.state import ENDED
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.small_apps import PARTITIONS, TOKENS, Tally

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from psengine import Work
-from psengine.config import JobConfig
+from proteus_spot import Work
+from proteus_spot.psengine.config import JobConfig
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import CLOCKS, SHARDS, run_job

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.config import JobConfig, Momentum, TableSpec
-from psengine.drivers.interface import Dispatcher, Done, Driver, Task
-from psengine.scheduling.dispatcher import BatchDispatcher
-from psengine.single_process import drive_alone, initial
-from psengine.tables.row_sets import RowBlock
-from psengine.worker.task_parameters import WrittenRows
+from proteus_spot.psengine.config import JobConfig, Momentum, TableSpec
+from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Driver, Task
+from proteus_spot.psengine.scheduling.dispatcher import BatchDispatcher
+from proteus_spot.psengine.single_process import drive_alone, initial
+from proteus_spot.psengine.tables.row_sets import RowBlock
+from proteus_spot.psengine.worker.task_parameters import WrittenRows
 from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, NODES
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster

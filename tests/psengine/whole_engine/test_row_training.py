@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.apps.executors import wants
-from psengine.config import TableSpec
-from psengine.membership.placement import Placement
-from psengine.protocol.events import BatchDone, BatchFailed, ShardsTaken
-from psengine.single_process import initial
-from psengine.tables.row_owners import SharedRowError
-from psengine.tables.row_sets import RowSet
-from psengine.tables.sharding import Arrays
+from proteus_spot.psengine.apps.executors import wants
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.membership.placement import Placement
+from proteus_spot.psengine.protocol.events import BatchDone, BatchFailed, ShardsTaken
+from proteus_spot.psengine.single_process import initial
+from proteus_spot.psengine.tables.row_owners import SharedRowError
+from proteus_spot.psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.tables.sharding import Arrays
 from tests.support.row_training import (
     CLOCKS,
     NODES,
@@ -128,7 +128,7 @@ def test_the_bits_are_the_same_when_work_is_done_again_and_messages_are_lost() -
 
 
 def test_the_bits_are_the_same_when_what_servers_have_taken_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psengine.worker.routing._MAP_S", 0.05)  # no other map comes
+    monkeypatch.setattr("proteus_spot.psengine.worker.routing._MAP_S", 0.05)  # no other map comes
 
     async def body(cluster: Cluster) -> None:
         # of six messages at one time, as many tries as three each: one batch, at the least, is given up

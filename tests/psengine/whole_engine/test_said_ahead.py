@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine import Driver, TableSpec, Task
-from psengine.config import JobConfig
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.scheduling.driver_host import DriverHost
-from psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot import Driver, TableSpec, Task
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.scheduling.driver_host import DriverHost
+from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import finished, reached, run_job

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from psengine.apps.base import Work
-from psengine.config import JobConfig, TableSpec
-from psengine.controller.state import ENDED
-from psengine.single_process import initial, train_alone
-from psengine.tables.row_sets import RowSet
-from psengine.tables.sparse_rows import SparseRows
-from psengine.telemetry.event_log import MemoryUsed
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.config import JobConfig, TableSpec
+from proteus_spot.psengine.controller.state import ENDED
+from proteus_spot.psengine.single_process import initial, train_alone
+from proteus_spot.psengine.tables.row_sets import RowSet
+from proteus_spot.psengine.tables.sparse_rows import SparseRows
+from proteus_spot.psengine.telemetry.event_log import MemoryUsed
 from tests.support.controller_invariants import check_invariants
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.apps.base import Work
-from psengine.apps.executors import as_application
-from psengine.apps.registry import resolve
-from psengine.config import JobConfig, TableSpec
-from psengine.tables.row_sets import RowBlock
-from psengine.worker.task_parameters import TaskParameters
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.apps.executors import as_application
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobConfig, TableSpec
+from proteus_spot.psengine.tables.row_sets import RowBlock
+from proteus_spot.psengine.worker.task_parameters import TaskParameters
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import finished, run_job

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from infra.applications.code_files import read_code
-from infra.applications.code_shipping import ship_code
-from infra.errors import InputError
-from infra.storage.job_paths import JobPaths
-from psengine.config import JobConfig
-from psengine.single_process import initial, train_alone
+from proteus_spot.infra.applications.code_files import read_code
+from proteus_spot.infra.applications.code_shipping import ship_code
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.single_process import initial, train_alone
 from tests.support.local_cluster import LocalCluster, write_data
 from tests.support.wheels import write_wheel
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.config import JobConfig, TableSpec
-from psengine.drivers.interface import Dispatcher, Done, Driver, Read, Task
-from psengine.protocol.read_version import Before
-from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import ShardStore
-from psengine.tables.row_cache import RowCache
-from psengine.worker.parameter_client import ParameterClient
+from proteus_spot.psengine.config import JobConfig, TableSpec
+from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Driver, Read, Task
+from proteus_spot.psengine.protocol.read_version import Before
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.tables.row_cache import RowCache
+from proteus_spot.psengine.worker.parameter_client import ParameterClient
 from tests.psengine.whole_engine.test_driver_jobs import LIMIT_S, NODES
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster

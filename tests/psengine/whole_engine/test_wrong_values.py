@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine import Driver, Sgd, TableSpec, Task, Work
-from psengine.config import JobConfig
-from psengine.controller.state import ENDED
-from psengine.single_process import initial, train_alone
-from psengine.tables.allowed_values import WrongSum
+from proteus_spot import Driver, Sgd, TableSpec, Task, Work
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.state import ENDED
+from proteus_spot.psengine.single_process import initial, train_alone
+from proteus_spot.psengine.tables.allowed_values import WrongSum
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import run_job

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from psengine.protocol.events import BatchDone, BatchFailed, NodeFailed, ShardsTaken
-from psengine.protocol.instructions import Dispatch, TakeShards, TaskKey
-from psengine.protocol.read_version import Committed
-from psengine.telemetry.byte_counts import link
-from psengine.worker import routing
-from psengine.worker.agent import NodeAgent
+from proteus_spot.psengine.protocol.events import BatchDone, BatchFailed, NodeFailed, ShardsTaken
+from proteus_spot.psengine.protocol.instructions import Dispatch, TakeShards, TaskKey
+from proteus_spot.psengine.protocol.read_version import Committed
+from proteus_spot.psengine.telemetry.byte_counts import link
+from proteus_spot.psengine.worker import routing
+from proteus_spot.psengine.worker.agent import NodeAgent
 from tests.support.agents import CONTROLLER, HERE, THERE, Wires, config, dispatch, story, values
 from tests.support.servers import at_once
 from tests.support.timeouts import PATIENCE

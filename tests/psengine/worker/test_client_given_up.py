@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.config import TableSpec
-from psengine.protocol.answers import Pushed, Rows, StaleEpoch
-from psengine.protocol.instructions import ShardOwner
-from psengine.rpc.transport import Unreachable
-from psengine.server.shard_server import ShardServer
-from psengine.tables.sharding import Sharding
-from psengine.worker.parameter_client import ParameterClient
-from psengine.worker.routing import SupersededError
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.protocol.answers import Pushed, Rows, StaleEpoch
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.tables.sharding import Sharding
+from proteus_spot.psengine.worker.parameter_client import ParameterClient
+from proteus_spot.psengine.worker.routing import SupersededError
 from tests.support.virtual_time import run_virtual
 
 STALE, GONE, HEIR = "tcp://stale", "tcp://gone", "tcp://heir"

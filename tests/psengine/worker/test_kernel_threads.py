@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from psengine.worker.kernel_threads import KernelThreads
+from proteus_spot.psengine.worker.kernel_threads import KernelThreads
 from tests.support.timeouts import PATIENCE
 
 

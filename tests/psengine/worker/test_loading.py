@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from psengine.config import JobConfig, JobError
-from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.events import (
+from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.protocol.checkpoint import Checkpoint
+from proteus_spot.psengine.protocol.events import (
     BatchDone,
     BatchFailed,
     CheckpointDamaged,
@@ -21,9 +21,9 @@ from psengine.protocol.events import (
     ShardsNotOpened,
     ShardsOpened,
 )
-from psengine.protocol.instructions import LoadPartitions, OpenShards
-from psengine.worker.agent import NodeAgent
-from psengine.worker.blocking_work import BlockingWork
+from proteus_spot.psengine.protocol.instructions import LoadPartitions, OpenShards
+from proteus_spot.psengine.worker.agent import NodeAgent
+from proteus_spot.psengine.worker.blocking_work import BlockingWork
 from tests.support.agents import HERE, Counting, Disk, Wires, alone, config, dispatch, story
 from tests.support.timeouts import PATIENCE
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from psengine.apps.base import Work
-from psengine.config import TableSpec
-from psengine.protocol.events import BatchDone, BatchFailed, ShardsOpened
-from psengine.protocol.instructions import (
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.protocol.events import BatchDone, BatchFailed, ShardsOpened
+from proteus_spot.psengine.protocol.instructions import (
     Dispatch,
     OpenShards,
     RecallTasks,
     ShardOwner,
     UpdateShardMap,
 )
-from psengine.worker.agent import NodeAgent
+from proteus_spot.psengine.worker.agent import NodeAgent
 from tests.support.agents import HERE, OWNERS, THERE, Counting, Wires, called, dispatch, story
 from tests.support.timeouts import PATIENCE
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from psengine.config import JobConfig
-from psengine.membership.node_record import NodeRecord
-from psengine.protocol.answers import StaleEpoch
-from psengine.protocol.events import BatchDone, BatchFailed, ShardsNotTaken, ShardsTaken
-from psengine.protocol.instructions import ShardOwner, TakeShards, UpdateShardMap
-from psengine.protocol.read_version import Committed
-from psengine.tiers.shard_map import ShardMap
-from psengine.worker.agent import NodeAgent
+from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.protocol.answers import StaleEpoch
+from proteus_spot.psengine.protocol.events import BatchDone, BatchFailed, ShardsNotTaken, ShardsTaken
+from proteus_spot.psengine.protocol.instructions import ShardOwner, TakeShards, UpdateShardMap
+from proteus_spot.psengine.protocol.read_version import Committed
+from proteus_spot.psengine.tiers.shard_map import ShardMap
+from proteus_spot.psengine.worker.agent import NodeAgent
 from tests.support.agents import HERE, OWNERS, THERE, Wires, config, dispatch, story, take, values
 from tests.support.servers import at_once
 

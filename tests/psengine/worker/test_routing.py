@@ -1,8 +1,8 @@
 """Where messages for a shard go, as maps and answers of servers tell it, in whatever order they come."""
 
-from psengine.protocol.answers import Moved
-from psengine.protocol.instructions import ShardOwner
-from psengine.worker.routing import Routes
+from proteus_spot.psengine.protocol.answers import Moved
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.worker.routing import Routes
 
 
 def owned_by(node: str, epoch: int) -> ShardOwner:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from psengine.protocol.answers import (
+from proteus_spot.psengine.protocol.answers import (
     JoinedRows,
     Moved,
     NotYet,
@@ -18,12 +18,12 @@ from psengine.protocol.answers import (
     from_message,
     to_message,
 )
-from psengine.protocol.instructions import ShardOwner
-from psengine.rpc.transfers import Transfers
-from psengine.rpc.transport import Unreachable
-from psengine.server.shard_server import ShardServer
-from psengine.worker.routing import Routes, SupersededError
-from psengine.worker.server_calls import ElsewhereError, ServerCalls
+from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.worker.routing import Routes, SupersededError
+from proteus_spot.psengine.worker.server_calls import ElsewhereError, ServerCalls
 
 OLD, NEW = ShardOwner(0, "a", "tcp://a", 1), ShardOwner(0, "b", "tcp://b", 2)
 

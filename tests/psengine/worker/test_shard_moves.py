@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from psengine.protocol.answers import HandedOver, Rows, StaleEpoch
-from psengine.protocol.events import BatchDone, BatchFailed, ShardsNotTaken, ShardsTaken
-from psengine.protocol.instructions import ShardOwner, UpdateShardMap
-from psengine.protocol.read_version import Committed
-from psengine.worker.agent import NodeAgent
-from psengine.worker.server_calls import TRIES
+from proteus_spot.psengine.protocol.answers import HandedOver, Rows, StaleEpoch
+from proteus_spot.psengine.protocol.events import BatchDone, BatchFailed, ShardsNotTaken, ShardsTaken
+from proteus_spot.psengine.protocol.instructions import ShardOwner, UpdateShardMap
+from proteus_spot.psengine.protocol.read_version import Committed
+from proteus_spot.psengine.worker.agent import NodeAgent
+from proteus_spot.psengine.worker.server_calls import TRIES
 from tests.support.agents import CONTROLLER, HERE, OWNERS, THERE, Wires, dispatch, story, take, values
 from tests.support.servers import at_once
 from tests.support.timeouts import PATIENCE

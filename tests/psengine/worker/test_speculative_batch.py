@@ -12,15 +12,15 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from psengine.apps.base import Work
-from psengine.membership.placement import Placement
-from psengine.protocol.events import BatchDone, BatchFailed
-from psengine.protocol.executor_state import StateRef
-from psengine.protocol.instructions import UpdateShardMap
-from psengine.protocol.shard_state import ShardState
-from psengine.worker.parameter_client import ParameterClient
-from psengine.worker.routing import SupersededError
-from psengine.worker.speculative_batch import Ahead, Begun
+from proteus_spot.psengine.apps.base import Work
+from proteus_spot.psengine.membership.placement import Placement
+from proteus_spot.psengine.protocol.events import BatchDone, BatchFailed
+from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.instructions import UpdateShardMap
+from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.worker.parameter_client import ParameterClient
+from proteus_spot.psengine.worker.routing import SupersededError
+from proteus_spot.psengine.worker.speculative_batch import Ahead, Begun
 from tests.support.agents import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
 from tests.support.row_training import CLOCKS, NODES, PARTITIONS, Cluster, Wanderers, address, check
 from tests.support.row_training import story as training

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.protocol.events import BatchDone, BatchFailed
-from psengine.server.shard_store import ShardStore
-from psengine.tables.row_sets import RowBlock, RowSet
-from psengine.tables.row_updates import RowDelta
-from psengine.tables.tree_sum import Delta
-from psengine.worker.routing import SupersededError
-from psengine.worker.task_parameters import WrittenRows, pushed
+from proteus_spot.psengine.protocol.events import BatchDone, BatchFailed
+from proteus_spot.psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.tables.row_sets import RowBlock, RowSet
+from proteus_spot.psengine.tables.row_updates import RowDelta
+from proteus_spot.psengine.tables.tree_sum import Delta
+from proteus_spot.psengine.worker.routing import SupersededError
+from proteus_spot.psengine.worker.task_parameters import WrittenRows, pushed
 from tests.support.agents import Counting, Wires, dispatch, story
 
 RNG = np.random.default_rng(3)

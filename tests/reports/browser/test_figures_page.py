@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from reports.pages.figures_page import render
-from reports.pages.job_page import Table
-from tasks.backtest.inputs import open_inputs
-from tasks.backtest.page import page, write_report
-from tasks.backtest.runner import plan, run_cells
-from tasks.backtest.spec import NAMES
-from tasks.backtest.tables import as_json
+from proteus_spot.reports.pages.figures_page import render
+from proteus_spot.reports.pages.job_page import Table
+from proteus_spot.tasks.backtest.inputs import open_inputs
+from proteus_spot.tasks.backtest.page import page, write_report
+from proteus_spot.tasks.backtest.runner import plan, run_cells
+from proteus_spot.tasks.backtest.spec import NAMES
+from proteus_spot.tasks.backtest.tables import as_json
 from tests.support.backtests import quiet, small_file, small_spec
 from tests.support.chromium import CHROMIUM, MISSING, Chromium
 from tests.support.html_tables import PageTables
@@ -42,7 +42,7 @@ def test_its_tables_have_every_figure(report: Path) -> None:
 
 
 def test_what_anybody_wrote_is_text(report: Path) -> None:
-    from reports.pages.figures_page import BacktestPage
+    from proteus_spot.reports.pages.figures_page import BacktestPage
 
     text = render(BacktestPage(HOSTILE, HOSTILE, (HOSTILE,), (HOSTILE,), (), (), (Table("t", "t", (HOSTILE,), ()),)))
     assert "<script" not in text

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import InputError
-from reports.pages.job_page import PageFigure, ReportPage, Table, render, write
+from proteus_spot.infra.errors import InputError
+from proteus_spot.reports.pages.job_page import PageFigure, ReportPage, Table, render, write
 
 EVIL = "<b>&\"'</script>"
 PAGE = ReportPage(

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from reports.pages.job_tables import about_tables
+from proteus_spot.reports.pages.job_tables import about_tables
 
 
 def test_a_result_table_is_as_short_for_many_clocks_as_for_one() -> None:

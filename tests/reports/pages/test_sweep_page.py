@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from reports.pages.figures_page import render
-from reports.pages.sweep_page import TRIAL_COLUMNS, sweep_markdown, sweep_page, trial_rows, trial_table
+from proteus_spot.reports.pages.figures_page import render
+from proteus_spot.reports.pages.sweep_page import TRIAL_COLUMNS, sweep_markdown, sweep_page, trial_rows, trial_table
 from tests.support.sweep_views import empty_view, small_view
 
 

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from bidding.evictions.calibration import calibrate
-from bidding.evictions.fit_capacity import Band, of_bands
-from bidding.evictions.fit_conditioned import fit_conditioned
-from bidding.evictions.fit_survival import fit_survival
-from bidding.market.model import Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import TraceSet
-from infra.errors import InputError
-from reports.pictures.evictions import MOST_PANELS, check_picture_name, plot_reliability, plot_survival
+from proteus_spot.bidding.evictions.calibration import calibrate
+from proteus_spot.bidding.evictions.fit_capacity import Band, of_bands
+from proteus_spot.bidding.evictions.fit_conditioned import fit_conditioned
+from proteus_spot.bidding.evictions.fit_survival import fit_survival
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.reports.pictures.evictions import MOST_PANELS, check_picture_name, plot_reliability, plot_survival
 from tests.bidding.evictions.naive import MARKET, trace
 
 PRICES = TraceSet({MARKET: trace((0, 20_000), (4000, 30_000), (9000, 20_000), (40_000, 500_000))})

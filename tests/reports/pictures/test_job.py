@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from infra.state.records import ObservationKind
-from infra.state.store import Store
-from reports.pictures.job import MOST_BYTES, job_figure, job_png
-from tasks.reports.job_page import gather
+from proteus_spot.infra.state.records import ObservationKind
+from proteus_spot.infra.state.store import Store
+from proteus_spot.reports.pictures.job import MOST_BYTES, job_figure, job_png
+from proteus_spot.tasks.reports.job_page import gather
 from tests.support.job_states import JOB, START_S, record_job
 
 

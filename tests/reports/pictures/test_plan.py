@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from infra.errors import InputError
-from reports.pictures.plan import Curve, check_picture, draw_plan
+from proteus_spot.infra.errors import InputError
+from proteus_spot.reports.pictures.plan import Curve, check_picture, draw_plan
 
 CURVES = [
     Curve("a", np.array([3.0, 1.0, 2.0, 9.0]), np.array([2.0, 2.0, 1.0, 7.0]), np.array([True, True, True, False])),

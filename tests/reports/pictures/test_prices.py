@@ -7,10 +7,10 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from bidding.market.model import Market
-from bidding.market.traces import Trace, TraceSet
-from infra.errors import InputError
-from reports.pictures.prices import MOST_PANELS, _thinned, plot_prices
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.reports.pictures.prices import MOST_PANELS, _thinned, plot_prices
 
 DAY_S = 86_400
 T0 = 1_459_468_800

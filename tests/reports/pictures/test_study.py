@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidding.tuning.space import parse_parameter
-from reports.pictures.study import LEAST_TRIALS, study_svgs
-from reports.sweep_view import SweepView, TrialLine
+from proteus_spot.bidding.tuning.space import parse_parameter
+from proteus_spot.reports.pictures.study import LEAST_TRIALS, study_svgs
+from proteus_spot.reports.sweep_view import SweepView, TrialLine
 from tests.support.sweep_views import empty_view, small_view
 
 

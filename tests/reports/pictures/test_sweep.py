@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.pictures.sweep import (
+from proteus_spot.reports.pictures.sweep import (
     curves_figure,
     curves_png,
     dollars_figure,
@@ -14,7 +14,7 @@ from reports.pictures.sweep import (
     parallel_figure,
     timeline_figure,
 )
-from reports.sweep_view import MOST_DRAWN, SweepView
+from proteus_spot.reports.sweep_view import MOST_DRAWN, SweepView
 from tests.support.sweep_views import BEGUN_S, empty_view, small_view
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reports.pictures.training import training_figure, training_svg
+from proteus_spot.reports.pictures.training import training_figure, training_svg
 
 SECONDS = [0.5, 0.25, 1.0, 0.25]
 FIGURES: dict[str, Any] = {

@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 import pytest
 from prefect import Flow
 
-from flows.backtest import backtest
-from tasks.backtest import artifacts
-from tasks.backtest.artifacts import compare, publish_pictures, publish_table
-from tasks.backtest.comparison import Comparison
-from tasks.backtest.spec import BacktestSpec
+from proteus_spot.flows.backtest import backtest
+from proteus_spot.tasks.backtest import artifacts
+from proteus_spot.tasks.backtest.artifacts import compare, publish_pictures, publish_table
+from proteus_spot.tasks.backtest.comparison import Comparison
+from proteus_spot.tasks.backtest.spec import BacktestSpec
 from tests.support.backtests import small_file, small_spec
 from tests.support.html_tables import PageTables
 from tests.support.task_runtime import TaskRuntime, plain
@@ -116,7 +116,7 @@ def test_the_flow_does_what_the_verb_does(
     here: TaskRuntime, shown: Shown, spec: BacktestSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, task in (("compare", compare), ("publish_table", publish_table), ("publish_pictures", publish_pictures)):
-        monkeypatch.setattr(f"flows.backtest.{name}", plain(task))
+        monkeypatch.setattr(f"proteus_spot.flows.backtest.{name}", plain(task))
     assert isinstance(backtest, Flow)
     assert backtest.name == "backtest"
     result = backtest.fn(spec)

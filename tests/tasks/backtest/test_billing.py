@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from bidding.backtest.billing_codes import model_of
-from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
-from bidding.backtest.outcomes import Outcome
-from bidding.billing import Flat, PerSecondFirstHourFree, Repricing
-from infra.errors import InputError
-from tasks.backtest.inputs import open_inputs
-from tasks.backtest.job_story import Kind, job_story, text_of
-from tasks.backtest.phases import phases
-from tasks.backtest.runner import Cell, plan, run_cells, setting_of
-from tasks.backtest.spec import NAMES, BacktestSpec
-from tasks.backtest.tables import as_json
+from proteus_spot.bidding.backtest.billing_codes import model_of
+from proteus_spot.bidding.backtest.clairvoyant.bound import CLAIRVOYANT
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.billing import Flat, PerSecondFirstHourFree, Repricing
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.backtest.inputs import open_inputs
+from proteus_spot.tasks.backtest.job_story import Kind, job_story, text_of
+from proteus_spot.tasks.backtest.phases import phases
+from proteus_spot.tasks.backtest.runner import Cell, plan, run_cells, setting_of
+from proteus_spot.tasks.backtest.spec import NAMES, BacktestSpec
+from proteus_spot.tasks.backtest.tables import as_json
 from tests.support.backtests import quiet, small_file, small_spec
 
 BY_SECOND: dict[str, Any] = {"billing": "per-second-first-hour-free", "reprice": "change"}

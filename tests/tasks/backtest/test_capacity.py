@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.reference_cluster import draw_starts
-from bidding.backtest.runner import run as run_jobs
-from bidding.backtest.runner import run_one
-from bidding.evictions.fit_capacity import NO_CAPACITY_MICROS
-from bidding.market.model import DAY_S
-from bidding.market.traces import Trace, TraceSet
-from infra.errors import InputError
-from infra.market_data.price_files import write_prices
-from tasks.backtest.capacity import why_taken
-from tasks.backtest.inputs import BacktestInputs, open_inputs
-from tasks.backtest.job_story import Kind, job_story, text_of
-from tasks.backtest.runner import Cell
-from tasks.backtest.spec import BacktestSpec
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.reference_cluster import draw_starts
+from proteus_spot.bidding.backtest.runner import run as run_jobs
+from proteus_spot.bidding.backtest.runner import run_one
+from proteus_spot.bidding.evictions.fit_capacity import NO_CAPACITY_MICROS
+from proteus_spot.bidding.market.model import DAY_S
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.price_files import write_prices
+from proteus_spot.tasks.backtest.capacity import why_taken
+from proteus_spot.tasks.backtest.inputs import BacktestInputs, open_inputs
+from proteus_spot.tasks.backtest.job_story import Kind, job_story, text_of
+from proteus_spot.tasks.backtest.runner import Cell
+from proteus_spot.tasks.backtest.spec import BacktestSpec
 from tests.support.backtests import MARKETS, T0, quiet, small_file, small_spec
 
 GAP_S = 600

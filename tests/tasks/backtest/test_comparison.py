@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import InputError
-from tasks.backtest.comparison import Comparison
-from tasks.backtest.runner import DEFAULT_DIRECTORY
-from tasks.backtest.spec import BacktestSpec
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.backtest.comparison import Comparison
+from proteus_spot.tasks.backtest.runner import DEFAULT_DIRECTORY
+from proteus_spot.tasks.backtest.spec import BacktestSpec
 from tests.support.backtests import quiet, small_file, small_spec
 
 

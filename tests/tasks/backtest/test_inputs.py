@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bidding.economics.elasticity import Checkpointing, mean_time_to_eviction_s
-from bidding.evictions.fixed_bid import eviction_prob
-from infra.errors import InputError
-from tasks.backtest.inputs import BacktestInputs, at_interval, open_inputs
-from tasks.backtest.runner import setting_of
-from tasks.backtest.spec import backtest_spec
+from proteus_spot.bidding.economics.elasticity import Checkpointing, mean_time_to_eviction_s
+from proteus_spot.bidding.evictions.fixed_bid import eviction_prob
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.backtest.inputs import BacktestInputs, at_interval, open_inputs
+from proteus_spot.tasks.backtest.runner import setting_of
+from proteus_spot.tasks.backtest.spec import backtest_spec
 from tests.support.backtests import quiet, small_file, small_spec
 
 SCHEMES = ["standard+checkpoint", "bidbrain+checkpoint", "proteus"]

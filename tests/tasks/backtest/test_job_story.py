@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.schemes.registry import SCHEMES
-from bidding.policies.base import Choice
-from infra.errors import InputError
-from tasks.backtest.explain import explainer
-from tasks.backtest.inputs import BacktestInputs, open_inputs
-from tasks.backtest.job_story import AllocationLife, Kind, Story, job_story, story_json, text_of
-from tasks.backtest.phases import phases
-from tasks.backtest.runner import Cell, plan
-from tasks.backtest.spec import BacktestSpec
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.schemes.registry import SCHEMES
+from proteus_spot.bidding.policies.base import Choice
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.backtest.explain import explainer
+from proteus_spot.tasks.backtest.inputs import BacktestInputs, open_inputs
+from proteus_spot.tasks.backtest.job_story import AllocationLife, Kind, Story, job_story, story_json, text_of
+from proteus_spot.tasks.backtest.phases import phases
+from proteus_spot.tasks.backtest.runner import Cell, plan
+from proteus_spot.tasks.backtest.spec import BacktestSpec
 from tests.support.backtests import MARKETS, T0, quiet, small_file, small_spec
 
 HOUR_S = 3600

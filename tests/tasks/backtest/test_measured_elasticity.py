@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from infra.errors import InputError
-from tasks.backtest.spec import backtest_spec, read_elasticity
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.backtest.spec import backtest_spec, read_elasticity
 
 #: A kill at clock 5 that cost 9 s, a join at clock 15 that cost 4 s; see the tests of `AgileML.from_measured`.
 SECONDS = [1.0] * 5 + [8.0, 5.0, 2.0] + [2.0] * 7 + [1.0, 3.0, 3.0] + [1.0] * 7

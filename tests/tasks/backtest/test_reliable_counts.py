@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from flows.cli.commands.planning.backtest import backtest
-from infra.errors import InputError
-from infra.storage.backtest_cache import KeptCells
-from tasks.backtest.inputs import BacktestInputs, open_inputs
-from tasks.backtest.reliable_counts import COLUMNS, Numbers, as_records, rows, run_numbers, tiered
-from tasks.backtest.runner import CellResult, plan, run_cells
-from tasks.backtest.spec import BacktestSpec
+from proteus_spot.flows.cli.commands.planning.backtest import backtest
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.backtest_cache import KeptCells
+from proteus_spot.tasks.backtest.inputs import BacktestInputs, open_inputs
+from proteus_spot.tasks.backtest.reliable_counts import COLUMNS, Numbers, as_records, rows, run_numbers, tiered
+from proteus_spot.tasks.backtest.runner import CellResult, plan, run_cells
+from proteus_spot.tasks.backtest.spec import BacktestSpec
 from tests.support.backtests import quiet, small_file, small_spec
 
 COUNTS = [1, 2, 3]

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tasks.backtest.runner
-from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
-from bidding.backtest.clairvoyant.bound import run as run_bound
-from bidding.backtest.outcomes import Outcome, summary
-from bidding.backtest.reference_cluster import draw_starts
-from bidding.backtest.runner import run as run_jobs
-from infra.errors import InputError
-from infra.storage.backtest_cache import KeptCells
-from tasks.backtest.inputs import BacktestInputs, open_inputs
-from tasks.backtest.runner import CellResult, plan, run_cells, setting_of
-from tasks.backtest.spec import NAMES, BacktestSpec, backtest_spec
-from tasks.backtest.tables import COLUMNS, as_json, cells, figures, write_csv
+import proteus_spot.tasks.backtest.runner
+from proteus_spot.bidding.backtest.clairvoyant.bound import CLAIRVOYANT
+from proteus_spot.bidding.backtest.clairvoyant.bound import run as run_bound
+from proteus_spot.bidding.backtest.outcomes import Outcome, summary
+from proteus_spot.bidding.backtest.reference_cluster import draw_starts
+from proteus_spot.bidding.backtest.runner import run as run_jobs
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.backtest_cache import KeptCells
+from proteus_spot.tasks.backtest.inputs import BacktestInputs, open_inputs
+from proteus_spot.tasks.backtest.runner import CellResult, plan, run_cells, setting_of
+from proteus_spot.tasks.backtest.spec import NAMES, BacktestSpec, backtest_spec
+from proteus_spot.tasks.backtest.tables import COLUMNS, as_json, cells, figures, write_csv
 from tests.support.backtests import MARKETS, quiet, small_file, small_spec
 
 
@@ -79,7 +79,7 @@ def test_a_cell_is_what_the_simulator_says_of_it(
 def test_the_starts_of_many_batches_are_those_of_one(
     field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks.backtest.runner, "_BATCH", 5)
+    monkeypatch.setattr(proteus_spot.tasks.backtest.runner, "_BATCH", 5)
     for one, other in zip(runs, ran(field, spec), strict=True):
         assert np.array_equal(one.outcomes.rows, other.outcomes.rows)
 
@@ -157,9 +157,11 @@ def test_what_was_broken_off_goes_on(
         computed.append("one")
         return run_jobs(*args, **more)
 
-    monkeypatch.setattr(tasks.backtest.runner, "run_jobs", counted)
+    monkeypatch.setattr(proteus_spot.tasks.backtest.runner, "run_jobs", counted)
     monkeypatch.setattr(
-        tasks.backtest.runner, "run_bound", lambda *args, **more: computed.append("one") or run_bound(*args, **more)
+        proteus_spot.tasks.backtest.runner,
+        "run_bound",
+        lambda *args, **more: computed.append("one") or run_bound(*args, **more),
     )
     again = ran(field, spec, kept)
     assert [each.kept for each in again] == [index < 4 for index in range(len(runs))]

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from bidding.market.model import DAY_S, HOUR_S, Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import Trace, TraceSet
-from infra.errors import InputError
-from tasks.backtest.windows import choose_windows
-from tasks.times import clock, iso, minute, moment_s
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.backtest.windows import choose_windows
+from proteus_spot.tasks.times import clock, iso, minute, moment_s
 
 #: 2016-06-01T00:00:00Z
 T0 = 1464739200

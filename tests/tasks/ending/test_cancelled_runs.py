@@ -19,17 +19,17 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Pending, Scheduled
 from prefect.utilities.callables import parameter_schema
 
-import flows.backtest
-import flows.sweep
-import flows.train
-import tasks.ending.cancelled_runs
-from infra.clock import SystemClock
-from infra.state.records import JobState, ObservationKind
-from tasks.ending.cancelled_runs import record_follower, stop_cancelled_job, stop_if_cancelled
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_job, reopen_job
-from tasks.run_labels import due_day
-from tasks.times import day
+import proteus_spot.flows.backtest
+import proteus_spot.flows.sweep
+import proteus_spot.flows.train
+import proteus_spot.tasks.ending.cancelled_runs
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.state.records import JobState, ObservationKind
+from proteus_spot.tasks.ending.cancelled_runs import record_follower, stop_cancelled_job, stop_if_cancelled
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.opening import close_job, reopen_job
+from proteus_spot.tasks.run_labels import due_day
+from proteus_spot.tasks.times import day
 from tests.support.prefect import prefect_api
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
@@ -90,7 +90,7 @@ def test_without_an_answer_of_prefect_the_tick_goes_on(
 ) -> None:
     here.begin(spec())
     follow(here, run_in(StateType.CANCELLED).id)
-    monkeypatch.setattr(tasks.ending.cancelled_runs, "_CALL_S", 0.5)
+    monkeypatch.setattr(proteus_spot.tasks.ending.cancelled_runs, "_CALL_S", 0.5)
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         stop_if_cancelled("job")
     assert here.store.job("job").state is JobState.STARTING
@@ -188,7 +188,11 @@ def test_cancelling_a_scheduled_run_stops_the_job_of_its_day(here: TaskRuntime) 
 @pytest.mark.parametrize("name", ["train", "sweep", "backtest"])
 def test_a_scheduled_run_without_parameters_fails_with_one_line(name: str, caplog: pytest.LogCaptureFixture) -> None:
     run = begun({}, name)
-    flow_of: Any = {"train": flows.train.train, "sweep": flows.sweep.sweep, "backtest": flows.backtest.backtest}[name]
+    flow_of: Any = {
+        "train": proteus_spot.flows.train.train,
+        "sweep": proteus_spot.flows.sweep.sweep,
+        "backtest": proteus_spot.flows.backtest.backtest,
+    }[name]
     made: Any = run_flow(flow_of, run, return_type="state", error_logger=logging.getLogger("prefect.flow_runs"))
     state = asyncio.run(made) if asyncio.iscoroutine(made) else made
     assert state.is_failed(), state

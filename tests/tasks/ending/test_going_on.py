@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-import tasks.training.controller
-from bidding.engine.events import AllocationGone
-from bidding.market.model import EndCause
-from bidding.market.spot_market import MarketUnreachable
-from infra.errors import JobFailed
-from infra.state.records import JobState, ObservationKind
-from tasks.job_records import record_job, ticking_jobs, training_begun
-from tasks.market.engine_journal import JobEngine
-from tasks.market.ingest import fetch_prices, history_days, markets_of
-from tasks.market.opening import close_job, open_job, reopen_job
-from tasks.training.follow import follow
+import proteus_spot.tasks.training.controller
+from proteus_spot.bidding.engine.events import AllocationGone
+from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.bidding.market.spot_market import MarketUnreachable
+from proteus_spot.infra.errors import JobFailed
+from proteus_spot.infra.state.records import JobState, ObservationKind
+from proteus_spot.tasks.job_records import record_job, ticking_jobs, training_begun
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
+from proteus_spot.tasks.market.opening import close_job, open_job, reopen_job
+from proteus_spot.tasks.training.follow import follow
 from tests.support.fake_controllers import FakeControllers
 from tests.support.task_runtime import ON_DEMAND, TaskRuntime, plain, spec
 from tests.tasks.ending.conftest import TICK_S, Ticks
@@ -180,7 +180,7 @@ def test_a_job_whose_flow_died_before_its_first_purchase_is_begun_by_a_tick(
 def test_a_job_that_was_not_opened_in_time_fails_and_begins_when_it_is_run_again(
     here: TaskRuntime, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.ending.cancelled_runs._cancelled", lambda run_ids: [])
+    monkeypatch.setattr("proteus_spot.tasks.ending.cancelled_runs._cancelled", lambda run_ids: [])
     plain(record_job)(spec())
     ticks.minutes(10)
     here.store.observe("job", here.clock.at_s, ObservationKind.FOLLOWER, {"flow_run_id": "1", "resumes": False})
@@ -202,7 +202,7 @@ def test_a_job_that_was_not_opened_in_time_fails_and_begins_when_it_is_run_again
 def test_a_controller_that_never_starts_is_given_another_machine_and_then_the_job_fails(
     here: TaskRuntime, ticks: Ticks, controllers: FakeControllers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.market.decisions.training_begun", training_begun)
+    monkeypatch.setattr("proteus_spot.tasks.market.decisions.training_begun", training_begun)
     here.begin(spec())
     controllers.silent = True
     ticks.minutes(14)
@@ -320,10 +320,10 @@ def test_a_job_that_waits_for_a_node_is_not_stopped(
 def test_a_job_that_goes_on_buys_no_spot_machines_before_its_training_has_begun_again(
     here: TaskRuntime, ticks: Ticks, controllers: FakeControllers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.market.decisions.training_begun", training_begun)
+    monkeypatch.setattr("proteus_spot.tasks.market.decisions.training_begun", training_begun)
     address = controllers.address
     monkeypatch.setattr(controllers, "address", lambda *_: address() and "tcp://the-same-in-every-life")
-    monkeypatch.setattr(tasks.training.controller, "meet_controller", controllers.address)
+    monkeypatch.setattr(proteus_spot.tasks.training.controller, "meet_controller", controllers.address)
     here.begin(spec())
     ticks(2)
     assert "job-buy-0" in alive(here)
@@ -344,7 +344,7 @@ def test_a_job_that_goes_on_buys_no_spot_machines_before_its_training_has_begun_
 def test_a_start_whose_process_died_before_it_was_recorded_is_recorded_by_a_tick(
     here: TaskRuntime, ticks: Ticks, controllers: FakeControllers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.market.decisions.training_begun", training_begun)
+    monkeypatch.setattr("proteus_spot.tasks.market.decisions.training_begun", training_begun)
     here.begin(spec())
     controllers.started.append("tcp://job-reliable-0")
     ticks(2)

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from bidding.market.model import LaunchRequest
-from bidding.market.spot_market import MarketUnreachable
-from infra.settings import load_settings
-from infra.state.records import JobState
-from tasks.ending.stop_answer import StopAnswer, stop_job
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_job
+from proteus_spot.bidding.market.model import LaunchRequest
+from proteus_spot.bidding.market.spot_market import MarketUnreachable
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.tasks.ending.stop_answer import StopAnswer, stop_job
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.opening import close_job
 from tests.support.fake_controllers import FakeControllers
 from tests.support.task_runtime import TaskRuntime, plain, spec
 from tests.tasks.ending.conftest import TICK_S, Ticks

@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 
-from bidding.market.model import LaunchRequest
-from infra.local.job_stores import JobStore
-from infra.state.records import IllegalTransition, JobState, UnknownRecord
-from infra.storage.blobs import BlobError, Blobs
-from infra.storage.job_paths import JobPaths
-from reports.pages.job_page import render
-from tasks.job_ends import request_stop, wants_machines
-from tasks.market.costs import cost_rows
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_job
-from tasks.market.purchases.reliable_tier import secure_reliable_tier
-from tasks.market.purchases.sending import PurchaseBlocked
-from tasks.reports.job_list import job_lines
-from tasks.reports.job_page import gather
-from tasks.reports.job_summary import summary
-from tasks.training.controller import await_controller
-from tasks.training.follow import follow
+from proteus_spot.bidding.market.model import LaunchRequest
+from proteus_spot.infra.local.job_stores import JobStore
+from proteus_spot.infra.state.records import IllegalTransition, JobState, UnknownRecord
+from proteus_spot.infra.storage.blobs import BlobError, Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.reports.pages.job_page import render
+from proteus_spot.tasks.job_ends import request_stop, wants_machines
+from proteus_spot.tasks.market.costs import cost_rows
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_tier import secure_reliable_tier
+from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
+from proteus_spot.tasks.reports.job_list import job_lines
+from proteus_spot.tasks.reports.job_page import gather
+from proteus_spot.tasks.reports.job_summary import summary
+from proteus_spot.tasks.training.controller import await_controller
+from proteus_spot.tasks.training.follow import follow
 from tests.support.fake_controllers import FakeControllers
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, plain, spec
 from tests.tasks.ending.conftest import TICK_S, Ticks
@@ -134,7 +134,7 @@ def test_a_stop_waits_for_a_silent_controller_and_then_ends_from_the_checkpoint(
 ) -> None:
     here.begin(spec())
     ticks(3)
-    monkeypatch.setattr("tasks.ending.stopping.newest_clock", lambda _blobs, _job: 2)
+    monkeypatch.setattr("proteus_spot.tasks.ending.stopping.newest_clock", lambda _blobs, _job: 2)
     controllers.silent = True
     request_stop("job", "asked")
     ticks(2)

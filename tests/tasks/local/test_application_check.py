@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from infra.errors import InputError
-from tasks.local.application_check import compare, report_of
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.local.application_check import compare, report_of
 
 RUN = ("run, partition 0, clock 1", "run, partition 1, clock 1", "run, partition 0, clock 2")
 

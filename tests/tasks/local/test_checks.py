@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import InputError
-from infra.state.records import JobState
-from infra.state.store import Store
-from tasks.local.checks import JobStatus, begun_before
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.local.checks import JobStatus, begun_before
 from tests.support.task_runtime import spec
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from infra.clock import ScaledClock
-from infra.errors import InputError
-from infra.local.environment import STILL, clock_file
-from infra.state.records import JobState
-from infra.state.store import Store
-from tasks.local.checks import check_place, note_place
-from tasks.local.environment import goes_on_at
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.local.environment import STILL, clock_file
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.local.checks import check_place, note_place
+from proteus_spot.tasks.local.environment import goes_on_at
 
 BEGUN_S = 1_464_739_200.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.local.node_events import ScriptedEvent
-from tasks.local.node_events import NodeEventScript
+from proteus_spot.infra.local.node_events import ScriptedEvent
+from proteus_spot.tasks.local.node_events import NodeEventScript
 
 
 class Nodes:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.node_events import ScriptedEvent
-from infra.storage.blobs import Blobs
-from tasks.job_spec import Training
-from tasks.local.training import LocalJob, figures_of, hints
+from proteus_spot.infra.local.node_events import ScriptedEvent
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.tasks.job_spec import Training
+from proteus_spot.tasks.local.training import LocalJob, figures_of, hints
 
 
 def job(transient: int, **training: object) -> LocalJob:

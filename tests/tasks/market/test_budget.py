@@ -9,18 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bidding.engine.orders import Acquire, Wait
-from bidding.market.model import HOUR_S
-from bidding.market.traces import Trace, TraceSet
-from infra.state.ledger import due_lines
-from infra.state.records import JobState
-from infra.storage.blobs import BlobMissing
-from infra.storage.leases import FIRST_S, read_lease
-from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine
-from tasks.market.ledger import book_ledger, spending_now
-from tasks.market.opening import close_job
-from tasks.market.purchases.reliable_tier import release_reliable_tier
+from proteus_spot.bidding.engine.orders import Acquire, Wait
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.state.ledger import due_lines
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.storage.blobs import BlobMissing
+from proteus_spot.infra.storage.leases import FIRST_S, read_lease
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.ledger import book_ledger, spending_now
+from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, T0, TaskRuntime, plain, spec
 
 TICK_S = 120
@@ -188,7 +188,7 @@ def test_a_reliable_machine_that_is_lost_is_still_committed(here: TaskRuntime) -
 
 
 def test_without_prices_the_bids_stand_for_them(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    from infra.simulated_ec2.faults import Fault, FaultKind
+    from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 
     job = budgeted(1.0, **BILLING["per-second"])
     here.begin(job)

@@ -4,16 +4,16 @@ import threading
 
 import pytest
 
-import tasks.market.engine_journal
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import JobClosed, TickDue
-from infra.state.records import IntentState
-from infra.state.store import Store
-from tasks.market.decisions import decide
-from tasks.market.engine_journal import JobEngine, unless_seen
-from tasks.market.opening import close_job
-from tasks.market.purchases.sending import abandon_orders, buy
-from tasks.market.tick import claim_tick
+import proteus_spot.tasks.market.engine_journal
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import JobClosed, TickDue
+from proteus_spot.infra.state.records import IntentState
+from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.market.decisions import decide
+from proteus_spot.tasks.market.engine_journal import JobEngine, unless_seen
+from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.market.purchases.sending import abandon_orders, buy
+from proteus_spot.tasks.market.tick import claim_tick
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 from tests.support.timeouts import PATIENCE
 
@@ -45,7 +45,7 @@ def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskR
 def test_a_failure_leaves_nothing_half_written(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     here.begin(spec())
     before = len(here.store.journal("job"))
-    monkeypatch.setattr("tasks.market.engine_journal._decide", _fail)
+    monkeypatch.setattr("proteus_spot.tasks.market.engine_journal._decide", _fail)
     job_engine = JobEngine("job")
     with pytest.raises(ZeroDivisionError):
         job_engine.commit(lambda engine: [TickDue(BEGIN_S + 60, {MARKET: 20_000})])
@@ -60,9 +60,11 @@ def test_an_engine_that_lost_a_race_is_loaded_anew_once_and_goes_on(
     job_engine, beaten = JobEngine("job"), []
     job_engine.current()
     replays: list[int] = []
-    replayed = tasks.market.engine_journal.replay
+    replayed = proteus_spot.tasks.market.engine_journal.replay
     monkeypatch.setattr(
-        tasks.market.engine_journal, "replay", lambda records: replays.append(len(records)) or replayed(records)
+        proteus_spot.tasks.market.engine_journal,
+        "replay",
+        lambda records: replays.append(len(records)) or replayed(records),
     )
 
     def plan(engine: BidEngine) -> list[TickDue]:

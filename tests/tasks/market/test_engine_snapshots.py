@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-import tasks.market.engine_journal
-from bidding.engine.engine import BidEngine
-from bidding.engine.events import TickDue
-from bidding.engine.journal import replay
-from infra.state.records import EngineSnapshot, JournalEntry
-from infra.state.store import Store
-from tasks.market.engine_journal import SNAPSHOT_ENTRIES, JobEngine, program_digest
+import proteus_spot.tasks.market.engine_journal
+from proteus_spot.bidding.engine.engine import BidEngine
+from proteus_spot.bidding.engine.events import TickDue
+from proteus_spot.bidding.engine.journal import replay
+from proteus_spot.infra.state.records import EngineSnapshot, JournalEntry
+from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.market.engine_journal import SNAPSHOT_ENTRIES, JobEngine, program_digest
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, spec
 
 
@@ -122,7 +122,7 @@ def test_a_damaged_value_in_a_snapshot_is_seen(ticked: TaskRuntime, caplog: pyte
 
 def test_a_commit_that_fails_writes_no_snapshot(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     here.begin(spec())
-    monkeypatch.setattr(tasks.market.engine_journal, "SNAPSHOT_ENTRIES", 1)
+    monkeypatch.setattr(proteus_spot.tasks.market.engine_journal, "SNAPSHOT_ENTRIES", 1)
     save = Store.save_snapshot
 
     def failing(store: Store, snapshot: EngineSnapshot) -> None:
@@ -143,7 +143,7 @@ def test_a_state_that_cannot_be_written_stops_no_tick(
     here: TaskRuntime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     here.begin(spec())
-    monkeypatch.setattr(tasks.market.engine_journal, "SNAPSHOT_ENTRIES", 1)
+    monkeypatch.setattr(proteus_spot.tasks.market.engine_journal, "SNAPSHOT_ENTRIES", 1)
     job_engine = JobEngine("job")
     job_engine.current()._strange = object()  # type: ignore[attr-defined]
     job_engine.commit(lambda engine: [TickDue(BEGIN_S + 1, {MARKET: 20_000}, buy=False)])

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_KEY, temporary_settings
 
-import tasks.market.eviction_notices
-from infra.ec2.notice_poller import notice_event
-from tasks.market.eviction_notices import EvictionNotice, burst_of, events_url, notices_in, report_notice
+import proteus_spot.tasks.market.eviction_notices
+from proteus_spot.infra.ec2.notice_poller import notice_event
+from proteus_spot.tasks.market.eviction_notices import EvictionNotice, burst_of, events_url, notices_in, report_notice
 from tests.support.task_runtime import TaskRuntime, spec
 
 SOON_S = 100
@@ -23,7 +23,9 @@ def asked(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
     for job_id in ("one", "two"):
         here.store.create_job(job_id, spec(job_id).model_dump(mode="json"), here.clock.at_s)
     found: dict[str, list[EvictionNotice]] = {}
-    monkeypatch.setattr(tasks.market.eviction_notices, "seen_notices", lambda job_id: found.get(job_id, []))
+    monkeypatch.setattr(
+        proteus_spot.tasks.market.eviction_notices, "seen_notices", lambda job_id: found.get(job_id, [])
+    )
     return found
 
 

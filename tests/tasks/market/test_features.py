@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tasks.market.features
-import tasks.market.opening
-from bidding.engine.events import JobOpened, TickDue
-from bidding.engine.journal import from_record, replay
-from bidding.engine.orders import Acquire, Wait
-from bidding.forecast import features_of
-from bidding.forecast.features import LOOKBACK_S
-from bidding.market.model import HOUR_S, Market, PricePoint
-from bidding.market.traces import Trace, TraceSet
-from infra.errors import InputError
-from infra.simulated_ec2.faults import Fault, FaultKind
-from tasks.market.decisions import decide, opened_markets
-from tasks.market.engine_journal import JobEngine
-from tasks.market.features import observe_signals, signals_to_decide_on
-from tasks.market.opening import job_model
-from tasks.market.prices import Prices
-from tasks.market.purchases.sending import buy
+import proteus_spot.tasks.market.features
+import proteus_spot.tasks.market.opening
+from proteus_spot.bidding.engine.events import JobOpened, TickDue
+from proteus_spot.bidding.engine.journal import from_record, replay
+from proteus_spot.bidding.engine.orders import Acquire, Wait
+from proteus_spot.bidding.forecast import features_of
+from proteus_spot.bidding.forecast.features import LOOKBACK_S
+from proteus_spot.bidding.market.model import HOUR_S, Market, PricePoint
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.tasks.market.decisions import decide, opened_markets
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.features import observe_signals, signals_to_decide_on
+from proteus_spot.tasks.market.opening import job_model
+from proteus_spot.tasks.market.prices import Prices
+from proteus_spot.tasks.market.purchases.sending import buy
 from tests.support.forecasts import foresight_of
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, T0, TaskRuntime, plain, spec
 
@@ -38,8 +38,8 @@ CALM = foresight_of(((0.2, 0.5), (0.1, 0.3), (0.01, 0.02)))
 @pytest.fixture
 def asked(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Market], int, int]]:
     """What the world's market is asked for; its prices move, and a job has learnt what it learns."""
-    monkeypatch.setattr(tasks.market.features, "observe_signals", plain(observe_signals))
-    monkeypatch.setattr(tasks.market.opening, "fit_forecast", lambda *window: CALM)
+    monkeypatch.setattr(proteus_spot.tasks.market.features, "observe_signals", plain(observe_signals))
+    monkeypatch.setattr(proteus_spot.tasks.market.opening, "fit_forecast", lambda *window: CALM)
     here.market.traces = MOVING
     asked: list[tuple[Sequence[Market], int, int]] = []
     real = here.market.price_history
@@ -120,7 +120,7 @@ def test_a_market_that_does_not_answer_gives_no_signals(
 ) -> None:
     here.begin(best())
     here.market.add_fault(Fault(FaultKind.UNAVAILABLE, operation="price_history", until_s=BEGIN_S + HOUR_S))
-    with caplog.at_level(logging.WARNING, "tasks.market.features"):
+    with caplog.at_level(logging.WARNING, "proteus_spot.tasks.market.features"):
         assert signals_to_decide_on(JobEngine("job"), Prices({MARKET: 1})) == {}
     assert "did not report its recent prices" in caplog.messages[-1]
     asked.clear()

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-import tasks.runtime
-from bidding.engine.orders import client_token
-from infra.errors import InputError
-from infra.runtime import forget_runtime, open_runtime
-from infra.simulated_ec2.account_market import AccountMarket
-from infra.state.identity import read_owner_files
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_job
-from tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
-from tasks.market.purchases.sending import send
-from tasks.market.reaping import orphans
+import proteus_spot.tasks.runtime
+from proteus_spot.bidding.engine.orders import client_token
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.runtime import forget_runtime, open_runtime
+from proteus_spot.infra.simulated_ec2.account_market import AccountMarket
+from proteus_spot.infra.state.identity import read_owner_files
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
+from proteus_spot.tasks.market.purchases.sending import send
+from proteus_spot.tasks.market.reaping import orphans
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
 Use = Callable[[TaskRuntime], None]
@@ -34,7 +34,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[TaskR
     for node in nodes:
         same = node.runtime.settings.model_copy(update={"database_url": "sqlite:////srv/proteus/state.db"})
         node.runtime = replace(node.runtime, settings=same, market=alice.market, clock=alice.clock)
-    yield alice, bob, lambda node: monkeypatch.setattr(tasks.runtime, "open_runtime", lambda: node.runtime)
+    yield alice, bob, lambda node: monkeypatch.setattr(proteus_spot.tasks.runtime, "open_runtime", lambda: node.runtime)
     for node in nodes:
         node.close()
 
@@ -43,7 +43,7 @@ def test_the_reaper_of_one_head_node_leaves_the_machines_of_another_alone(
     two: tuple[TaskRuntime, TaskRuntime, Use], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice, bob, use = two
-    monkeypatch.setattr("infra.runtime.write_owner_file", lambda *about: None)
+    monkeypatch.setattr("proteus_spot.infra.runtime.write_owner_file", lambda *about: None)
     assert alice.runtime.owner != bob.runtime.owner
     for node, job_id in ((alice, "alice-1"), (bob, "bob-1")):
         use(node)
@@ -61,7 +61,7 @@ def test_the_same_job_id_in_two_databases_is_two_jobs(
     two: tuple[TaskRuntime, TaskRuntime, Use], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice, bob, use = two
-    monkeypatch.setattr("infra.runtime.write_owner_file", lambda *about: None)
+    monkeypatch.setattr("proteus_spot.infra.runtime.write_owner_file", lambda *about: None)
     job = spec("mf-1")
     books = {}
     for node in (alice, bob):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from infra.errors import ProteusError
-from infra.storage.price_store import PriceStore
-from tasks.market import ingest
-from tasks.market.ingest import IngestRequest, fetch_prices, markets_of_interest
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.storage.price_store import PriceStore
+from proteus_spot.tasks.market import ingest
+from proteus_spot.tasks.market.ingest import IngestRequest, fetch_prices, markets_of_interest
 from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, T0, TaskRuntime, plain, spec
 
 DAYS = 3.0

@@ -4,24 +4,24 @@ from dataclasses import replace
 
 import pytest
 
-from bidding.billing.spending import Use
-from bidding.engine.orders import client_token
-from bidding.engine.reconcile import by_order, reconcile
-from bidding.market.model import OWNER_TAG, EndCause, InstanceState, LaunchRequest
-from infra.errors import JobFailed
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.state.records import JobState
-from infra.storage.job_paths import JobPaths
-from tasks.job_records import record_job
-from tasks.local.pause import pause
-from tasks.market.costs import cost_rows
-from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import machine_names, terminate
-from tasks.market.opening import close_job
-from tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
-from tasks.market.reaping import orphans
-from tasks.reports.job_summary import summary
-from tasks.training.controller import await_controller
+from proteus_spot.bidding.billing.spending import Use
+from proteus_spot.bidding.engine.orders import client_token
+from proteus_spot.bidding.engine.reconcile import by_order, reconcile
+from proteus_spot.bidding.market.model import OWNER_TAG, EndCause, InstanceState, LaunchRequest
+from proteus_spot.infra.errors import JobFailed
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.tasks.job_records import record_job
+from proteus_spot.tasks.local.pause import pause
+from proteus_spot.tasks.market.costs import cost_rows
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.instances import machine_names, terminate
+from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
+from proteus_spot.tasks.market.reaping import orphans
+from proteus_spot.tasks.reports.job_summary import summary
+from proteus_spot.tasks.training.controller import await_controller
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, TaskRuntime, plain, spec
 
 

@@ -4,15 +4,15 @@ from itertools import pairwise
 
 import pytest
 
-import tasks.market.ledger
-from bidding.market.model import DAY_S, HOUR_S, Market
-from bidding.market.traces import TraceSet
-from infra.state.records import ObservationKind
-from tasks.market.engine_journal import JobEngine
-from tasks.market.ledger import book_ledger
-from tasks.market.opening import close_job
-from tasks.market.prices import history
-from tasks.market.purchases.reliable_tier import release_reliable_tier
+import proteus_spot.tasks.market.ledger
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.state.records import ObservationKind
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.ledger import book_ledger
+from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.market.prices import history
+from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, plain, spec
 
 
@@ -25,7 +25,7 @@ def test_an_allocation_that_ended_a_day_before_a_booking_is_booked_again_only_if
         asked.append(from_s)
         return history(markets, from_s, until_s)
 
-    monkeypatch.setattr(tasks.market.ledger, "history", counted)
+    monkeypatch.setattr(proteus_spot.tasks.market.ledger, "history", counted)
     here.begin(spec())
     here.clock.at_s += 60
     here.tick(spec())

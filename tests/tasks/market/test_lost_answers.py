@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from bidding.engine.reconcile import LISTED_S
-from bidding.market.failures import SETTLES_S
-from bidding.market.model import InstanceFact, LaunchRequest, Market, Tier
-from bidding.market.spot_market import LaunchRefused, MarketUnreachable, TokenMismatch
-from infra.simulated_ec2.rules.behaviour import HONEST
-from infra.simulated_ec2.rules.bill import by_hour
-from infra.state.records import IntentState
-from tasks.market.engine_journal import JobEngine
-from tasks.market.ledger import book_ledger
-from tasks.market.opening import close_job
-from tasks.market.purchases.reliable_tier import release_reliable_tier
-from tasks.market.purchases.requests import launch_request
-from tasks.market.purchases.sending import abandon_orders
-from tasks.market.reaping import orphans
+from proteus_spot.bidding.engine.reconcile import LISTED_S
+from proteus_spot.bidding.market.failures import SETTLES_S
+from proteus_spot.bidding.market.model import InstanceFact, LaunchRequest, Market, Tier
+from proteus_spot.bidding.market.spot_market import LaunchRefused, MarketUnreachable, TokenMismatch
+from proteus_spot.infra.simulated_ec2.rules.behaviour import HONEST
+from proteus_spot.infra.simulated_ec2.rules.bill import by_hour
+from proteus_spot.infra.state.records import IntentState
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.ledger import book_ledger
+from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
+from proteus_spot.tasks.market.purchases.requests import launch_request
+from proteus_spot.tasks.market.purchases.sending import abandon_orders
+from proteus_spot.tasks.market.reaping import orphans
 from tests.support.purchases import TICK_S, alive, empty, opened, patched, refusing, secure, selling, states
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 

@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidding.engine.allocations import AllocationState
-from bidding.engine.events import NodesOffered
-from bidding.engine.journal import from_record, to_record
-from bidding.engine.orders import Acquire, Lapse, Renew, Wait
-from bidding.market.model import HOUR_S
-from infra.simulated_ec2.rules.bill import by_hour
-from infra.state.records import IntentState, ObservationKind
-from tasks.market.engine_journal import JobEngine
-from tasks.market.ledger import spending_now
-from tasks.training import controller
+from proteus_spot.bidding.engine.allocations import AllocationState
+from proteus_spot.bidding.engine.events import NodesOffered
+from proteus_spot.bidding.engine.journal import from_record, to_record
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.infra.simulated_ec2.rules.bill import by_hour
+from proteus_spot.infra.state.records import IntentState, ObservationKind
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.ledger import spending_now
+from proteus_spot.tasks.training import controller
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, spec
 
 

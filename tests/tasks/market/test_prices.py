@@ -8,23 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tasks.market.prices
-from bidding.engine.events import TickDue
-from bidding.engine.journal import from_record, replay
-from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
-from bidding.market.model import HOUR_S, Market, PricePoint
-from bidding.market.traces import Trace, TraceSet
-from infra.errors import InputError
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.storage.price_store import PriceStore
-from tasks.job_records import record_job
-from tasks.market.decisions import decide, opened_markets
-from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import let_go
-from tasks.market.ledger import book_ledger, book_or_postpone
-from tasks.market.opening import open_job
-from tasks.market.prices import Prices, observe_prices, prices_to_decide_on
-from tasks.market.purchases.sending import buy
+import proteus_spot.tasks.market.prices
+from proteus_spot.bidding.engine.events import TickDue
+from proteus_spot.bidding.engine.journal import from_record, replay
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from proteus_spot.bidding.market.model import HOUR_S, Market, PricePoint
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.storage.price_store import PriceStore
+from proteus_spot.tasks.job_records import record_job
+from proteus_spot.tasks.market.decisions import decide, opened_markets
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.instances import let_go
+from proteus_spot.tasks.market.ledger import book_ledger, book_or_postpone
+from proteus_spot.tasks.market.opening import open_job
+from proteus_spot.tasks.market.prices import Prices, observe_prices, prices_to_decide_on
+from proteus_spot.tasks.market.purchases.sending import buy
 from tests.support.market_servers import client, credentials, served
 from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, T0, TaskRuntime, plain, spec
 
@@ -37,8 +37,8 @@ STOPPED = "no market's price was reported for 3 days (PROTEUS_PRICES_MAX_AGE_S):
 def live(here: TaskRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskRuntime]:
     """The world's market behind the real endpoint, asked by the real client, with a job that holds a spot machine."""
     credentials(monkeypatch)
-    monkeypatch.setattr(tasks.market.prices, "observe_prices", plain(observe_prices))
-    monkeypatch.setattr("tasks.market.ledger.book_ledger", plain(book_ledger))
+    monkeypatch.setattr(proteus_spot.tasks.market.prices, "observe_prices", plain(observe_prices))
+    monkeypatch.setattr("proteus_spot.tasks.market.ledger.book_ledger", plain(book_ledger))
     with served(here.market, here.clock, tmp_path / "machines") as endpoint:
         settings = here.runtime.settings.model_copy(update={"prices_max_age_s": LIMIT_S})
         here.runtime = replace(here.runtime, market=client(endpoint.url, attempts=1), settings=settings)
@@ -91,7 +91,7 @@ def test_nothing_is_bought_on_the_prices_of_a_feed_that_has_stopped(
     bought = len(live.facts(spec()))
 
     live.clock.at_s += 1
-    with caplog.at_level(logging.WARNING, "tasks.market.prices"):
+    with caplog.at_level(logging.WARNING, "proteus_spot.tasks.market.prices"):
         prices, orders = tick(live)
     assert prices == Prices({}, {MARKET: STOPPED})
     assert caplog.messages == [f"nothing is bought in {MARKET}: {STOPPED}"]

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from bidding.market.model import EndCause, InstanceFact, LaunchRequest
-from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.state.records import JobState, ObservationKind
-from tasks.job_records import record_job, settle_job, ticking_jobs
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_job, reopen_job
-from tasks.market.purchases.reliable_tier import release_reliable_tier
-from tasks.market.purchases.sending import PurchaseBlocked, buy
-from tasks.market.purchases.waiting import what_purchases_wait_for
+from proteus_spot.bidding.market.model import EndCause, InstanceFact, LaunchRequest
+from proteus_spot.bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.state.records import JobState, ObservationKind
+from proteus_spot.tasks.job_records import record_job, settle_job, ticking_jobs
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.opening import close_job, reopen_job
+from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
+from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked, buy
+from proteus_spot.tasks.market.purchases.waiting import what_purchases_wait_for
 from tests.support.purchases import TICK_S, alive, opened, patched, refusing, secure, states
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 

@@ -3,8 +3,8 @@
 import pytest
 from prefect.exceptions import ObjectNotFound
 
-from tasks.market import renewals
-from tasks.market.renewals import book_renewals, due_bookings
+from proteus_spot.tasks.market import renewals
+from proteus_spot.tasks.market.renewals import book_renewals, due_bookings
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, plain, spec
 
 

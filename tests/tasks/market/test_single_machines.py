@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from bidding.engine.allocations import AllocationState, MachineState
-from bidding.engine.journal import to_record
-from bidding.market.model import EndCause, InstanceFact
-from bidding.market.spot_market import LaunchRefused, MarketUnreachable
-from infra.errors import TickStopped
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.state.records import IntentState
-from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import terminate
-from tasks.market.opening import close_job
-from tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
-from tasks.market.reaping import enter, orphans
-from tasks.reports.job_summary import snapshot, summary
+from proteus_spot.bidding.engine.allocations import AllocationState, MachineState
+from proteus_spot.bidding.engine.journal import to_record
+from proteus_spot.bidding.market.model import EndCause, InstanceFact
+from proteus_spot.bidding.market.spot_market import LaunchRefused, MarketUnreachable
+from proteus_spot.infra.errors import TickStopped
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.state.records import IntentState
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.instances import terminate
+from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
+from proteus_spot.tasks.market.reaping import enter, orphans
+from proteus_spot.tasks.reports.job_summary import snapshot, summary
 from tests.support.purchases import empty
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, TaskRuntime, plain, spec
 
@@ -226,7 +226,7 @@ def test_a_job_of_a_journal_that_names_no_machines_goes_on_machine_by_machine(
     """Version 0.1.0 took an allocation for noticed, and for held, when one of its machines was."""
     with monkeypatch.context() as patch:  # a grant of before
         patch.setattr(
-            "tasks.market.engine_journal.to_record",
+            "proteus_spot.tasks.market.engine_journal.to_record",
             lambda item: {key: value for key, value in to_record(item).items() if key != "instance_ids"},
         )
         here.begin(spec())
@@ -249,7 +249,7 @@ def test_of_machines_that_a_journal_does_not_name_the_one_that_is_forgotten_has_
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(
-            "tasks.market.engine_journal.to_record",
+            "proteus_spot.tasks.market.engine_journal.to_record",
             lambda item: {key: value for key, value in to_record(item).items() if key != "instance_ids"},
         )
         here.begin(spec())

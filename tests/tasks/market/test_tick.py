@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-import tasks.market.tick
-from tasks.market.tick import is_overtaken
+import proteus_spot.tasks.market.tick
+from proteus_spot.tasks.market.tick import is_overtaken
 from tests.support.task_runtime import TaskRuntime
 
 TICK_S = 120.0
@@ -24,7 +24,9 @@ def real(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         claims[name] = clock.at_s + ttl_s
         return True
 
-    monkeypatch.setattr(tasks.market.tick, "SystemClock", lambda: SimpleNamespace(now_s=lambda: clock.at_s))
+    monkeypatch.setattr(
+        proteus_spot.tasks.market.tick, "SystemClock", lambda: SimpleNamespace(now_s=lambda: clock.at_s)
+    )
     monkeypatch.setattr(here.store, "claim", claim)
     monkeypatch.setattr("prefect.runtime.deployment", SimpleNamespace(id="a deployment"))
     return clock

@@ -6,27 +6,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidding.backtest.runner import run as run_jobs
-from bidding.engine.events import JobOpened
-from bidding.engine.journal import from_record
-from bidding.engine.orders import Acquire, Wait
-from bidding.evictions.base import as_table
-from bidding.evictions.curve_model import CurveModel
-from bidding.evictions.fit_capacity import Band, availability_trace, fit_availability, of_bands
-from bidding.evictions.fit_survival import fit_table
-from bidding.evictions.table import DELTAS_MICROS, fit
-from bidding.market.model import DAY_S
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import TraceSet
-from infra.errors import InputError
-from infra.market_data.eviction_model_files import write_model
-from tasks.backtest.inputs import open_inputs
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import open_job
-from tasks.market_data.eviction_tables import absolute_evictions
-from tasks.plan.planner import make_plan
-from tasks.plan.spec import plan_spec, spec_of_job
-from tasks.training.preflight import check
+from proteus_spot.bidding.backtest.runner import run as run_jobs
+from proteus_spot.bidding.engine.events import JobOpened
+from proteus_spot.bidding.engine.journal import from_record
+from proteus_spot.bidding.engine.orders import Acquire, Wait
+from proteus_spot.bidding.evictions.base import as_table
+from proteus_spot.bidding.evictions.curve_model import CurveModel
+from proteus_spot.bidding.evictions.fit_capacity import Band, availability_trace, fit_availability, of_bands
+from proteus_spot.bidding.evictions.fit_survival import fit_table
+from proteus_spot.bidding.evictions.table import DELTAS_MICROS, fit
+from proteus_spot.bidding.market.model import DAY_S
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.eviction_model_files import write_model
+from proteus_spot.tasks.backtest.inputs import open_inputs
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.opening import open_job
+from proteus_spot.tasks.market_data.eviction_tables import absolute_evictions
+from proteus_spot.tasks.plan.planner import make_plan
+from proteus_spot.tasks.plan.spec import plan_spec, spec_of_job
+from proteus_spot.tasks.training.preflight import check
 from tests.support.backtests import MARKETS, quiet, small_file, small_spec, small_traces
 from tests.support.backtests import T0 as FILE_BEGINS_S
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, TaskRuntime, plain, spec

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from bidding.backtest.reference_cluster import cheapest
-from bidding.backtest.replay.engine_replay import run_by_engine
-from bidding.backtest.schemes.registry import SCHEMES
-from bidding.engine.events import NoticeSeen
-from bidding.engine.orders import Lapse, Renew
-from bidding.evictions.table import fit
-from bidding.forecast import fit_forecast
-from bidding.market.model import HOUR_S
-from infra.market_data.catalogs import read_catalog
-from infra.market_data.price_files import read_prices
-from tasks.market_data.local_market import generated_market, write_generated
+from proteus_spot.bidding.backtest.reference_cluster import cheapest
+from proteus_spot.bidding.backtest.replay.engine_replay import run_by_engine
+from proteus_spot.bidding.backtest.schemes.registry import SCHEMES
+from proteus_spot.bidding.engine.events import NoticeSeen
+from proteus_spot.bidding.engine.orders import Lapse, Renew
+from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.forecast import fit_forecast
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.market_data.price_files import read_prices
+from proteus_spot.tasks.market_data.local_market import generated_market, write_generated
 
 _VCPUS = 8
 

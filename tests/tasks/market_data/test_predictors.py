@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidding.engine.events import JobOpened
-from bidding.engine.journal import from_record
-from bidding.evictions.base import as_table
-from bidding.evictions.fit_survival import fit_survival
-from bidding.evictions.predictors.model import fit_predictors
-from bidding.market.model import DAY_S, HOUR_S
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import TraceSet
-from bidding.synthetic.renewal_market import LIVELY, generate
-from infra.errors import InputError
-from infra.market_data.eviction_model_files import write_model
-from infra.settings import load_settings
-from tasks.market.ingest import observe_predictors
-from tasks.market_data.predictors import keep_predictors, kept_predictors, predictor_ages, sweep_predictors
+from proteus_spot.bidding.engine.events import JobOpened
+from proteus_spot.bidding.engine.journal import from_record
+from proteus_spot.bidding.evictions.base import as_table
+from proteus_spot.bidding.evictions.fit_survival import fit_survival
+from proteus_spot.bidding.evictions.predictors.model import fit_predictors
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import LIVELY, generate
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.eviction_model_files import write_model
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.tasks.market.ingest import observe_predictors
+from proteus_spot.tasks.market_data.predictors import keep_predictors, kept_predictors, predictor_ages, sweep_predictors
 from tests.support.predictors import chance
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, TaskRuntime, plain, spec
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidding.market.catalog import Catalog, CatalogRow
-from bidding.market.model import DAY_S, HOUR_S, InstanceType, Market
-from bidding.market.traces import Trace, TraceSet
-from bidding.synthetic.renewal_market import LIVELY, generate
-from infra.errors import InputError
-from infra.market_data.catalogs import read_catalog
-from infra.market_data.price_files import read_prices, write_prices
-from tasks.market_data.trace_summary import describe
-from tasks.market_data.traces import convert_price_list, convert_prices, generate_file, open_traces
+from proteus_spot.bidding.market.catalog import Catalog, CatalogRow
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, InstanceType, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import LIVELY, generate
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.market_data.price_files import read_prices, write_prices
+from proteus_spot.tasks.market_data.trace_summary import describe
+from proteus_spot.tasks.market_data.traces import convert_price_list, convert_prices, generate_file, open_traces
 
 T0 = int(datetime(2016, 4, 1, tzinfo=UTC).timestamp())
 A, B = Market("c4.large", "us-east-1a"), Market("m4.large", "us-east-1b")

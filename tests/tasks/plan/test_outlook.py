@@ -7,11 +7,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.reference_cluster import Reference
-from bidding.market.model import HOUR_S, InstanceType
-from tasks.plan.job import PlannedJob
-from tasks.plan.outlook import Outlook, as_json, on_demand_fallback, outlook, percent, recommend, spread
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.reference_cluster import Reference
+from proteus_spot.bidding.market.model import HOUR_S, InstanceType
+from proteus_spot.tasks.plan.job import PlannedJob
+from proteus_spot.tasks.plan.outlook import Outlook, as_json, on_demand_fallback, outlook, percent, recommend, spread
 from tests.support.markets import PROPERTY
 
 JOB = PlannedJob(

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tasks.plan.planner
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.reference_cluster import draw_starts
-from bidding.backtest.runner import run as run_jobs
-from bidding.backtest.schemes.registry import SCHEMES
-from bidding.evictions.table import fit
-from bidding.market.model import HOUR_S
-from infra.errors import InputError
-from tasks.job_spec import JobSpec
-from tasks.plan.job import planned_job, scheme_of
-from tasks.plan.outlook import ENOUGH, rank
-from tasks.plan.output import plan_json
-from tasks.plan.planner import JobPlan, make_plan
-from tasks.plan.spec import PlanSpec, hours_to_deadline, plan_spec, reliable_machines, spec_of_job
+import proteus_spot.tasks.plan.planner
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.reference_cluster import draw_starts
+from proteus_spot.bidding.backtest.runner import run as run_jobs
+from proteus_spot.bidding.backtest.schemes.registry import SCHEMES
+from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.plan.job import planned_job, scheme_of
+from proteus_spot.tasks.plan.outlook import ENOUGH, rank
+from proteus_spot.tasks.plan.output import plan_json
+from proteus_spot.tasks.plan.planner import JobPlan, make_plan
+from proteus_spot.tasks.plan.spec import PlanSpec, hours_to_deadline, plan_spec, reliable_machines, spec_of_job
 from tests.support.backtests import MARKETS, quiet, small_file
 
 STARTS = 12
@@ -172,7 +172,7 @@ def test_the_hours_are_the_clusters_however_well_it_scales(prices: Path, made: J
 def test_of_many_markets_the_cheapest_are_tried_alone(
     prices: Path, made: JobPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks.plan.planner, "MOST_ALONE", 1)
+    monkeypatch.setattr(proteus_spot.tasks.plan.planner, "MOST_ALONE", 1)
     spec = asked(prices, max_spot_vcpus=4, instance_type="m4.xlarge", vcpu_hours=4.0, starts=2, schemes=["on-demand"])
     few = make_plan(spec, quiet)
     window = made.field.windows.evaluation

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from flows.cli.commands.planning.plan import plan
-from infra.errors import InputError
-from tasks.plan.output import plan_json
-from tasks.plan.planner import JobPlan, make_plan
-from tasks.plan.spec import plan_spec
+from proteus_spot.flows.cli.commands.planning.plan import plan
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.plan.output import plan_json
+from proteus_spot.tasks.plan.planner import JobPlan, make_plan
+from proteus_spot.tasks.plan.spec import plan_spec
 from tests.support.backtests import quiet, small_file
 
 KNOWN = {"model_bytes": 1e9, "clocks_per_s": 0.01, "link_bytes_per_s": 1e8}

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from flows.cli.commands.inspection.logs import logs
-from infra.local.environment import clock_file
-from infra.local.job_stores import JobStore
-from infra.state.records import JobState
-from infra.storage.alarms import Alarm, write_alarm
-from infra.storage.blobs import BlobError, Blobs
-from tasks.job_leases import extend_leases
-from tasks.reports.job_list import job_lines
-from tasks.reports.job_page import gather
+from proteus_spot.flows.cli.commands.inspection.logs import logs
+from proteus_spot.infra.local.environment import clock_file
+from proteus_spot.infra.local.job_stores import JobStore
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.storage.alarms import Alarm, write_alarm
+from proteus_spot.infra.storage.blobs import BlobError, Blobs
+from proteus_spot.tasks.job_leases import extend_leases
+from proteus_spot.tasks.reports.job_list import job_lines
+from proteus_spot.tasks.reports.job_page import gather
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, plain, spec
 
 SHOWN = "machine i-1 at 2016-06-03 00:10:00 UTC: no tick extends the lease"

@@ -2,9 +2,9 @@
 
 import pytest
 
-import tasks.reports.job_log
-from infra.state.records import ObservationKind
-from tasks.reports.job_log import JobLog, state_and_spending
+import proteus_spot.tasks.reports.job_log
+from proteus_spot.infra.state.records import ObservationKind
+from proteus_spot.tasks.reports.job_log import JobLog, state_and_spending
 from tests.support.task_runtime import TaskRuntime, spec
 
 
@@ -18,7 +18,7 @@ class RealClock:
 @pytest.fixture
 def real(monkeypatch: pytest.MonkeyPatch) -> RealClock:
     clock = RealClock()
-    monkeypatch.setattr(tasks.reports.job_log, "SystemClock", lambda: clock)
+    monkeypatch.setattr(proteus_spot.tasks.reports.job_log, "SystemClock", lambda: clock)
     return clock
 
 

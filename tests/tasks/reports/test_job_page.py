@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.errors import InputError
-from infra.state.records import JobState, LedgerKind, ObservationKind, UnknownRecord
-from infra.state.store import Store
-from reports.pages.job_page import Link, render
-from reports.pages.job_series import MOST_CANDIDATES, on_demand_reference, thin
-from tasks.local.environment import record_command
-from tasks.reports.job_page import gather, read_facts, write_report
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.state.records import JobState, LedgerKind, ObservationKind, UnknownRecord
+from proteus_spot.infra.state.store import Store
+from proteus_spot.reports.pages.job_page import Link, render
+from proteus_spot.reports.pages.job_series import MOST_CANDIDATES, on_demand_reference, thin
+from proteus_spot.tasks.local.environment import record_command
+from proteus_spot.tasks.reports.job_page import gather, read_facts, write_report
 from tests.support.html_tables import PageTables
 from tests.support.job_states import HOSTILE, JOB, MARKETS, START_S, record_job
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from infra.state.records import JobState, ObservationKind
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_job
-from tasks.market.purchases.reliable_tier import release_reliable_tier
-from tasks.reports.job_summary import hour_end_decisions, snapshot, summary
+from proteus_spot.infra.state.records import JobState, ObservationKind
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
+from proteus_spot.tasks.reports.job_summary import hour_end_decisions, snapshot, summary
 from tests.support.task_runtime import BEGIN_S, ON_DEMAND, TaskRuntime, plain, spec
 
 RESULT = {"accuracy": 0.97, "clocks": 3, "repeated_micro_tasks": 1, "lost_micro_tasks": 0}
@@ -66,7 +66,7 @@ def test_a_summary_of_a_job_that_was_evicted(taking: TaskRuntime) -> None:
 
 
 def test_a_job_that_bought_nothing_has_no_ratio(here: TaskRuntime) -> None:
-    from tasks.job_records import record_job
+    from proteus_spot.tasks.job_records import record_job
 
     plain(record_job)(spec())
     told = summary("job")
@@ -80,7 +80,7 @@ def test_an_hour_is_decided_once_however_often_the_order_is_repeated(here: TaskR
     here.clock.at_s += 60
     here.tick(spec())
     plain(close_job)(JobEngine("job"), RESULT)
-    from tasks.market.decisions import decide
+    from proteus_spot.tasks.market.decisions import decide
 
     for after_s in (3500, 3550):  # the order to let go dies with its tick, twice
         here.clock.at_s = BEGIN_S + after_s

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-import tasks.reports.publish
-from infra.state.records import JobState, ObservationKind
-from infra.storage.job_paths import JobPaths
-from tasks.reports.publish import EVERY_S, publish_page, save_report, show_job, show_job_now_and_then
+import proteus_spot.tasks.reports.publish
+from proteus_spot.infra.state.records import JobState, ObservationKind
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.tasks.reports.publish import EVERY_S, publish_page, save_report, show_job, show_job_now_and_then
 from tests.support.html_tables import PageTables
 from tests.support.job_states import JOB, record_job
 from tests.support.task_runtime import TaskRuntime, plain
@@ -19,9 +19,9 @@ class Published:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.all: list[dict[str, Any]] = []
-        patch.setattr(tasks.reports.publish, "write_page", self.take)
-        patch.setattr(tasks.reports.publish, "save_report", plain(save_report))
-        patch.setattr(tasks.reports.publish, "publish_page", plain(publish_page))
+        patch.setattr(proteus_spot.tasks.reports.publish, "write_page", self.take)
+        patch.setattr(proteus_spot.tasks.reports.publish, "save_report", plain(save_report))
+        patch.setattr(proteus_spot.tasks.reports.publish, "publish_page", plain(publish_page))
 
     def take(self, job_id: str, markdown: str, description: str, run_id: object) -> None:
         self.all.append({"markdown": markdown, "job": job_id, "description": description})
@@ -63,7 +63,7 @@ def test_what_fails_is_logged_and_stops_nothing(
         raise RuntimeError("no room")
 
     Published(monkeypatch)
-    monkeypatch.setattr(tasks.reports.publish, broken, fail)
+    monkeypatch.setattr(proteus_spot.tasks.reports.publish, broken, fail)
     assert job.store.allocations(JOB, alive=True) == []  # the job is over, so a tick shows it too
     show(JOB)
     assert "no room" in caplog.text
@@ -81,14 +81,14 @@ def test_a_database_that_is_away_stops_no_tick(
 def test_ticks_show_a_job_every_few_minutes_and_at_its_very_end(
     here: TaskRuntime, published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks.reports.publish, "job_png", lambda chart: b"")
+    monkeypatch.setattr(proteus_spot.tasks.reports.publish, "job_png", lambda chart: b"")
     now = [1000.0]
 
     class Clock:
         def now_s(self) -> float:
             return now[0]
 
-    monkeypatch.setattr(tasks.reports.publish, "SystemClock", Clock)
+    monkeypatch.setattr(proteus_spot.tasks.reports.publish, "SystemClock", Clock)
     here.store.create_job("job", {}, here.clock.now_s())
     shown = []
     for later_s in (0.0, 1.0, EVERY_S - 2.0, 2.0, 1.0, EVERY_S):
@@ -103,7 +103,7 @@ def test_ticks_show_a_job_every_few_minutes_and_at_its_very_end(
 
 def test_the_world_is_not_touched_more_than_needed(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tick does nothing between two pictures."""
-    monkeypatch.setattr(tasks.reports.publish, "show_job", lambda job_id: pytest.fail("was shown"))
+    monkeypatch.setattr(proteus_spot.tasks.reports.publish, "show_job", lambda job_id: pytest.fail("was shown"))
     here.store.create_job("job", {}, here.clock.now_s())
     for _ in range(3):
         show_job_now_and_then("job")

@@ -6,10 +6,10 @@ from uuid import uuid4
 
 import pytest
 
-import tasks.sweeps.artifacts
-from infra.clock import SystemClock
-from infra.storage.job_paths import JobPaths
-from tasks.sweeps.artifacts import PAGE_S, PROGRESS_S, SweepPages, publish_progress, publish_sweep
+import proteus_spot.tasks.sweeps.artifacts
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.tasks.sweeps.artifacts import PAGE_S, PROGRESS_S, SweepPages, publish_progress, publish_sweep
 from tests.support.sweep_states import SWEEP, finish_sweep, record_sweep
 from tests.support.task_runtime import TaskRuntime, plain
 
@@ -21,7 +21,7 @@ class Published:
         self.pages: list[str] = []
         self.tables: list[list[dict[str, Any]]] = []
         self.progress: list[tuple[float, str]] = []
-        module = tasks.sweeps.artifacts
+        module = proteus_spot.tasks.sweeps.artifacts
         patch.setattr(module, "publish_sweep", plain(publish_sweep))
         patch.setattr(module, "publish_progress", plain(publish_progress))
         patch.setattr(module, "write_page", lambda job_id, markdown, description, run_id: self.pages.append(markdown))
@@ -63,7 +63,9 @@ def test_page_table_progress_and_report(here: TaskRuntime, published: Published)
 def test_pages_are_made_now_and_then(here: TaskRuntime, published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(SystemClock, "now_s", lambda self: now[0])
-    monkeypatch.setattr(tasks.sweeps.artifacts, "publish_sweep", lambda view: published.pages.append(view.state))
+    monkeypatch.setattr(
+        proteus_spot.tasks.sweeps.artifacts, "publish_sweep", lambda view: published.pages.append(view.state)
+    )
     world = record_sweep(here.store)
     pages = SweepPages(SWEEP)
     for after_s, made, progress in ((0, 1, 1), (PROGRESS_S / 2, 1, 1), (PROGRESS_S, 1, 2), (PAGE_S, 2, 3)):
@@ -78,7 +80,7 @@ def test_what_fails_is_logged_and_stops_nothing(
     def fail(*_: Any) -> None:
         raise RuntimeError("no room")
 
-    monkeypatch.setattr(tasks.sweeps.artifacts, "publish_sweep", fail)
+    monkeypatch.setattr(proteus_spot.tasks.sweeps.artifacts, "publish_sweep", fail)
     world = record_sweep(here.store)
     SweepPages(SWEEP).show(world.engine, at_once=True)
     assert "no room" in caplog.text

@@ -10,12 +10,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infra.applications.code_files import read_trial_code
-from infra.errors import InputError
-from tasks.sweeps.checks import check_files, check_import
-from tasks.sweeps.local.import_check import import_failure
-from tasks.sweeps.reading import check_asked
-from tasks.sweeps.spec import SweepSpec, read_sweep
+from proteus_spot.infra.applications.code_files import read_trial_code
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.sweeps.checks import check_files, check_import
+from proteus_spot.tasks.sweeps.local.import_check import import_failure
+from proteus_spot.tasks.sweeps.reading import check_asked
+from proteus_spot.tasks.sweeps.spec import SweepSpec, read_sweep
 
 TRIAL = """
 def train(trial):

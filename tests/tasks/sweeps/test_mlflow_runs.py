@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.sweeps.mlflow_runs import TRACKING_URI, MlflowRuns, mlflow_client
+from proteus_spot.tasks.sweeps.mlflow_runs import TRACKING_URI, MlflowRuns, mlflow_client
 from tests.support.sweep_views import small_view
 
 
@@ -57,6 +57,6 @@ def test_a_client_that_fails_stops_no_sweep(monkeypatch: pytest.MonkeyPatch, cap
         def __getattr__(self, name: str) -> object:
             raise ConnectionError(name)
 
-    monkeypatch.setattr("tasks.sweeps.mlflow_runs.mlflow_client", Broken)
+    monkeypatch.setattr("proteus_spot.tasks.sweeps.mlflow_runs.mlflow_client", Broken)
     MlflowRuns("digits", "digits").update(small_view())
     assert "MLflow did not take its trials; the sweep goes on without" in caplog.text

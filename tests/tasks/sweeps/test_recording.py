@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from flows.cli.main import cli
-from infra.errors import InputError
-from infra.trials.records import read_record
-from tasks.sweeps.local.sweep import LocalProgress
-from tasks.sweeps.recording import record_trials
+from proteus_spot.flows.cli.main import cli
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.trials.records import read_record
+from proteus_spot.tasks.sweeps.local.sweep import LocalProgress
+from proteus_spot.tasks.sweeps.recording import record_trials
 from tests.tasks.sweeps.local.test_sweep import spec
 
 SWEEP = """

@@ -9,11 +9,11 @@ import pytest
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
 
-from bidding.market.catalog import Catalog, CatalogRow
-from bidding.market.model import InstanceType, Market
-from infra.errors import InputError
-from tasks.sweeps.markets import MarketSelection, resolve_markets
-from tasks.sweeps.spec import OPTUNA_SAMPLERS, SweepSpec, parse_sweep, read_sweep, sweep_name
+from proteus_spot.bidding.market.catalog import Catalog, CatalogRow
+from proteus_spot.bidding.market.model import InstanceType, Market
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.sweeps.markets import MarketSelection, resolve_markets
+from proteus_spot.tasks.sweeps.spec import OPTUNA_SAMPLERS, SweepSpec, parse_sweep, read_sweep, sweep_name
 
 LEAST: dict[str, Any] = {
     "trial": "my_trial:train",

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bidding.tuning.events import TrialReported
-from infra.errors import InputError
-from infra.state.records import JobState
-from infra.state.store import Store
-from tasks.reports.job_page import gather
-from tasks.sweeps.view import sweep_figures, sweep_view
+from proteus_spot.bidding.tuning.events import TrialReported
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.reports.job_page import gather
+from proteus_spot.tasks.sweeps.view import sweep_figures, sweep_view
 from tests.support.job_states import JOB, record_job
 from tests.support.sweep_states import SWEEP, finish_sweep, record_sweep
 from tests.support.sweeps import OFFERS, TICK_S

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from infra.datasets.kinds import DEFAULT_SETS, KINDS, kind_for
-from infra.errors import InputError
-from psengine.apps.registry import BUILT_IN, METRICS, resolve
-from psengine.single_process import initial
-from tasks.job_spec import Training
-from tasks.training.application_checks import check_parameters, check_sizes, check_sizes_here
+from proteus_spot.infra.datasets.kinds import DEFAULT_SETS, KINDS, kind_for
+from proteus_spot.infra.errors import InputError
+from proteus_spot.psengine.apps.registry import BUILT_IN, METRICS, resolve
+from proteus_spot.psengine.single_process import initial
+from proteus_spot.tasks.job_spec import Training
+from proteus_spot.tasks.training.application_checks import check_parameters, check_sizes, check_sizes_here
 
 EXAMPLES = {"n_inputs": 4, "n_classes": 2, "n_examples": 30}
 DOCUMENTS = {"n_words": 10, "n_tokens": 50, "n_documents": 5, "n_partitions": 11}
@@ -64,12 +64,12 @@ def test_what_an_application_does_not_take(app: str, params: dict[str, Any], say
 def test_a_class_of_a_library_is_no_application() -> None:
     says = "app 'sklearn.linear_model:LogisticRegression': is a class of the library sklearn and no application; an"
     refused(says, _resolved, "--param", job("sklearn.linear_model:LogisticRegression"))
-    _resolved("", job("psengine.apps.mlr:MultinomialLogisticRegression"))
+    _resolved("", job("proteus_spot.psengine.apps.mlr:MultinomialLogisticRegression"))
     _resolved("", job("mine:App"))
 
 
 def _resolved(name: str, training: Training) -> None:
-    from tasks.training.application_checks import check_application
+    from proteus_spot.tasks.training.application_checks import check_application
 
     del name
     check_application(training)

@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from bidding.engine.orders import Acquire, Wait
-from bidding.market.model import HOUR_S, Tier
-from infra.local.job_stores import JobStore
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.state.records import ObservationKind
-from tasks.job_ends import lateness
-from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_job
-from tasks.reports.job_list import job_lines
-from tasks.reports.job_page import gather
-from tasks.reports.job_summary import summary
-from tasks.training.deadline import time_left
+from proteus_spot.bidding.engine.orders import Acquire, Wait
+from proteus_spot.bidding.market.model import HOUR_S, Tier
+from proteus_spot.infra.local.job_stores import JobStore
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.state.records import ObservationKind
+from proteus_spot.tasks.job_ends import lateness
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.reports.job_list import job_lines
+from proteus_spot.tasks.reports.job_page import gather
+from proteus_spot.tasks.reports.job_summary import summary
+from proteus_spot.tasks.training.deadline import time_left
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 
 TICK_S = 120

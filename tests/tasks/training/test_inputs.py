@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-import tasks.training.controller
-from infra.datasets.prepare import DataSummary
-from infra.errors import InputError
-from infra.storage.job_paths import JobPaths
-from tasks.job_records import record_job
-from tasks.job_spec import JobSpec
-from tasks.training.application_checks import check_application
-from tasks.training.code_shipping import job_code, prepare_code
-from tasks.training.controller import start_training
-from tasks.training.preflight import check
+import proteus_spot.tasks.training.controller
+from proteus_spot.infra.datasets.prepare import DataSummary
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.tasks.job_records import record_job
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.training.application_checks import check_application
+from proteus_spot.tasks.training.code_shipping import job_code, prepare_code
+from proteus_spot.tasks.training.controller import start_training
+from proteus_spot.tasks.training.preflight import check
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "kmeans.py"
@@ -84,7 +84,7 @@ def test_whoever_starts_the_training_hands_on_the_digest(
             told.append(config)
             raise Asked
 
-    monkeypatch.setattr(tasks.training.controller, "ControllerClient", Client)
+    monkeypatch.setattr(proteus_spot.tasks.training.controller, "ControllerClient", Client)
     data = DataSummary("digits", "file:///data", 2, 10, 2, {"n_inputs": 3, "n_classes": 2, "n_examples": 10})
     digest = plain(prepare_code)(job)
     with pytest.raises(Asked):

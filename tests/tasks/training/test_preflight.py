@@ -2,17 +2,17 @@
 
 import pytest
 
-from bidding.market.model import LaunchRequest, Market
-from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, MarketUnreachable
-from infra.errors import InputError
-from tasks.job_records import record_job
-from tasks.market.eviction_notices import EvictionNotice, seen_notices
-from tasks.market.purchases.dry_run import MOST_TRIED, markets_to_try
-from tasks.market.purchases.requests import node_threads
-from tasks.market.tick import is_overtaken, next_hour_end_s, next_tick_s
-from tasks.reports.job_snapshot import Snapshot
-from tasks.training.controller import prepare_data
-from tasks.training.preflight import check
+from proteus_spot.bidding.market.model import LaunchRequest, Market
+from proteus_spot.bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, MarketUnreachable
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.job_records import record_job
+from proteus_spot.tasks.market.eviction_notices import EvictionNotice, seen_notices
+from proteus_spot.tasks.market.purchases.dry_run import MOST_TRIED, markets_to_try
+from proteus_spot.tasks.market.purchases.requests import node_threads
+from proteus_spot.tasks.market.tick import is_overtaken, next_hour_end_s, next_tick_s
+from proteus_spot.tasks.reports.job_snapshot import Snapshot
+from proteus_spot.tasks.training.controller import prepare_data
+from proteus_spot.tasks.training.preflight import check
 from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, TaskRuntime, plain, spec
 
 

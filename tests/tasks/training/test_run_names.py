@@ -7,10 +7,10 @@ import pytest
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.states import Cancelling, Completed, Crashed, Failed, Running
 
-import tasks.training.run_names
-from flows.train import train
-from infra.state.records import JobState
-from tasks.training.run_names import name_ended, name_running
+import proteus_spot.tasks.training.run_names
+from proteus_spot.flows.train import train
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.tasks.training.run_names import name_ended, name_running
 from tests.support.task_runtime import TaskRuntime, spec
 
 CASES = (
@@ -27,7 +27,9 @@ CASES = (
 @pytest.fixture
 def labels(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, set[str]]]:
     found: list[tuple[str, set[str]]] = []
-    monkeypatch.setattr(tasks.training.run_names, "label", lambda run_id, name, tags: found.append((name, tags)))
+    monkeypatch.setattr(
+        proteus_spot.tasks.training.run_names, "label", lambda run_id, name, tags: found.append((name, tags))
+    )
     return found
 
 

@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prefect.settings import PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
 
-from bidding.billing import Flat, PerSecondFirstHourFree, Repricing
-from bidding.engine.events import TickDue
-from bidding.policies import POLICIES
-from infra.clock import ScaledClock
-from infra.errors import InputError
-from infra.local.announcement import Announcement, announced
-from infra.local.environment import clock_file, own_directory
-from infra.local.job_stores import JobStore
-from infra.local.prefect_server import free_port
-from tasks.job_records import job_spec
-from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import job_model
-from tasks.reports.job_list import job_lines
-from tasks.training.submit import prefect_server, read_job
+from proteus_spot.bidding.billing import Flat, PerSecondFirstHourFree, Repricing
+from proteus_spot.bidding.engine.events import TickDue
+from proteus_spot.bidding.policies import POLICIES
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.local.announcement import Announcement, announced
+from proteus_spot.infra.local.environment import clock_file, own_directory
+from proteus_spot.infra.local.job_stores import JobStore
+from proteus_spot.infra.local.prefect_server import free_port
+from proteus_spot.tasks.job_records import job_spec
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.opening import job_model
+from proteus_spot.tasks.reports.job_list import job_lines
+from proteus_spot.tasks.training.submit import prefect_server, read_job
 from tests.support.task_runtime import MARKET, TaskRuntime, spec
 
 GOOD = """

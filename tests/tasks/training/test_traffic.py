@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-import tasks.training.traffic
-from infra.nodes.controller_client import ControllerUnreachable
-from infra.state.records import JobState, ObservationKind
-from tasks.job_spec import JobSpec
-from tasks.market.costs import by_zones, zone_traffic
-from tasks.market.engine_journal import JobEngine
-from tasks.training.traffic import crossing_usd_per_vcpu_h
+import proteus_spot.tasks.training.traffic
+from proteus_spot.infra.nodes.controller_client import ControllerUnreachable
+from proteus_spot.infra.state.records import JobState, ObservationKind
+from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.costs import by_zones, zone_traffic
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.training.traffic import crossing_usd_per_vcpu_h
 from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, TaskRuntime, plain, spec
 
 TWO_ZONES = {"markets": [str(OTHER)], "allocation_vcpus": 2, "max_vcpus": 2}
@@ -35,7 +35,7 @@ class Controller:
 @pytest.fixture
 def counted(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> Controller:
     controller = Controller([])
-    monkeypatch.setattr(tasks.training.traffic, "ControllerClient", controller)
+    monkeypatch.setattr(proteus_spot.tasks.training.traffic, "ControllerClient", controller)
     return controller
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from bidding.market.money import to_dollars, usd
-from flows.cli.options import json_option, state_options
-from flows.terminal.output import notes, write_json
-from flows.terminal.tables import Column, show_lines, show_table, show_text
+from proteus_spot.bidding.market.money import to_dollars, usd
+from proteus_spot.flows.cli.options import json_option, state_options
+from proteus_spot.flows.terminal.output import notes, write_json
+from proteus_spot.flows.terminal.tables import Column, show_lines, show_table, show_text
 
 
 @click.command(short_help="Show the costs of jobs by market, tier and use.")
@@ -24,10 +24,10 @@ def cost(job: tuple[str, ...], database: str | None, directory: Path | None, jso
     The jobs are those that `proteus jobs` lists, including the local runs in runs/. Beside the ledger, bytes between
     zones are estimated, at PROTEUS_CROSS_ZONE_USD_PER_GB.
     """
-    from bidding.billing.spending import Use
-    from tasks.market.costs import NOT_COUNTED
-    from tasks.reports.job_list import list_costs, list_zone_traffic
-    from tasks.runtime import cross_zone_usd_per_gb
+    from proteus_spot.bidding.billing.spending import Use
+    from proteus_spot.tasks.market.costs import NOT_COUNTED
+    from proteus_spot.tasks.reports.job_list import list_costs, list_zone_traffic
+    from proteus_spot.tasks.runtime import cross_zone_usd_per_gb
 
     rows, left_out = list_costs(job, database, directory)
     notes(left_out)

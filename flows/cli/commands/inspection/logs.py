@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.cli.options import json_option, state_options
-from flows.terminal.interrupts import Interrupted, explain_interrupt
-from flows.terminal.output import notes, write_json
-from flows.terminal.tables import Column, show_lines, show_table
+from proteus_spot.flows.cli.options import json_option, state_options
+from proteus_spot.flows.terminal.interrupts import Interrupted, explain_interrupt
+from proteus_spot.flows.terminal.output import notes, write_json
+from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
 
 if TYPE_CHECKING:
-    from tasks.reports.node_logs import LogLine
+    from proteus_spot.tasks.reports.node_logs import LogLine
 
 _COLUMNS = (
     *(Column("node"), Column("role", 2), Column("began (UTC)", 1), Column("bytes", 3, right=True)),
@@ -54,7 +54,7 @@ def logs(
     proteus logs my-job --follow           the last lines of all nodes, then new lines
     proteus logs my-job i-0abc --follow    the logs of this machine, then new lines
     """  # noqa: D301 - click reads the control character
-    from tasks.reports.node_logs import JobLogs
+    from proteus_spot.tasks.reports.node_logs import JobLogs
 
     if node is None and incarnation is not None:
         raise click.UsageError("--incarnation is about one node: name it after the job")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from flows.cli.options import json_option, state_options
-from flows.terminal.output import notes, write_json
-from flows.terminal.run_view import clock_time, spent_text
-from flows.terminal.tables import Column, show_lines, show_table
+from proteus_spot.flows.cli.options import json_option, state_options
+from proteus_spot.flows.terminal.output import notes, write_json
+from proteus_spot.flows.terminal.run_view import clock_time, spent_text
+from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
 
 _COLUMNS = (
     Column("job"),
@@ -39,7 +39,7 @@ def jobs(database: str | None, directory: Path | None, json_target: str | None) 
 
     With --dir or --database, list only the jobs of that run or database. Times are UTC of the market.
     """
-    from tasks.reports.job_list import list_jobs
+    from proteus_spot.tasks.reports.job_list import list_jobs
 
     lines, left_out = list_jobs(database, directory)
     notes(left_out)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 
-from flows.cli.options import json_option
-from flows.terminal.interrupts import explain_interrupt
-from flows.terminal.output import write_json
-from flows.terminal.tables import Column, show_table
-from infra.errors import InputError, ProteusError
+from proteus_spot.flows.cli.options import json_option
+from proteus_spot.flows.terminal.interrupts import explain_interrupt
+from proteus_spot.flows.terminal.output import write_json
+from proteus_spot.flows.terminal.tables import Column, show_table
+from proteus_spot.infra.errors import InputError, ProteusError
 
 
 @click.command(short_help="End all machines of this owner, now.")
@@ -22,7 +22,7 @@ def panic(owner: str | None, directory: Path | None, json_target: str | None) ->
     No model is saved; jobs go on from their last checkpoints. Machines of other owners are never touched. Without an
     owner id, list the owners that tags name, and end nothing.
     """
-    from tasks.panic import panic as end_all
+    from proteus_spot.tasks.panic import panic as end_all
 
     quiet = json_target == "-"
     with explain_interrupt("some machines may live on; run `proteus panic` again"):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from flows.cli.options import json_option
-from flows.terminal.interrupts import Interrupted, explain_interrupt
-from flows.terminal.output import notes, write_json
+from proteus_spot.flows.cli.options import json_option
+from proteus_spot.flows.terminal.interrupts import Interrupted, explain_interrupt
+from proteus_spot.flows.terminal.output import notes, write_json
 
 
 @click.command(short_help="Submit a job file (YAML) to the Prefect server.")
@@ -35,8 +35,8 @@ def submit(
 
     Submitting the same job id again attaches to the job. With --follow, the exit code is 1 if the run fails.
     """
-    from tasks.training.submit import follow_run, prefect_server, read_job, with_limits
-    from tasks.training.submit import submit as submit_job
+    from proteus_spot.tasks.training.submit import follow_run, prefect_server, read_job, with_limits
+    from proteus_spot.tasks.training.submit import submit as submit_job
 
     spec = with_limits(read_job(job_file), budget, deadline)
     unknown = f"whether job {spec.job_id} was submitted is not known; submit it again, and it attaches"

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from flows.cli.options import json_option
-from flows.terminal.interrupts import interruptible
-from flows.terminal.output import write_json
+from proteus_spot.flows.cli.options import json_option
+from proteus_spot.flows.terminal.interrupts import interruptible
+from proteus_spot.flows.terminal.output import write_json
 
 
 @click.command(short_help="Keep a Prefect server and all deployments running on this machine.")
@@ -29,8 +29,8 @@ def up(json_target: str | None, **options: Any) -> None:
     the end; the same command goes on with the jobs that were under way.
     """
     with interruptible() as interrupts:
-        from flows.local.up import UpOptions, local_up
-        from tasks.output_files import check_file_target
+        from proteus_spot.flows.local.up import UpOptions, local_up
+        from proteus_spot.tasks.output_files import check_file_target
 
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))

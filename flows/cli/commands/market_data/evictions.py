@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.cli.options import json_option, price_options
-from flows.terminal.output import write_json
-from flows.terminal.progress_bar import progress
-from infra.errors import InputError
+from proteus_spot.flows.cli.options import json_option, price_options
+from proteus_spot.flows.terminal.output import write_json
+from proteus_spot.flows.terminal.progress_bar import progress
+from proteus_spot.infra.errors import InputError
 
 if TYPE_CHECKING:
-    from tasks.market_data.eviction_sources import Sources
+    from proteus_spot.tasks.market_data.eviction_sources import Sources
 
 
 @click.group(short_help="Fit, show and check eviction models.")
@@ -88,8 +88,8 @@ def fit(
       proteus evictions fit --model conditioned --prices prices.csv.gz --to 2016-03-31 --out model.npz
       proteus evictions fit --model capacity --advisor advisor.json --market m5.large/us-east-1a --out model.npz
     """  # noqa: D301 - click reads the control character
-    from tasks.market_data.eviction_models import fit_model, save_model
-    from tasks.market_data.eviction_sources import Sources
+    from proteus_spot.tasks.market_data.eviction_models import fit_model, save_model
+    from proteus_spot.tasks.market_data.eviction_sources import Sources
 
     if predictor is not None:
         if name is not None:
@@ -138,9 +138,9 @@ def _fit_predictor(
     json_target: str | None,
     sources: "Sources",
 ) -> None:
-    from flows.terminal.evictions_view import show_fit
-    from tasks.market_data.eviction_models import save_model
-    from tasks.market_data.predictors import fit_and_check, keep_predictors, predictor_url
+    from proteus_spot.flows.terminal.evictions_view import show_fit
+    from proteus_spot.tasks.market_data.eviction_models import save_model
+    from proteus_spot.tasks.market_data.predictors import fit_and_check, keep_predictors, predictor_url
 
     target = predictor_url(name) if out is None else out
     _check_target("--out", out)
@@ -168,9 +168,9 @@ def show(file: str, picture: str | None, json_target: str | None) -> None:
     Example:
       proteus evictions show model.npz --picture model.png
     """  # noqa: D301 - click reads the control character
-    from bidding.evictions.summary import summary
-    from flows.terminal.evictions_view import show_model
-    from tasks.market_data.eviction_models import draw_model, open_model
+    from proteus_spot.bidding.evictions.summary import summary
+    from proteus_spot.flows.terminal.evictions_view import show_model
+    from proteus_spot.tasks.market_data.eviction_models import draw_model, open_model
 
     _check_target("--json", json_target)
     _check_target("--picture", picture)
@@ -208,9 +208,9 @@ def check(
     Example:
       proteus evictions check table.npz conditioned.npz --prices prices.csv.gz --from 2016-04-01
     """  # noqa: D301 - click reads the control character
-    from flows.terminal.evictions_view import show_check
-    from tasks.market_data.eviction_models import check_models, draw_check
-    from tasks.market_data.eviction_sources import Sources
+    from proteus_spot.flows.terminal.evictions_view import show_check
+    from proteus_spot.tasks.market_data.eviction_models import check_models, draw_check
+    from proteus_spot.tasks.market_data.eviction_sources import Sources
 
     _check_target("--json", json_target)
     _check_target("--picture", picture)
@@ -240,10 +240,10 @@ def _check_target(option: str, target: str | None) -> None:
     """Refuse an unusable target before the work, not after."""
     if target in (None, "-") or "://" in str(target):
         return
-    from tasks.output_files import check_file_target
+    from proteus_spot.tasks.output_files import check_file_target
 
     check_file_target(option, Path(str(target)))
     if option == "--picture":
-        from reports.pictures.evictions import check_picture_name
+        from proteus_spot.reports.pictures.evictions import check_picture_name
 
         check_picture_name(str(target))

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from flows.cli.options import allow_gaps_option, billing_options, json_option, price_options, seed_option
-from flows.terminal.backtest_view import show_outcomes, show_reliable, story_lines
-from flows.terminal.interrupts import Interrupted, interruptions_as_such
-from flows.terminal.output import notes, write_json
-from flows.terminal.progress_bar import progress
-from infra.errors import InputError
+from proteus_spot.flows.cli.options import allow_gaps_option, billing_options, json_option, price_options, seed_option
+from proteus_spot.flows.terminal.backtest_view import show_outcomes, show_reliable, story_lines
+from proteus_spot.flows.terminal.interrupts import Interrupted, interruptions_as_such
+from proteus_spot.flows.terminal.output import notes, write_json
+from proteus_spot.flows.terminal.progress_bar import progress
+from proteus_spot.infra.errors import InputError
 
 
 class _NamesItsSchemes(click.Command):
@@ -18,8 +18,8 @@ class _NamesItsSchemes(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the schemes below the options."""
-        from bidding.policies.fixed_delta import PATTERN
-        from tasks.backtest.spec import NAMES
+        from proteus_spot.bidding.policies.fixed_delta import PATTERN
+        from proteus_spot.tasks.backtest.spec import NAMES
 
         with formatter.section("Schemes"):
             formatter.write_text(f"{', '.join(NAMES)}, {PATTERN}")
@@ -149,10 +149,10 @@ def backtest(
         --fit-from 2015-03-11 --fit-to 2015-04-30 --from 2015-05-01 --to 2015-05-31 --report out.html
       proteus backtest --prices prices.csv.gz --scheme proteus --explain 2015-05-03T12:00
     """  # noqa: D301 - click reads the control character
-    from tasks.backtest.runner import DEFAULT_DIRECTORY
-    from tasks.backtest.spec import backtest_spec, read_elasticity, read_reliable_tier
-    from tasks.local.checks import check_directory
-    from tasks.output_files import check_file_target
+    from proteus_spot.tasks.backtest.runner import DEFAULT_DIRECTORY
+    from proteus_spot.tasks.backtest.spec import backtest_spec, read_elasticity, read_reliable_tier
+    from proteus_spot.tasks.local.checks import check_directory
+    from proteus_spot.tasks.output_files import check_file_target
 
     for option, target in (("--json", json_target), ("--csv", csv_target), ("--report", report_target)):
         if target not in (None, "-"):
@@ -184,9 +184,9 @@ def _compare(
     csv_target: Path | None,
     report_target: Path | None,
 ) -> None:
-    from tasks.backtest.comparison import Comparison
-    from tasks.backtest.page import write_report
-    from tasks.backtest.tables import write_csv
+    from proteus_spot.tasks.backtest.comparison import Comparison
+    from proteus_spot.tasks.backtest.page import write_report
+    from proteus_spot.tasks.backtest.tables import write_csv
 
     with progress() as report:
         comparison = Comparison(spec, directory=directory, threads=threads, resume=resume, report=report)
@@ -219,14 +219,14 @@ def _compare(
 
 def _explain(context: click.Context, fields: dict[str, Any], start: str, json_target: str | None) -> None:
     """Show one job; options that select several cells by default select one, or must be given."""
-    from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
-    from bidding.backtest.schemes.registry import SCHEMES
-    from tasks.backtest.explain import explainer
-    from tasks.backtest.inputs import at_interval, open_inputs
-    from tasks.backtest.job_story import job_story, story_json
-    from tasks.backtest.runner import Cell
-    from tasks.backtest.spec import ALL, backtest_spec
-    from tasks.times import moment_s
+    from proteus_spot.bidding.backtest.clairvoyant.bound import CLAIRVOYANT
+    from proteus_spot.bidding.backtest.schemes.registry import SCHEMES
+    from proteus_spot.tasks.backtest.explain import explainer
+    from proteus_spot.tasks.backtest.inputs import at_interval, open_inputs
+    from proteus_spot.tasks.backtest.job_story import job_story, story_json
+    from proteus_spot.tasks.backtest.runner import Cell
+    from proteus_spot.tasks.backtest.spec import ALL, backtest_spec
+    from proteus_spot.tasks.times import moment_s
 
     def by_default(name: str) -> bool:
         return context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from flows.cli.options import billing_options, json_option, product_option
-from flows.terminal.output import write_text
-from flows.terminal.progress_bar import progress
-from infra.errors import InputError
+from proteus_spot.flows.cli.options import billing_options, json_option, product_option
+from proteus_spot.flows.terminal.output import write_text
+from proteus_spot.flows.terminal.progress_bar import progress
+from proteus_spot.infra.errors import InputError
 
 #: Options that one request needs besides an end.
 _NEEDED = ("market", "count", "bid", "at")
@@ -54,10 +54,17 @@ def bill(
         --at 2016-04-01T12:30:00Z --hours 20
       proteus bill --prices prices.csv.gz --requests requests.csv --json bills.json
     """  # noqa: D301 - click reads the control character
-    from bidding.billing.requests import bills
-    from flows.terminal.bill_view import Sums, show_many, show_one
-    from tasks.billing_options import billing_model
-    from tasks.market_data.bills import as_json, as_json_line, as_json_list, open_prices, open_requests, the_request
+    from proteus_spot.bidding.billing.requests import bills
+    from proteus_spot.flows.terminal.bill_view import Sums, show_many, show_one
+    from proteus_spot.tasks.billing_options import billing_model
+    from proteus_spot.tasks.market_data.bills import (
+        as_json,
+        as_json_line,
+        as_json_list,
+        open_prices,
+        open_requests,
+        the_request,
+    )
 
     _check_target(json_target)
     given = _given(requests, fields)
@@ -105,6 +112,6 @@ def _given(requests: str | None, fields: Mapping[str, str | None]) -> dict[str, 
 def _check_target(target: str | None) -> None:
     """Refuse an unusable target before the work, not after."""
     if target not in (None, "-"):
-        from tasks.output_files import check_file_target
+        from proteus_spot.tasks.output_files import check_file_target
 
         check_file_target("--json", Path(str(target)))

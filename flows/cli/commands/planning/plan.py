@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from flows.cli.options import allow_gaps_option, json_option, price_options, seed_option
-from flows.terminal.output import notes, write_json
-from flows.terminal.progress_bar import progress
+from proteus_spot.flows.cli.options import allow_gaps_option, json_option, price_options, seed_option
+from proteus_spot.flows.terminal.output import notes, write_json
+from proteus_spot.flows.terminal.progress_bar import progress
 
 _HOURS = click.FloatRange(min=0, min_open=True)
 _COUNT = click.IntRange(min=1)
@@ -59,11 +59,11 @@ def plan(job_file: Path | None, json_target: str | None, picture: str | None, **
       proteus plan --prices prices.csv.gz --vcpu-hours 4000 --deadline 10 --budget 40 --picture plan.png
       proteus plan --prices prices.csv.gz --machines 16 --type m4.xlarge --hours 6 --reliable 1xm4.large
     """  # noqa: D301 - click reads the control character
-    from infra.clock import SystemClock
-    from reports.pictures.plan import check_picture
-    from tasks.output_files import check_file_target
-    from tasks.plan.output import draw, plan_json
-    from tasks.plan.spec import plan_spec
+    from proteus_spot.infra.clock import SystemClock
+    from proteus_spot.reports.pictures.plan import check_picture
+    from proteus_spot.tasks.output_files import check_file_target
+    from proteus_spot.tasks.plan.output import draw, plan_json
+    from proteus_spot.tasks.plan.spec import plan_spec
 
     for option, target in (("--json", json_target), ("--picture", picture)):
         if target is not None and (target, option) != ("-", "--json"):
@@ -73,8 +73,8 @@ def plan(job_file: Path | None, json_target: str | None, picture: str | None, **
     spec = plan_spec(**_fields(job_file, asked))
     clock = SystemClock()
     began_s = clock.now_s()
-    from flows.terminal.plan_view import show
-    from tasks.plan.planner import make_plan
+    from proteus_spot.flows.terminal.plan_view import show
+    from proteus_spot.tasks.plan.planner import make_plan
 
     with progress() as report:
         made = make_plan(spec, report)
@@ -99,19 +99,19 @@ def _fields(job_file: Path | None, asked: dict[str, Any]) -> dict[str, Any]:
                 part.strip() for text in names for part in text.split(",") if part.strip()
             ]
     if "deadline" in fields:
-        from tasks.plan.spec import hours_to_deadline
+        from proteus_spot.tasks.plan.spec import hours_to_deadline
 
         fields["deadline_h"] = hours_to_deadline("--deadline", fields.pop("deadline"))
     if "markets" in fields:
         fields["markets"] = list(fields["markets"])
     if job_file is not None:
-        from tasks.plan.spec import spec_of_job
-        from tasks.training.submit import read_job
+        from proteus_spot.tasks.plan.spec import spec_of_job
+        from proteus_spot.tasks.training.submit import read_job
 
         works = "vcpu_hours" in fields or "hours" in fields
         fields = spec_of_job(read_job(job_file), str(job_file), works=works) | fields
     if "reliable_tier" in fields:
-        from tasks.backtest.spec import read_reliable_tier
+        from proteus_spot.tasks.backtest.spec import read_reliable_tier
 
         fields["reliable_tier"] = read_reliable_tier(fields["reliable_tier"])
     if fields.get("markets"):

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.cli.options import json_option
-from flows.terminal.interrupts import Interrupted
-from flows.terminal.output import write_json
-from infra.errors import JobFailed
+from proteus_spot.flows.cli.options import json_option
+from proteus_spot.flows.terminal.interrupts import Interrupted
+from proteus_spot.flows.terminal.output import write_json
+from proteus_spot.infra.errors import JobFailed
 
 if TYPE_CHECKING:
-    from tasks.sweeps.local.sweep import LocalProgress
+    from proteus_spot.tasks.sweeps.local.sweep import LocalProgress
 
 
 @click.command(short_help="Run a sweep on this machine, without a market.")
@@ -31,12 +31,12 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
       proteus sweep local sweep.yaml
       proteus sweep local sweep.yaml --dir runs/digits --json -
     """  # noqa: D301 - click reads the control character
-    from tasks.local.checks import check_directory
-    from tasks.local.environment import run_directory
-    from tasks.output_files import check_file_target
-    from tasks.sweeps.checks import check_import
-    from tasks.sweeps.local.sweep import LocalSweep
-    from tasks.sweeps.spec import read_sweep
+    from proteus_spot.tasks.local.checks import check_directory
+    from proteus_spot.tasks.local.environment import run_directory
+    from proteus_spot.tasks.output_files import check_file_target
+    from proteus_spot.tasks.sweeps.checks import check_import
+    from proteus_spot.tasks.sweeps.local.sweep import LocalSweep
+    from proteus_spot.tasks.sweeps.spec import read_sweep
 
     spec = read_sweep(sweep)
     if json_target not in (None, "-"):
@@ -63,7 +63,7 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
         figures = run.result()
     write_json(json_target, figures)
     if json_target != "-":
-        from flows.terminal.sweep_view import show_view
+        from proteus_spot.flows.terminal.sweep_view import show_view
 
         show_view(view)
         click.echo(_summary(figures, spec.metric.name, best))

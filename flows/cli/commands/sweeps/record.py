@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flows.terminal.interrupts import Interrupted
+from proteus_spot.flows.terminal.interrupts import Interrupted
 
 if TYPE_CHECKING:
-    from tasks.sweeps.local.sweep import LocalProgress
+    from proteus_spot.tasks.sweeps.local.sweep import LocalProgress
 
 
 @click.command(short_help="Train each setting once, and record curves and step times.")
@@ -27,11 +27,11 @@ def record(sweep: Path, target: Path, directory: Path | None) -> None:
     Example:
       proteus sweep record sweep.yaml digits.npz
     """  # noqa: D301 - click reads the control character
-    from tasks.local.checks import check_directory
-    from tasks.output_files import check_file_target
-    from tasks.sweeps.reading import check_asked
-    from tasks.sweeps.recording import record_trials, save_record
-    from tasks.sweeps.spec import read_sweep
+    from proteus_spot.tasks.local.checks import check_directory
+    from proteus_spot.tasks.output_files import check_file_target
+    from proteus_spot.tasks.sweeps.reading import check_asked
+    from proteus_spot.tasks.sweeps.recording import record_trials, save_record
+    from proteus_spot.tasks.sweeps.spec import read_sweep
 
     spec = read_sweep(sweep)
     check_asked(spec, sweep)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from flows.cli.options import state_options
+from proteus_spot.flows.cli.options import state_options
 
 
 @click.command(short_help="Write the HTML report of a sweep to one file.")
@@ -21,6 +21,6 @@ def report(sweep: str, output: Path | None, database: str | None, directory: Pat
     It has the trials over time on one axis with prices, the curves with their predictions, the settings as parallel
     coordinates, the dollars of each trial, and tables of trials and machines. The last line printed is the file's path.
     """
-    from tasks.sweeps.page import write_sweep_report
+    from proteus_spot.tasks.sweeps.page import write_sweep_report
 
     click.echo(write_sweep_report(sweep, output=output, database=database, directory=directory))

@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from flows.cli.options import given_options, json_option
-from flows.terminal.interrupts import interruptible
-from flows.terminal.output import write_json
+from proteus_spot.flows.cli.options import given_options, json_option
+from proteus_spot.flows.terminal.interrupts import interruptible
+from proteus_spot.flows.terminal.output import write_json
 
 
 @click.command(short_help="Run a whole sweep on a simulated spot market on this machine.")
@@ -38,8 +38,8 @@ def run(json_target: str | None, **options: Any) -> None:
     evicted and released, and ends with the best trial and the costs. Exit code 1: no trial has a value.
     """
     with interruptible() as interrupts:
-        from flows.local.sweep import SweepOptions, local_sweep
-        from tasks.output_files import check_file_target
+        from proteus_spot.flows.local.sweep import SweepOptions, local_sweep
+        from proteus_spot.tasks.output_files import check_file_target
 
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))

@@ -2,7 +2,7 @@
 
 import click
 
-from flows.cli.commands.jobs.stop import stop as stop_job
+from proteus_spot.flows.cli.commands.jobs.stop import stop as stop_job
 
 stop = click.Command(
     "stop",

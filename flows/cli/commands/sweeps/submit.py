@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from flows.cli.options import json_option
-from flows.terminal.interrupts import explain_interrupt
-from flows.terminal.output import notes, write_json
+from proteus_spot.flows.cli.options import json_option
+from proteus_spot.flows.terminal.interrupts import explain_interrupt
+from proteus_spot.flows.terminal.output import notes, write_json
 
 
 @click.command(short_help="Submit a sweep file (YAML) to the Prefect server.")
@@ -24,10 +24,10 @@ def submit(sweep_file: Path, sweep_id: str | None, directory: Path | None, json_
 
     It is a new sweep each time, with an id of its name and the flow run's; with --sweep-id it goes on with that one.
     """
-    from tasks.sweeps.checks import check_import
-    from tasks.sweeps.reading import check_asked, read_asked
-    from tasks.sweeps.submit import submit_sweep
-    from tasks.training.submit import prefect_server
+    from proteus_spot.tasks.sweeps.checks import check_import
+    from proteus_spot.tasks.sweeps.reading import check_asked, read_asked
+    from proteus_spot.tasks.sweeps.submit import submit_sweep
+    from proteus_spot.tasks.training.submit import prefect_server
 
     spec = read_asked(sweep_file, sweep_id)
     check_asked(spec, sweep_file)

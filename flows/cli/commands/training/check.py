@@ -5,10 +5,10 @@ from typing import Literal
 
 import click
 
-from flows.cli.options import code_options, json_option, table_options
-from flows.terminal.interrupts import explain_interrupt
-from flows.terminal.output import write_json
-from infra.errors import ProteusError
+from proteus_spot.flows.cli.options import code_options, json_option, table_options
+from proteus_spot.flows.terminal.interrupts import explain_interrupt
+from proteus_spot.flows.terminal.output import write_json
+from proteus_spot.infra.errors import ProteusError
 
 
 @click.command(short_help="Check an application before it is trained.")
@@ -50,9 +50,9 @@ def check(
       proteus check mine:App --data points.csv
       proteus check kmeans:KMeans --code docs/examples/kmeans.py --param k=10
     """  # noqa: D301 - click reads the control character
-    from tasks.local.application_check import checked_training, find_faults
-    from tasks.output_files import check_file_target
-    from tasks.training.application_checks import application
+    from proteus_spot.tasks.local.application_check import checked_training, find_faults
+    from proteus_spot.tasks.output_files import check_file_target
+    from proteus_spot.tasks.training.application_checks import application
 
     if json_target not in (None, "-"):
         check_file_target("--json", Path(json_target))

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from flows.cli.options import (
+from proteus_spot.flows.cli.options import (
     app_options,
     charge_options,
     given_options,
@@ -14,8 +14,8 @@ from flows.cli.options import (
     scale_in_option,
     table_options,
 )
-from flows.terminal.interrupts import interruptible
-from flows.terminal.output import write_json
+from proteus_spot.flows.terminal.interrupts import interruptible
+from proteus_spot.flows.terminal.output import write_json
 
 
 @click.command(short_help="Run one job on a simulated spot market on this machine.")
@@ -75,8 +75,8 @@ def run(json_target: str | None, **options: Any) -> None:
     released and evicted, and ends with the costs.
     """
     with interruptible() as interrupts:
-        from flows.local.run import RunOptions, local_run
-        from tasks.output_files import check_file_target
+        from proteus_spot.flows.local.run import RunOptions, local_run
+        from proteus_spot.tasks.output_files import check_file_target
 
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))

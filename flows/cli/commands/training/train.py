@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from flows.cli.options import (
+from proteus_spot.flows.cli.options import (
     code_options,
     given_options,
     json_option,
@@ -13,8 +13,8 @@ from flows.cli.options import (
     scale_in_option,
     table_options,
 )
-from flows.terminal.interrupts import explain_interrupt, interruptible
-from flows.terminal.output import write_json
+from proteus_spot.flows.terminal.interrupts import explain_interrupt, interruptible
+from proteus_spot.flows.terminal.output import write_json
 
 
 @click.command(short_help="Train with the engine alone, on local nodes.")
@@ -152,8 +152,8 @@ def train(json_target: str | None, staleness_aware: bool, **options: Any) -> Non
       proteus train mlr --events events.csv --report storm.html --explain t1 --explain shard:0
     """  # noqa: D301 - click reads the control character
     with interruptible() as interrupts:
-        from flows.local.train import TrainOptions, train_locally
-        from tasks.output_files import check_file_target
+        from proteus_spot.flows.local.train import TrainOptions, train_locally
+        from proteus_spot.tasks.output_files import check_file_target
 
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))

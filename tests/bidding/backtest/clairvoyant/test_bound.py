@@ -10,20 +10,20 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from bidding.backtest.clairvoyant import bound as clairvoyant
-from bidding.backtest.eviction_arrays import pack_table
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import JobParameters
-from bidding.backtest.price_arrays import Markets, pack
-from bidding.backtest.reference_cluster import by_zone, cheapest, draw_starts
-from bidding.backtest.runner import run
-from bidding.backtest.schemes import SchemeId
-from bidding.backtest.schemes.registry import SCHEMES, scheme
-from bidding.evictions.table import fit
-from bidding.forecast import fit_forecast
-from bidding.market.model import Market
-from bidding.market.traces import Int64s, TraceSet
-from bidding.synthetic.renewal_market import TYPICAL, generate
+from proteus_spot.bidding.backtest.clairvoyant import bound as clairvoyant
+from proteus_spot.bidding.backtest.eviction_arrays import pack_table
+from proteus_spot.bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.parameters import JobParameters
+from proteus_spot.bidding.backtest.price_arrays import Markets, pack
+from proteus_spot.bidding.backtest.reference_cluster import by_zone, cheapest, draw_starts
+from proteus_spot.bidding.backtest.runner import run
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes.registry import SCHEMES, scheme
+from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.forecast import fit_forecast
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.traces import Int64s, TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import TYPICAL, generate
 from tests.bidding.backtest.cases import TYPES, WANTED_VCPUS, A, B, C, Case, packed
 from tests.bidding.backtest.naive import Events
 from tests.bidding.backtest.test_simulate import cases
@@ -287,7 +287,7 @@ def test_settings_may_be_changed(generated: Markets) -> None:
 @pytest.mark.skipif("PROTEUS_TRACES" not in os.environ, reason="PROTEUS_TRACES names no folder of real price files")
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_on_real_prices_nearly_everything_is_free(index: int) -> None:
-    from benchmarks.market.backtest_field import FILES, real
+    from proteus_spot.benchmarks.market.backtest_field import FILES, real
 
     on = real(Path(os.environ["PROTEUS_TRACES"]), FILES[index])
     starts_s = draw_starts(np.random.default_rng(0), on.from_s, on.until_s, 20, 100)

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from hypothesis import event, given, settings
 
-from bidding.backtest.outcomes import Outcome
+from proteus_spot.bidding.backtest.outcomes import Outcome
 from tests.bidding.backtest.cases import Case
 from tests.bidding.backtest.clairvoyant.test_bound import bound
 from tests.bidding.backtest.test_simulate import cases

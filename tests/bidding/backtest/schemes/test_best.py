@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes import SchemeId
 from tests.bidding.backtest.cases import TYPES, Case
 from tests.bidding.backtest.test_simulate import cases, check, events
 from tests.support.forecasts import foresights

@@ -2,11 +2,11 @@
 
 import pytest
 
-from bidding.backtest.parameters import JobParameters
-from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.schemes import SchemeId
-from bidding.backtest.schemes.registry import SCHEMES, scheme, schemes
-from bidding.economics.elasticity import AgileML, Checkpointing
+from proteus_spot.bidding.backtest.parameters import JobParameters
+from proteus_spot.bidding.backtest.reference_cluster import Reference
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes.registry import SCHEMES, scheme, schemes
+from proteus_spot.bidding.economics.elasticity import AgileML, Checkpointing
 from tests.bidding.backtest.cases import TYPES
 
 REFERENCE = Reference(TYPES["small"])

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.evictions.predictors.features import past_minutes, price_records
-from bidding.evictions.predictors.limits import (
+from proteus_spot.bidding.evictions.predictors.features import past_minutes, price_records
+from proteus_spot.bidding.evictions.predictors.limits import (
     LEAST_DELTA_MICROS,
     MOST_DELTA_MICROS,
     border_limits,
     is_passed,
     random_limits,
 )
-from bidding.market.model import HOUR_S
-from bidding.market.traces import Trace
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.traces import Trace
 from tests.bidding.evictions.naive import trace, traces
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from bidding.economics.budget import Spending
-from bidding.economics.deadline import TimeLeft
-from bidding.engine.events import AllocationRefused
-from bidding.market.model import HOUR_S, EndCause
-from bidding.tuning.events import (
+from proteus_spot.bidding.economics.budget import Spending
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.bidding.engine.events import AllocationRefused
+from proteus_spot.bidding.market.model import HOUR_S, EndCause
+from proteus_spot.bidding.tuning.events import (
     SamplerFailed,
     SweepClosed,
     SweepExtended,
@@ -18,10 +18,10 @@ from bidding.tuning.events import (
     TrialReported,
     TrialsProposed,
 )
-from bidding.tuning.orders import Finish, PauseTrial, Release
-from bidding.tuning.record import SweepError
-from bidding.tuning.trials import SweepState, TrialState
-from bidding.tuning.views import result_view
+from proteus_spot.bidding.tuning.orders import Finish, PauseTrial, Release
+from proteus_spot.bidding.tuning.record import SweepError
+from proteus_spot.bidding.tuning.trials import SweepState, TrialState
+from proteus_spot.bidding.tuning.views import result_view
 from tests.support.markets import LARGE, XLARGE
 from tests.support.sweep_engines import deploys, kinds, one_trial
 from tests.support.sweeps import OFFERS, TICK_S, SweepWorld, offer_of, plan_of, settings_of

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from bidding.engine.events import NoticeSeen
-from bidding.market.model import EndCause
-from bidding.tuning.events import SweepReopened, SweepTick, TrialReported
-from bidding.tuning.orders import Deploy, Release
-from bidding.tuning.progress import MOST_IDLE
-from bidding.tuning.trials import SweepState, TrialState
+from proteus_spot.bidding.engine.events import NoticeSeen
+from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.bidding.tuning.events import SweepReopened, SweepTick, TrialReported
+from proteus_spot.bidding.tuning.orders import Deploy, Release
+from proteus_spot.bidding.tuning.progress import MOST_IDLE
+from proteus_spot.bidding.tuning.trials import SweepState, TrialState
 from tests.support.markets import LARGE, XLARGE
 from tests.support.sweep_engines import deploys, one_trial
 from tests.support.sweeps import OFFERS, TICK_S, SweepWorld, offer_of, plan_of

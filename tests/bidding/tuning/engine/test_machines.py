@@ -2,7 +2,7 @@
 
 import pytest
 
-from bidding.engine.events import (
+from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
@@ -12,10 +12,10 @@ from bidding.engine.events import (
     MachinesUnlisted,
     NoticeSeen,
 )
-from bidding.market.model import HOUR_S, Allocation, EndCause
-from bidding.tuning.events import SweepTick, TrialReported
-from bidding.tuning.orders import Deploy, PauseTrial, Release
-from bidding.tuning.trials import SweepState, TrialState
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause
+from proteus_spot.bidding.tuning.events import SweepTick, TrialReported
+from proteus_spot.bidding.tuning.orders import Deploy, PauseTrial, Release
+from proteus_spot.bidding.tuning.trials import SweepState, TrialState
 from tests.support.markets import LARGE, XLARGE, XLARGE_B
 from tests.support.sweep_engines import deploys, kinds, one_trial
 from tests.support.sweeps import OFFERS, TICK_S, SweepWorld, offer_of, plan_of

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from bidding.engine.events import AllocationGone, AllocationGranted, JobClosed
-from bidding.market.model import Allocation, EndCause
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import SweepStopRequested, SweepTick, TrialReported, TrialsProposed
-from bidding.tuning.orders import Finish, PauseTrial, Release
-from bidding.tuning.record import SweepError
-from bidding.tuning.stopping.base import StoppingPlan, TrialView, Verdict, VerdictKind
-from bidding.tuning.trials import SweepState, TrialState
-from bidding.tuning.views import result_view
+from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted, JobClosed
+from proteus_spot.bidding.market.model import Allocation, EndCause
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.events import SweepStopRequested, SweepTick, TrialReported, TrialsProposed
+from proteus_spot.bidding.tuning.orders import Finish, PauseTrial, Release
+from proteus_spot.bidding.tuning.record import SweepError
+from proteus_spot.bidding.tuning.stopping.base import StoppingPlan, TrialView, Verdict, VerdictKind
+from proteus_spot.bidding.tuning.trials import SweepState, TrialState
+from proteus_spot.bidding.tuning.views import result_view
 from tests.support.markets import LARGE
 from tests.support.sweep_engines import deploys, kinds, one_trial
 from tests.support.sweeps import OFFERS, SweepWorld, opened_sweep, plan_of, settings_of

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from bidding.market.model import InstanceType, Market
-from bidding.market.traces import Trace, TraceSet
-from bidding.tuning.plan import Direction
-from bidding.tuning.simulation.record import RecordedTrials
-from bidding.tuning.simulation.sweep_prices import SweepPrices, sweep_prices
+from proteus_spot.bidding.market.model import InstanceType, Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.tuning.plan import Direction
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.bidding.tuning.simulation.sweep_prices import SweepPrices, sweep_prices
 
 DAY_S = 86_400
 SMALL, LARGE = Market("small", "a"), Market("large", "a")

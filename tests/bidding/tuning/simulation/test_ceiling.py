@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidding.billing import SPOT_BILLING, BillingModel, HourlyRefund, PerSecondFirstHourFree
-from bidding.engine.events import AllocationGranted, BidEvent
-from bidding.evictions.table import fit
-from bidding.market.model import DAY_S, HOUR_S, InstanceType, Market
-from bidding.market.traces import TraceSet
-from bidding.synthetic.renewal_market import MarketClimate, generate
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.simulation.generated_curves import generate_trials
-from bidding.tuning.simulation.offers import NoEvictions, TableProbabilities
-from bidding.tuning.simulation.simulate import SweepSimulator
-from bidding.tuning.simulation.sweep_prices import sweep_prices
-from bidding.tuning.trials import SweepState
+from proteus_spot.bidding.billing import SPOT_BILLING, BillingModel, HourlyRefund, PerSecondFirstHourFree
+from proteus_spot.bidding.engine.events import AllocationGranted, BidEvent
+from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.market.model import DAY_S, HOUR_S, InstanceType, Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import MarketClimate, generate
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.simulation.generated_curves import generate_trials
+from proteus_spot.bidding.tuning.simulation.offers import NoEvictions, TableProbabilities
+from proteus_spot.bidding.tuning.simulation.simulate import SweepSimulator
+from proteus_spot.bidding.tuning.simulation.sweep_prices import sweep_prices
+from proteus_spot.bidding.tuning.trials import SweepState
 from tests.bidding.tuning.simulation.markets import TYPES, prices_of, trace, trials_of
 
 ON_DEMAND = TYPES["small"].on_demand_micros
@@ -80,8 +80,8 @@ def test_storm_of_markets(hundred: int) -> None:
 @pytest.mark.skipif("PROTEUS_TRACES" not in os.environ, reason="PROTEUS_TRACES names no folder of real price files")
 @pytest.mark.parametrize("name", ["spring", "early-summer-m4"])
 def test_in_the_recorded_markets_no_purchase_is_above_on_demand(name: str) -> None:
-    from infra.market_data.catalogs import read_catalog
-    from infra.market_data.price_files import read_prices
+    from proteus_spot.infra.market_data.catalogs import read_catalog
+    from proteus_spot.infra.market_data.price_files import read_prices
 
     traces = read_prices(Path(os.environ["PROTEUS_TRACES"]) / f"us-east-1-2016-{name}.csv.gz")
     begin_s = traces.first_s + 2 * DAY_S

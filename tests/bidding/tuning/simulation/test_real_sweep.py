@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from bidding.engine.events import BidEvent
-from bidding.tuning.events import SweepTick, TrialReported
-from bidding.tuning.journal import from_record, to_record
-from bidding.tuning.simulation.real_sweep import simulate_real
-from bidding.tuning.simulation.simulated_machine import MachineTimes
+from proteus_spot.bidding.engine.events import BidEvent
+from proteus_spot.bidding.tuning.events import SweepTick, TrialReported
+from proteus_spot.bidding.tuning.journal import from_record, to_record
+from proteus_spot.bidding.tuning.simulation.real_sweep import simulate_real
+from proteus_spot.bidding.tuning.simulation.simulated_machine import MachineTimes
 from tests.bidding.tuning.simulation.test_simulate import rough_sweep
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidding.tuning.plan import Direction
-from bidding.tuning.simulation.record import RecordedTrials
+from proteus_spot.bidding.tuning.plan import Direction
+from proteus_spot.bidding.tuning.simulation.record import RecordedTrials
 
 
 def record(**changes: Any) -> RecordedTrials:

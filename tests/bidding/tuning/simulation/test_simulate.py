@@ -5,21 +5,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bidding.billing import SPOT_BILLING, BillingModel, HourlyRefund, PerSecondFirstHourFree, total_micros
-from bidding.evictions.table import fit
-from bidding.market.model import EndCause, Market
-from bidding.market.traces import TraceSet
-from bidding.synthetic.renewal_market import MarketClimate, generate
-from bidding.tuning.plan import SweepPlan
-from bidding.tuning.record import SweepRecord
-from bidding.tuning.simulation.evictions import EvictionsByCapacity
-from bidding.tuning.simulation.generated_curves import generate_trials
-from bidding.tuning.simulation.offers import NoEvictions, TableProbabilities
-from bidding.tuning.simulation.outcome import SweepOutcome
-from bidding.tuning.simulation.simulate import SweepSimulator
-from bidding.tuning.simulation.simulated_machine import MachineTimes
-from bidding.tuning.simulation.sweep_prices import SweepPrices, sweep_prices
-from bidding.tuning.trials import ENDED, SweepState, TrialState
+from proteus_spot.bidding.billing import SPOT_BILLING, BillingModel, HourlyRefund, PerSecondFirstHourFree, total_micros
+from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.market.model import EndCause, Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.synthetic.renewal_market import MarketClimate, generate
+from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.record import SweepRecord
+from proteus_spot.bidding.tuning.simulation.evictions import EvictionsByCapacity
+from proteus_spot.bidding.tuning.simulation.generated_curves import generate_trials
+from proteus_spot.bidding.tuning.simulation.offers import NoEvictions, TableProbabilities
+from proteus_spot.bidding.tuning.simulation.outcome import SweepOutcome
+from proteus_spot.bidding.tuning.simulation.simulate import SweepSimulator
+from proteus_spot.bidding.tuning.simulation.simulated_machine import MachineTimes
+from proteus_spot.bidding.tuning.simulation.sweep_prices import SweepPrices, sweep_prices
+from proteus_spot.bidding.tuning.trials import ENDED, SweepState, TrialState
 from tests.bidding.tuning.simulation.markets import SMALL, TYPES, prices_of, trace, trials_of
 
 HOUR_S = 3600

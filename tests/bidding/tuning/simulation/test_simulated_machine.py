@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bidding.market.model import Allocation, EndCause, Market
-from bidding.tuning.simulation.simulated_machine import MachineTimes, SimulatedMachine
+from proteus_spot.bidding.market.model import Allocation, EndCause, Market
+from proteus_spot.bidding.tuning.simulation.simulated_machine import MachineTimes, SimulatedMachine
 
 TIMES = MachineTimes(boot_s=60.0, notice_s=120, checkpoint_s=300.0)
 

@@ -5,24 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidding.billing import HourlyRefund, PerSecondFirstHourFree
-from bidding.evictions.fit_survival import fit_survival
-from bidding.evictions.predictors.model import PredictorModel
-from bidding.evictions.predictors.tabulated import TablePredictor
-from bidding.evictions.table import EvictionTable
-from bidding.market.model import HOUR_S, Market
-from bidding.market.time_window import TimeWindow
-from bidding.market.traces import TraceSet
-from bidding.tuning.provisioning.bids import draw_bid
-from bidding.tuning.simulation.offers import (
+from proteus_spot.bidding.billing import HourlyRefund, PerSecondFirstHourFree
+from proteus_spot.bidding.evictions.fit_survival import fit_survival
+from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.evictions.predictors.tabulated import TablePredictor
+from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.time_window import TimeWindow
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.tuning.provisioning.bids import draw_bid
+from proteus_spot.bidding.tuning.simulation.offers import (
     Clairvoyant,
     NoEvictions,
     OfferTable,
     PredictorProbabilities,
     TableProbabilities,
 )
-from bidding.tuning.simulation.single_spot import SingleChoice, choose, run_single
-from bidding.tuning.simulation.sweep_prices import UNKNOWN, sweep_prices
+from proteus_spot.bidding.tuning.simulation.single_spot import SingleChoice, choose, run_single
+from proteus_spot.bidding.tuning.simulation.sweep_prices import UNKNOWN, sweep_prices
 from tests.bidding.tuning.simulation.markets import LARGE, SMALL, TYPES, prices_of, trace, trials_of
 
 

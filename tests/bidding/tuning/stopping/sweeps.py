@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidding.tuning.stopping.base import TrialStoppingRule, TrialView, Verdict, VerdictKind
+from proteus_spot.bidding.tuning.stopping.base import TrialStoppingRule, TrialView, Verdict, VerdictKind
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from bidding.tuning.stopping.asha import AshaRule, rung_steps
-from bidding.tuning.stopping.base import VerdictKind
+from proteus_spot.bidding.tuning.stopping.asha import AshaRule, rung_steps
+from proteus_spot.bidding.tuning.stopping.base import VerdictKind
 from tests.bidding.tuning.stopping.sweeps import Plan, falling, run_sweep, view
 
 RULE = AshaRule()

@@ -1,7 +1,7 @@
 import pytest
 
-from bidding.tuning.stopping import RULE_NAMES, stopping_rule
-from bidding.tuning.stopping.base import share_of_steps
+from proteus_spot.bidding.tuning.stopping import RULE_NAMES, stopping_rule
+from proteus_spot.bidding.tuning.stopping.base import share_of_steps
 
 
 def test_share_of_steps_does_not_round_up_for_a_last_bit() -> None:

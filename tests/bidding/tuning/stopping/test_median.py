@@ -1,7 +1,7 @@
 import numpy as np
 
-from bidding.tuning.stopping.base import VerdictKind
-from bidding.tuning.stopping.median import MedianRule
+from proteus_spot.bidding.tuning.stopping.base import VerdictKind
+from proteus_spot.bidding.tuning.stopping.median import MedianRule
 from tests.bidding.tuning.stopping.sweeps import Plan, falling, run_sweep, view
 
 RULE = MedianRule()

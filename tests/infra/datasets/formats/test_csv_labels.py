@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.datasets.files import read_data
-from infra.datasets.formats.example_table import examples
-from infra.datasets.formats.reading import Reading
+from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.formats.example_table import examples
+from proteus_spot.infra.datasets.formats.reading import Reading
 from tests.support.data_files import read, refused, write
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.datasets.files import read_data
-from infra.datasets.formats.csv_layout import LABEL_NAMES
-from infra.datasets.formats.reading import Reading
-from infra.datasets.kinds import KINDS
-from infra.datasets.prepare import check_data
-from infra.errors import InputError
+from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.formats.csv_layout import LABEL_NAMES
+from proteus_spot.infra.datasets.formats.reading import Reading
+from proteus_spot.infra.datasets.kinds import KINDS
+from proteus_spot.infra.datasets.prepare import check_data
+from proteus_spot.infra.errors import InputError
 from tests.support.data_files import refused, write
 
 

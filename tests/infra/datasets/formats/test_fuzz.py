@@ -17,11 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infra.datasets import documents, ratings
-from infra.datasets.files import read_content, read_data
-from infra.datasets.formats.example_table import examples
-from infra.datasets.kinds import KINDS
-from infra.errors import InputError
+from proteus_spot.infra.datasets import documents, ratings
+from proteus_spot.infra.datasets.files import read_content, read_data
+from proteus_spot.infra.datasets.formats.example_table import examples
+from proteus_spot.infra.datasets.kinds import KINDS
+from proteus_spot.infra.errors import InputError
 
 #: Bytes that a reader may take besides 20 times the unpacked file.
 FREE, TIMES = 300 * 2**20, 20

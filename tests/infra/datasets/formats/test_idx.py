@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from infra.datasets.files import read_data
-from infra.datasets.formats.idx import labels_beside, read_idx
-from infra.datasets.prepare import check_data, prepare
-from infra.errors import InputError
-from infra.storage.blobs import Blobs
-from infra.storage.job_paths import part_name
+from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.formats.idx import labels_beside, read_idx
+from proteus_spot.infra.datasets.prepare import check_data, prepare
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import part_name
 
 CODES = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
 IMAGES = np.arange(6 * 2 * 3).reshape(6, 2, 3) * 7 % 256

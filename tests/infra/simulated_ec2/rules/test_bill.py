@@ -5,12 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.billing import Flat, HourlyRefund, OnDemandHourly, OnDemandPerSecond, PerSecondFirstHourFree, total_micros
-from bidding.market.model import EndCause
-from bidding.market.traces import Trace
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.rules.bill import Usage, by_hour, by_second, flat
+from proteus_spot.bidding.billing import (
+    Flat,
+    HourlyRefund,
+    OnDemandHourly,
+    OnDemandPerSecond,
+    PerSecondFirstHourFree,
+    total_micros,
+)
+from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.bidding.market.traces import Trace
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.rules.bill import Usage, by_hour, by_second, flat
 from tests.support.market_servers import T0, TRACES, ManualClock, request, sold
 
 TRACE = Trace(np.array([0, 1800, 5000]), np.array([20_000, 50_001, 33_333]))

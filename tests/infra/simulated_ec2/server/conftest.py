@@ -2,8 +2,8 @@
 
 import pytest
 
-from infra.clock import ScaledClock
-from infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from tests.support.market_servers import T0, TRACES, EndpointProcess, ManualClock, credentials, ec2_client, served, sold
 
 

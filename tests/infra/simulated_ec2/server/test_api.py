@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import httpx
 import numpy as np
 
-from bidding.evictions.fit_capacity import availability_trace
-from bidding.market.model import Market
-from bidding.market.traces import Trace, TraceSet
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.rules.behaviour import Ec2Behaviour
+from proteus_spot.bidding.evictions.fit_capacity import availability_trace
+from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.simulated_ec2.rules.behaviour import Ec2Behaviour
 from tests.support.endpoint_machines import CONTROL, code_of
 from tests.support.market_servers import T0, TRACES, A, client, credentials, ec2_client, request, served, sold
 

@@ -8,10 +8,10 @@ import httpx
 import psutil
 import pytest
 
-from bidding.market.model import EndCause
-from infra.simulated_ec2 import instances as ec2_instances
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.infra.simulated_ec2 import instances as ec2_instances
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from tests.support.endpoint_machines import CONTROL, launch_family, processes, token
 from tests.support.market_servers import T0, TRACES, client, credentials, request, served, sold, wait_for
 from tests.support.price_rows import HEADER, price_row
@@ -154,7 +154,7 @@ def test_bad_input_is_one_line(tmp_path, option, value, told):
         [
             sys.executable,
             "-m",
-            "infra.simulated_ec2.server",
+            "proteus_spot.infra.simulated_ec2.server",
             *options,
             "--work-dir",
             tmp_path / "w",

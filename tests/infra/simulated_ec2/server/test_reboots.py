@@ -5,7 +5,7 @@ import os
 import httpx
 import pytest
 
-from infra.clock import SystemClock
+from proteus_spot.infra.clock import SystemClock
 from tests.support.endpoint_machines import CONTROL, code_of, processes
 from tests.support.market_servers import client, request, wait_for
 

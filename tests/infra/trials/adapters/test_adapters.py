@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infra.trials import Trial
-from infra.trials.adapters.boosting import train_lightgbm, train_xgboost
-from infra.trials.adapters.estimators import train_estimator
-from infra.trials.errors import TrialError
+from proteus_spot import Trial
+from proteus_spot.infra.trials.adapters.boosting import train_lightgbm, train_xgboost
+from proteus_spot.infra.trials.adapters.estimators import train_estimator
+from proteus_spot.infra.trials.errors import TrialError
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(120, 4))

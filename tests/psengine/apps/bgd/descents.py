@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from psengine.apps.bgd.directions import DescentRule, SteepestDescent
-from psengine.apps.bgd.local_cluster import LocalCluster
-from psengine.apps.bgd.losses import linear_loss
-from psengine.apps.bgd.master import DescentStep, ElasticMaster
-from psengine.apps.bgd.messages import Request, Vanished
-from psengine.apps.bgd.partition import LinearPartition
-from psengine.apps.bgd.steps import SearchedStep, StepRule
+from proteus_spot.psengine.apps.bgd.directions import DescentRule, SteepestDescent
+from proteus_spot.psengine.apps.bgd.local_cluster import LocalCluster
+from proteus_spot.psengine.apps.bgd.losses import linear_loss
+from proteus_spot.psengine.apps.bgd.master import DescentStep, ElasticMaster
+from proteus_spot.psengine.apps.bgd.messages import Request, Vanished
+from proteus_spot.psengine.apps.bgd.partition import LinearPartition
+from proteus_spot.psengine.apps.bgd.steps import SearchedStep, StepRule
 
 L2 = 0.01
 

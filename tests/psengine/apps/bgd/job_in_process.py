@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from psengine.config import Add, TableSpec
-from psengine.drivers.interface import Done, Task
-from psengine.rpc.pickled_text import from_text, to_text
+from proteus_spot.psengine.config import Add, TableSpec
+from proteus_spot.psengine.drivers.interface import Done, Task
+from proteus_spot.psengine.rpc.pickled_text import from_text, to_text
 
 
 class Tables:

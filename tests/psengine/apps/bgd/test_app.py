@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score
 
-from psengine.apps.bgd.app import ElasticDescent, average_precision
+from proteus_spot.psengine.apps.bgd.app import ElasticDescent, average_precision
 from tests.psengine.apps.bgd.job_in_process import JobInProcess
 from tests.psengine.apps.bgd.test_losses import csr, examples
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psengine.apps.bgd.directions import Lbfgs, SteepestDescent
-from psengine.apps.bgd.driver import ElasticDescentDriver
-from psengine.apps.bgd.executor import DescentExecutor, tables
-from psengine.apps.bgd.steps import FixedStep, SearchedStep
+from proteus_spot.psengine.apps.bgd.directions import Lbfgs, SteepestDescent
+from proteus_spot.psengine.apps.bgd.driver import ElasticDescentDriver
+from proteus_spot.psengine.apps.bgd.executor import DescentExecutor, tables
+from proteus_spot.psengine.apps.bgd.steps import FixedStep, SearchedStep
 from tests.psengine.apps.bgd.descents import L2, Descent, partitions
 from tests.psengine.apps.bgd.job_in_process import JobInProcess
 

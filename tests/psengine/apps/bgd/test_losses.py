@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from psengine.apps.bgd.directions import Lbfgs
-from psengine.apps.bgd.local_cluster import LocalCluster, descend
-from psengine.apps.bgd.losses import linear_loss
-from psengine.apps.bgd.master import ElasticMaster
-from psengine.apps.bgd.partition import LinearPartition, margins_of
-from psengine.apps.bgd.steps import SearchedStep
-from psengine.apps.csr import Csr
+from proteus_spot.psengine.apps.bgd.directions import Lbfgs
+from proteus_spot.psengine.apps.bgd.local_cluster import LocalCluster, descend
+from proteus_spot.psengine.apps.bgd.losses import linear_loss
+from proteus_spot.psengine.apps.bgd.master import ElasticMaster
+from proteus_spot.psengine.apps.bgd.partition import LinearPartition, margins_of
+from proteus_spot.psengine.apps.bgd.steps import SearchedStep
+from proteus_spot.psengine.apps.csr import Csr
 
 KINDS = [("logistic", 2), ("logistic", 3), ("hinge", 2), ("hinge", 3), ("squared", 0)]
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psengine.apps.bgd.directions import Lbfgs, SteepestDescent
-from psengine.apps.bgd.steps import FixedStep, SearchedStep
+from proteus_spot.psengine.apps.bgd.directions import Lbfgs, SteepestDescent
+from proteus_spot.psengine.apps.bgd.steps import FixedStep, SearchedStep
 from tests.psengine.apps.bgd.descents import Descent
 
 COUNT = 6

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psengine.apps.bgd.reduction_tree import MASTER, ReductionTree
+from proteus_spot.psengine.apps.bgd.reduction_tree import MASTER, ReductionTree
 
 COUNT = 11
 NODES = st.frozensets(st.integers(0, COUNT - 1))

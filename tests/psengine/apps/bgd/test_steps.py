@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psengine.apps.bgd.steps import LineSearch
+from proteus_spot.psengine.apps.bgd.steps import LineSearch
 
 
 @settings(max_examples=300, deadline=None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from psengine.protocol.executor_state import ExecutorState
-from psengine.worker.hosts.executor_states import ExecutorStates
+from proteus_spot.psengine.protocol.executor_state import ExecutorState
+from proteus_spot.psengine.worker.hosts.executor_states import ExecutorStates
 
 
 def state(executor: int, group: int, attempt: int = 1) -> ExecutorState:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.protocol.events import NodeReady
-from psengine.protocol.instructions import LoadPartitions
-from psengine.telemetry.byte_counts import link
-from psengine.worker.agent import NodeAgent
-from psengine.worker.hosts.partition_host import PartitionHost, from_message, to_message
+from proteus_spot.psengine.protocol.events import NodeReady
+from proteus_spot.psengine.protocol.instructions import LoadPartitions
+from proteus_spot.psengine.telemetry.byte_counts import link
+from proteus_spot.psengine.worker.agent import NodeAgent
+from proteus_spot.psengine.worker.hosts.partition_host import PartitionHost, from_message, to_message
 from tests.support.agents import HERE, THERE, Counting, Wires, config, story
 
 

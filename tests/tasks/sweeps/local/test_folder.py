@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from bidding.engine.events import AllocationGone, AllocationGranted
-from bidding.market.model import Allocation, EndCause
-from bidding.tuning.engine import SweepEngine
-from bidding.tuning.events import SweepTick, TrialReported, TrialsProposed
-from bidding.tuning.journal import to_record
-from infra.errors import InputError
-from tasks.sweeps.local.folder import keep_description, local_view, read_journal
-from tasks.sweeps.page import find_sweep, follow_views, write_sweep_report
-from tasks.sweeps.spec import parse_sweep
-from tasks.sweeps.view import sweep_figures
+from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted
+from proteus_spot.bidding.market.model import Allocation, EndCause
+from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.events import SweepTick, TrialReported, TrialsProposed
+from proteus_spot.bidding.tuning.journal import to_record
+from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.sweeps.local.folder import keep_description, local_view, read_journal
+from proteus_spot.tasks.sweeps.page import find_sweep, follow_views, write_sweep_report
+from proteus_spot.tasks.sweeps.spec import parse_sweep
+from proteus_spot.tasks.sweeps.view import sweep_figures
 from tests.support.markets import LARGE, START_S
 from tests.support.sweeps import OFFERS, opened_sweep, plan_of, settings_of
 

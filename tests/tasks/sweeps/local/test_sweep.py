@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.errors import InputError
-from infra.trials.states import unpack_state
-from tasks.sweeps.local.sweep import LocalProgress, LocalSweep
-from tasks.sweeps.spec import SweepSpec, parse_sweep
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.trials.states import unpack_state
+from proteus_spot.tasks.sweeps.local.sweep import LocalProgress, LocalSweep
+from proteus_spot.tasks.sweeps.spec import SweepSpec, parse_sweep
 
 CODE = """
 import numpy as np
@@ -94,7 +94,7 @@ def test_a_trial_that_fails_three_times_does_not_stop_the_others(tmp_path: Path)
 
 
 def test_an_application_of_the_engine_is_a_trial_and_its_model_predicts(tmp_path: Path) -> None:
-    from infra.applications.trained_models import load_model
+    from proteus_spot.infra.applications.trained_models import load_model
 
     described = parse_sweep(
         {

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidding.market.model import EndCause
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.simulated_ec2.rules.bill import by_second
-from infra.trials.documents import TrialReport
+from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.rules.bill import by_second
+from proteus_spot.infra.trials.documents import TrialReport
 from tests.support.sweep_world import SweepWorld, sweep_spec
 
 #: Some in `make test`, the rest in `make storms`.

@@ -8,23 +8,23 @@ from typing import Any
 import optuna
 import pytest
 
-from bidding.engine.events import BidEvent
-from bidding.market.model import LaunchRequest
-from bidding.market.traces import TraceSet
-from bidding.tuning.journal import from_record, replay, to_record
-from infra.errors import InputError
-from infra.settings import load_settings
-from infra.simulated_ec2.faults import Fault, FaultKind
-from infra.state.records import IntentState, JobState, StoreError
-from infra.state.store import Store
-from infra.storage.blobs import BlobError, Blobs
-from infra.storage.trial_paths import SweepPaths, TrialPaths
-from tasks.ending.stop_answer import stop_job
-from tasks.job_ends import request_stop
-from tasks.local.checks import JobStatus, begun_before
-from tasks.market.purchases.sending import PurchaseBlocked
-from tasks.market.reaping import enter
-from tasks.sweeps.running.opening import has_finished
+from proteus_spot.bidding.engine.events import BidEvent
+from proteus_spot.bidding.market.model import LaunchRequest
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.tuning.journal import from_record, replay, to_record
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.settings import load_settings
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.state.records import IntentState, JobState, StoreError
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.blobs import BlobError, Blobs
+from proteus_spot.infra.storage.trial_paths import SweepPaths, TrialPaths
+from proteus_spot.tasks.ending.stop_answer import stop_job
+from proteus_spot.tasks.job_ends import request_stop
+from proteus_spot.tasks.local.checks import JobStatus, begun_before
+from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
+from proteus_spot.tasks.market.reaping import enter
+from proteus_spot.tasks.sweeps.running.opening import has_finished
 from tests.support.sweep_world import SweepWorld, loss, sweep_spec
 from tests.support.task_runtime import BEGIN_S, plain
 
