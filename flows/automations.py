@@ -1,7 +1,7 @@
 """Automations of the Prefect server: silent runs are marked as crashed, and users are notified of what matters.
 
-``python -m proteus_spot.flows.automations [--notify TYPE/NAME]`` registers them on the server at PREFECT_API_URL, once after
-`prefect deploy --all`; run again, it updates the registered ones. `TYPE/NAME` names a notification block of that
+``python -m proteus_spot.flows.automations [--notify TYPE/NAME]`` registers them on the server at PREFECT_API_URL, once
+after `prefect deploy --all`; run again, it updates the registered ones. `TYPE/NAME` names a notification block of that
 server, as in ``slack-webhook/ops``. Without one, what happened shows in the event feed of the UI alone, as the
 automation that fired.
 

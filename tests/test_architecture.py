@@ -244,7 +244,7 @@ def test_import_contracts_hold() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_are_ours(package: str) -> None:
-    found = importlib.import_module(package).__file__
+    found = importlib.import_module(f"proteus_spot.{package}").__file__
     assert found is not None
     assert Path(found).resolve().parent == ROOT / package
 
@@ -260,7 +260,8 @@ def test_every_package_is_shipped() -> None:
     from setuptools import find_packages
 
     found = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
-    there = {str(path.parent.relative_to(ROOT)).replace("/", ".") for path in _sources(*PACKAGES, "benchmarks")}
+    folders = {path.parent.relative_to(ROOT) for path in _sources(*PACKAGES, "benchmarks")}
+    there = {"proteus_spot", *(".".join(["proteus_spot", *folder.parts]) for folder in folders)}
     assert set(find_packages(str(ROOT), include=found["include"])) == there
 
 
@@ -331,7 +332,9 @@ def imports_of(sources: Mapping[str, str]) -> dict[str, set[str]]:
 
 def test_no_circle_of_files() -> None:
     sources = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path.read_text()
+        ".".join(["proteus_spot", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(
+            ".__init__"
+        ): path.read_text()
         for path in _sources(*SHIPPED)
     }
     TopologicalSorter(imports_of(sources)).prepare()  # a CycleError names the modules

@@ -1,7 +1,7 @@
 """A process with all modules of a node imported, which forks nodes: sixty-four in seconds, not in minutes.
 
-A forked node is a separate process, as one of `python -m proteus_spot.infra.nodes.main` is. Nodes end with the fork server, and the
-fork server ends with the process that started it.
+A forked node is a separate process, as one of `python -m proteus_spot.infra.nodes.main` is. Nodes end with the fork
+server, and the fork server ends with the process that started it.
 """
 
 from __future__ import annotations

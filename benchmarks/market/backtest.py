@@ -1,6 +1,7 @@
 """Benchmark `backtest`: simulated jobs per second; as a script, the published schemes on real prices.
 
-``python -m proteus_spot.benchmarks.market.backtest`` prints the table, from the price files and the catalogue in PROTEUS_TRACES.
+``python -m proteus_spot.benchmarks.market.backtest`` prints the table, from the price files and the catalogue in
+PROTEUS_TRACES.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""Script that draws a run of `proteus run`: ``python -m proteus_spot.benchmarks.market.run_picture RUN_DIRECTORY OUT.png``.
+"""Script that draws a run of `proteus run`.
+
+``python -m proteus_spot.benchmarks.market.run_picture RUN_DIRECTORY OUT.png``
 
 Four panels over market time: prices with our bids, the footprint, the loss, the dollars. Everything is read from the
 run's state database and price file; only sums are computed.

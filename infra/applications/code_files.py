@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -27,7 +28,9 @@ from proteus_spot.psengine.apps.registry import BUILT_IN
 MAX_BYTES = 64 * 2**20
 #: Maximum unpacked size of a wheel, in bytes.
 _MAX_UNPACKED = 4 * MAX_BYTES
-_OURS = ("bidding", "flows", "infra", "psengine", "reports", "tasks")
+_OURS = "proteus_spot"
+#: Modules that held the public names before `proteus_spot` did.
+_FORMER = re.compile(r"psengine(\..*)?|infra\.trials(\..*)?")
 #: Methods of an application; one that has executors does without `run`.
 _METHODS = ("tables", "initial", "prepare", "run", "evaluate")
 _INSTEAD = MappingProxyType({"run": "executor"})
@@ -73,7 +76,7 @@ def check_no_library(app: str) -> None:
         One line that names the library and what an application has.
     """
     top = split_app(app)[0].partition(".")[0]
-    if not top or top in _OURS or top in sys.stdlib_module_names or find_spec(top) is None:
+    if not top or top == _OURS or top in sys.stdlib_module_names or find_spec(top) is None:
         return
     owners = {_normalize(name) for name in installed.packages_distributions().get(top, ())}
     if owners & (_needed() - {"proteus-spot"}):
@@ -217,8 +220,8 @@ def wheel_members(archive: zipfile.ZipFile) -> dict[str, str]:
 def _refuse_hidden(code: str, tops: list[str], distribution: str) -> None:
     """Refuse modules that hide others; `distribution` is the name of the wheel itself."""
     for top in tops:
-        if top in _OURS:
-            raise InputError(f"code {code}: {top} is the name of a package of Proteus; call the module otherwise")
+        if top == _OURS:
+            raise InputError(f"code {code}: {top} is the package of Proteus; call the module otherwise")
         if top in sys.stdlib_module_names:
             raise InputError(f"code {code}: {top} is a module of Python itself; call the module otherwise")
     if not any(find_spec(top) for top in tops):
@@ -301,8 +304,22 @@ def _names(source: bytes, where: str) -> dict[str, ast.stmt] | None:
         raise InputError(f"code {where}: {line}{error.msg}; mend it") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"code {where}: is not Python source: {error}") from None
+    _refuse_former_imports(tree, where)
     bound = dict(_bound(tree.body))
     return None if "*" in bound or "__getattr__" in bound else bound
+
+
+def _refuse_former_imports(tree: ast.Module, where: str) -> None:
+    """Refuse the names of `proteus_spot` from a module that held them; a user's own module of that name has others."""
+    public = set(import_module(_OURS).__all__)  # it names modules of all layers
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and _FORMER.fullmatch(node.module):
+            names = ", ".join(alias.name for alias in node.names)
+            if {alias.name for alias in node.names} <= public:
+                raise InputError(
+                    f"code {where}: line {node.lineno}: from {node.module} import {names}; "
+                    f"write from {_OURS} import {names}"
+                )
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:

@@ -101,7 +101,7 @@ def repository() -> Path:
     InputError
         If there is no prefect.yaml.
     """
-    directory = Path(__file__).parents[2]
+    directory = Path(__file__).resolve().parents[2]  # the package has a link to this folder
     if not (directory / "prefect.yaml").is_file():
         raise InputError(f"{directory / 'prefect.yaml'}: is not there; run this from a clone (`make .venv`)")
     return directory

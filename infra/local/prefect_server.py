@@ -20,7 +20,7 @@ QUIET: Mapping[str, str] = {
     "DO_NOT_TRACK": "1",
     # Logs of runs go to the API and so to the UI; the terminal shows the job's progress.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "ERROR",
-    "PREFECT_LOGGING_EXTRA_LOGGERS": "tasks",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "proteus_spot.tasks",
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
 }
 

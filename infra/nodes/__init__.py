@@ -6,7 +6,7 @@ controller_process  the process of a job's controller: scheduler, callbacks, a c
 cpu_kernels         which compiled kernels NumPy, BLAS and numba take: PROTEUS_CPU_KERNELS
 lease_guard         the guard of a machine: ends it when its lease has ended, or nothing trains on it any more
 logged_process      the logs and the exit code of a process of this folder
-main                the entry of a node's or controller's process: `python -m proteus_spot.infra.nodes.main`, its options and set-up
+main                the entry of a node's or controller's process: `python -m proteus_spot.infra.nodes.main`
 malloc              glibc settings that make a process reuse freed memory
 node_process        the process of a node: it joins the controller, and reports its eviction notice
 open_files          the number of files, and so of connections, that a process may open

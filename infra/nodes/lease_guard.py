@@ -1,10 +1,10 @@
 """The guard of a machine: it ends the machine when its lease has ended, or when nothing trains on it any more.
 
 User-data installs it before all else as the unit ``proteus-lease.service``, so it runs from every boot on:
-`python -m proteus_spot.infra.nodes.lease_guard --job ID --blob URL --region NAME --clock SETTING`. It needs neither the node's
-processes nor the controller, the metadata service or the network: while the blob store cannot be read, the last known
-lease counts, also after a restart. A machine whose start script has ended trains nothing: the script has failed, or
-the machine was rebooted, and user-data is not run again. The guard ends such a machine at once.
+`python -m proteus_spot.infra.nodes.lease_guard --job ID --blob URL --region NAME --clock SETTING`. It needs neither the
+node's processes nor the controller, the metadata service or the network: while the blob store cannot be read, the last
+known lease counts, also after a restart. A machine whose start script has ended trains nothing: the script has failed,
+or the machine was rebooted, and user-data is not run again. The guard ends such a machine at once.
 
 Before a lease ends that ticks should have extended, the guard raises an alarm: in the bucket, and by a POST to the
 webhook that the lease names.

@@ -1,9 +1,9 @@
 """The process that a machine runs: a node of a training job, or the job's controller.
 
-Run it as `python -m proteus_spot.infra.nodes.main --job ID --blob URL --name INSTANCE --tier reliable|transient`. Without
-`--controller` it is a node: one Dask worker with the engine's agent. With it, it is the job's controller: Dask's
-scheduler and the engine's controller, nothing else. The first reliable node runs both, as two processes, so that a
-kernel never delays the controller. They meet through the blob store: the controller writes its address to
+Run it as `python -m proteus_spot.infra.nodes.main --job ID --blob URL --name INSTANCE --tier reliable|transient`.
+Without `--controller` it is a node: one Dask worker with the engine's agent. With it, it is the job's controller:
+Dask's scheduler and the engine's controller, nothing else. The first reliable node runs both, as two processes, so that
+a kernel never delays the controller. They meet through the blob store: the controller writes its address to
 `jobs/<id>/rendezvous.json`; nodes poll for it, and read it again when the scheduler was lost. The logs of both are
 stored there too (`node_logs`).
 

@@ -1,8 +1,9 @@
-"""The process that a trial's machine runs: `python -m proteus_spot.infra.nodes.trial_main`, the supervisor of one deployment.
+"""The process that a trial's machine runs: the supervisor of one deployment.
 
-Run it with `--job SWEEP --trial N --deployment ORDER --blob URL --name INSTANCE`. It trains until the trial ends, is
-paused or noticed, uploads the last state, writes the last report, and ends; the start script then ends the machine. It
-does not end a machine that was noticed: a machine that the market takes is not paid for, one that ends itself is.
+`python -m proteus_spot.infra.nodes.trial_main`. Run it with `--job SWEEP --trial N --deployment ORDER --blob URL --name
+INSTANCE`. It trains until the trial ends, is paused or noticed, uploads the last state, writes the last report, and
+ends; the start script then ends the machine. It does not end a machine that was noticed: a machine that the market
+takes is not paid for, one that ends itself is.
 
 Exit code 0: the deployment has ended, or SIGTERM came. 1: failed. 2: bad options. The start script restarts a process
 that ends with another code than 0; the deployment then goes on from its newest uploaded state.

@@ -32,7 +32,6 @@ def settle(environment: MutableMapping[str, str] | None = None) -> None:
     -----
     - No proxy for this machine; other addresses keep it.
     - No configuration of Dask. Proteus sets its own.
-    - On `PYTHONPATH` our packages come first, so that no module of the user with such a name is taken for ours.
     - A home, a user's name, and folders for caches that can be written.
     """
     environment = os.environ if environment is None else environment
@@ -42,10 +41,6 @@ def settle(environment: MutableMapping[str, str] | None = None) -> None:
     for name in [name for name in environment if name.startswith("DASK_")]:
         del environment[name]
     environment["DASK_CONFIG"] = environment["DASK_ROOT_CONFIG"] = os.devnull
-    if environment.get("PYTHONPATH"):
-        folders = [os.path.abspath(folder) for folder in environment["PYTHONPATH"].split(os.pathsep)]
-        others = [folder for folder in folders if folder != str(_ROOT)]
-        environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *others])
     _set_home(environment)
 
 

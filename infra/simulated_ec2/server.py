@@ -1,9 +1,9 @@
 """A simulated EC2 on this machine: the EC2 API, the metadata service and machines as processes, in one server.
 
-``python -m proteus_spot.infra.simulated_ec2.server --prices FILE --clock SETTING --work-dir DIR --announce FILE``. `SimSpotMarket`
-decides what happens; this module connects it to HTTP and to the processes. Due changes happen at their moment of market
-time, also when that jumps (the changes in between happen in order, each at its own second). However the server ends, no
-machine survives it.
+``python -m proteus_spot.infra.simulated_ec2.server --prices FILE --clock SETTING --work-dir DIR --announce FILE``.
+`SimSpotMarket` decides what happens; this module connects it to HTTP and to the processes. Due changes happen at their
+moment of market time, also when that jumps (the changes in between happen in order, each at its own second). However
+the server ends, no machine survives it.
 
 Access: a request must be signed with a key id of this server (`boto3` does so if it finds that key among its
 credentials), name this server as its Host, and come from no web page (no foreign Origin): the user-data of a purchase

@@ -15,8 +15,3 @@ states              saved states as files, without pickle
 supervisor          runs a deployment of a trial: notices, orders, uploads, reports
 trial               `Trial`, the object that a training function gets
 """
-
-from proteus_spot.infra.trials.state_store import load_state
-from proteus_spot.infra.trials.trial import Trial
-
-__all__ = ["Trial", "load_state"]

@@ -1,5 +1,4 @@
-"""What becomes of a table with the summed updates of a clock: `add`, `sgd`, `momentum`, `nesterov`,
-`adam`, `replace`.
+"""What becomes of a table with the summed updates of a clock, by its rule.
 
 A rule is applied once to the sum of all updates, when a clock is committed in which some micro-task has updated the
 table; rows that the sum lacks have a gradient of 0. The memory of a rule (velocity, moments, count) is further tables

@@ -1,7 +1,6 @@
 """requirements-node.lock is all that a node needs: a job is trained by processes that have nothing else installed."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from proteus_spot.psengine.config import JobConfig
 from tests.support.buckets import served_bucket
 from tests.support.local_cluster import LocalCluster
 from tests.support.node_imports import reached
+from tests.support.wheels import source_copy
 from tests.test_locks import NODE_LOCK, ROOT, read_lock
 
 pytestmark = [pytest.mark.storm, pytest.mark.e2e]  # tests/infra/nodes/test_node_imports.py compares with the lock
@@ -48,8 +48,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
             f"{' '.join(done.stderr.split())[-300:]}"
         )
     assert done.returncode == 0, done.stderr
-    left_out = shutil.ignore_patterns(".*", "runs", "build", "dist", "*.egg-info", "__pycache__", "tests", "docs")
-    shutil.copytree(ROOT, here / "source", ignore=left_out)
+    source_copy(here / "source")
     build = (
         "wheel",
         "--no-deps",
@@ -104,7 +103,8 @@ def test_all_that_a_node_can_come_to_import_is_there(python: Path) -> None:
 def test_it_reads_and_writes_a_bucket(python: Path) -> None:
     with served_bucket() as url:
         program = (
-            "import json; from proteus_spot.infra.storage.blobs import open_blobs; from proteus_spot.infra.settings import Settings; "
+            "import json; from proteus_spot.infra.storage.blobs import open_blobs; "
+            "from proteus_spot.infra.settings import Settings; "
             f"blobs = open_blobs(Settings(blob_url='{url}/jobs')); "
             "blobs.write_json('a.json', [1, 2]); print(json.dumps([blobs.list(), blobs.read_json('a.json')]))"
         )

@@ -1,4 +1,4 @@
-"""`python -m tests.support.faulty_node FOLDER …` is `python -m proteus_spot.infra.nodes.main …` with the faults in FOLDER.
+"""`python -m tests.support.faulty_node FOLDER …`: the process of a machine, with the faults in FOLDER.
 
 A line of FOLDER/cuts is a process's name and the address of a peer. As with a cut link, no call from the process to the
 peer, and no answer to it, gets through, and neither is notified; messages under way arrive once the line is removed.

@@ -261,7 +261,9 @@ def _audit(name: str, args: tuple[Any, ...]) -> None:
 
 def flow_modules() -> list[ModuleType]:
     """Return the loaded modules of `tasks` and `flows`."""
-    return [module for name, module in sys.modules.items() if name.split(".")[0] in ("tasks", "flows")]
+    return [
+        module for name, module in sys.modules.items() if name.startswith(("proteus_spot.tasks", "proteus_spot.flows"))
+    ]
 
 
 def _as_function(task: Any, retry: Callable[[], None]) -> Callable[..., Any]:

@@ -38,9 +38,9 @@ class LocalCluster(OpenedAtStart):
 
     `path` takes the blobs and one log a process; the environment's TMPDIR is put there too. `troubled`: links between
     the processes can be cut for a while, and processes die at a moment that is told. `anew`: processes begin as on a
-    machine that was bought, with `python -m proteus_spot.infra.nodes.main`, and are not forked from one that has imported
-    everything. `python`: the interpreter of another environment, in which Proteus is installed; processes begin anew in
-    it.
+    machine that was bought, with `python -m proteus_spot.infra.nodes.main`, and are not forked from one that has
+    imported everything. `python`: the interpreter of another environment, in which Proteus is installed; processes
+    begin anew in it.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-OURS = ("infra", "psengine", "bidding", "reports", "tasks", "flows")
+OURS = ("proteus_spot",)
 
 
 def _imports(module: str) -> Iterator[str]:
@@ -39,11 +39,11 @@ def _is_module(name: str) -> bool:
 
 def reached() -> tuple[list[str], list[str]]:
     """Return our modules that a node may load, and the third-party packages that these import."""
-    engine = find_spec("psengine")
+    engine = find_spec("proteus_spot.psengine")
     assert engine is not None
     assert engine.origin is not None
     top = Path(engine.origin).parent
-    sources = (path.relative_to(top.parent).with_suffix("") for path in top.rglob("*.py"))
+    sources = (path.relative_to(top.parent.parent).with_suffix("") for path in top.rglob("*.py"))
     waiting = ["proteus_spot.infra.nodes.main", *(".".join(path.parts).removesuffix(".__init__") for path in sources)]
     ours: set[str] = set()
     others: set[str] = set()

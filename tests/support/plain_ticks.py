@@ -18,7 +18,7 @@ _SHOWN = ("book_renewals", "show_job_now_and_then")
 def plain_tick(patch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """Return the tick of a job as a plain function; every task of `tasks` and `flows` is one, too, from now on."""
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in ("tasks", "flows"):
+        if name.startswith(("proteus_spot.tasks", "proteus_spot.flows")):
             for attribute, value in list(vars(module).items()):
                 if isinstance(value, RuntimeTask):
                     patch.setattr(module, attribute, plain(value))

@@ -1,9 +1,19 @@
-"""Minimal wheels, written file by file."""
+"""Minimal wheels, written file by file; and a copy of the project to build."""
 
 import io
+import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def source_copy(folder: Path) -> Path:
+    """Copy what a build of the project needs, links as links: it writes next to its sources."""
+    left_out = shutil.ignore_patterns(".*", "runs", "build", "dist", "*.egg-info", "__pycache__", "tests", "docs")
+    shutil.copytree(ROOT, folder, ignore=left_out, symlinks=True)
+    return folder
 
 
 def write_wheel(

@@ -1,6 +1,7 @@
 """A free look at a trial's file before anything is bought: it is imported here, in a process of its own.
 
-`python -m proteus_spot.tasks.sweeps.local.import_check FOLDER MODULE FUNCTION ANSWER` is that process; `import_failure` starts it.
+`python -m proteus_spot.tasks.sweeps.local.import_check FOLDER MODULE FUNCTION ANSWER` is that process; `import_failure`
+starts it.
 """
 
 import importlib

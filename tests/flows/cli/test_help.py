@@ -57,7 +57,8 @@ def test_without_a_verb_the_help_is_shown(tmp_path: Path) -> None:
 def test_help_imports_neither_prefect_nor_numpy() -> None:
     import sys
 
-    code = "import sys, proteus_spot.flows.cli.main; print([name for name in ('prefect', 'numpy', 'boto3') if name in sys.modules])"
+    code = "import sys, proteus_spot.flows.cli.main as command; "
+    code += "print([name for name in ('prefect', 'numpy', 'boto3') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     assert done.stdout.strip() == "[]"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proteus_spot.infra.trials import load_state
+from proteus_spot import load_state
 
 PAGE = Path(__file__).parents[3] / "docs" / "sweeps.md"
 

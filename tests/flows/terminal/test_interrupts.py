@@ -136,7 +136,7 @@ def make_plan(spec, report):
         scaled(np.arange(5.0))
 
 scaled(np.arange(5.0))
-tasks.plan.planner.make_plan = make_plan
+proteus_spot.tasks.plan.planner.make_plan = make_plan
 main()
 """
 

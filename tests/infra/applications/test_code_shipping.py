@@ -85,7 +85,11 @@ BAD: Mapping[str, Bad] = {
     "a syntax error": Bad(source("class App:\n  def run(self:\n"), r"mine\.py: line 2: .*; mend it"),
     "no text": Bad(source(b"class App:\0"), r"mine\.py: (line \d+: |is not Python source: )?source code.*null bytes"),
     "a module of Python": Bad(source(GOOD, "json.py"), r"json is a module of Python itself; call", "json:App"),
-    "a package of ours": Bad(source(GOOD, "tasks.py"), r"tasks is the name of a package of Proteus", "tasks:App"),
+    "our package": Bad(source(GOOD, "proteus_spot.py"), r"proteus_spot is the package of Proteus", "proteus_spot:App"),
+    "names from where they were": Bad(
+        source("from psengine import TableSpec, Work\n" + GOOD),
+        r"line 1: from psengine import TableSpec, Work; write from proteus_spot import TableSpec, Work",
+    ),
     "a package we need": Bad(source(GOOD, "numpy.py"), r"numpy is a package that Proteus itself needs", "numpy:App"),
     "no zip": Bad(source(b"no zip", "mine-1.0-py3-none-any.whl"), r"is no wheel that can be unpacked: .*pip wheel"),
     "a damaged wheel": Bad(damaged_wheel, r"damaged; make the wheel again|is no wheel that can be unpacked"),

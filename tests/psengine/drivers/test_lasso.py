@@ -82,7 +82,7 @@ def test_it_imports_the_public_names_alone() -> None:
         for node in ast.walk(ast.parse(EXAMPLE.read_text()))
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
-    assert imported == {"__future__", "collections.abc", "typing", "numpy", "numpy.typing", "psengine"}
+    assert imported == {"__future__", "collections.abc", "typing", "numpy", "numpy.typing", "proteus_spot"}
 
 
 def test_it_ends_at_the_solution_of_the_reference(trained: tuple[Loop, np.ndarray, np.ndarray]) -> None:
