@@ -20,7 +20,7 @@ from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.features import signals_to_decide_on
 from proteus_spot.tasks.market.instances import ended_by, let_go, machine_names, observe_machines
 from proteus_spot.tasks.market.ledger import (
-    book_or_postpone,
+    book_ledger,
     lives_within_budget,
     report_budget,
     spending_now,
@@ -138,11 +138,10 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         if not is_open(job_id):
             release_reliable_tier(job_engine)  # however it ended, and again where that was not completed
             abandon_orders(job_engine)
-        booked = book_or_postpone(job_id)
-        if booked:
+        booked = book_ledger(job_id)
+        if booked.lines:
             report_budget(job_id)
-        if booked is not None:
-            settle_job(job_id)
+        settle_job(job_id, booked.until_s, lacks_prices=booked.lacks_prices)
         book_renewals(job_id)
     if any(alarms):
         raise PurchaseBlocked("; ".join(alarm for alarm in alarms if alarm))

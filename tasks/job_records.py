@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from proteus_spot.bidding.billing import BillingModel
+from proteus_spot.bidding.market.model import DAY_S
 from proteus_spot.bidding.market.money import Micros, to_micros
 from proteus_spot.infra.errors import JobFailed
 from proteus_spot.infra.masking import masked
@@ -18,6 +19,10 @@ from proteus_spot.tasks.form_fields import RECORDED, spot_billing
 from proteus_spot.tasks.job_ends import BUDGET_FIELD, how_it_goes_on, standstill_minutes, stopping_limit
 from proteus_spot.tasks.job_spec import JobSpec, ReliableTier
 from proteus_spot.tasks.runtime import current_runtime, runtime_task
+
+#: Seconds from the end of an allocation after which a booking has found its last line. A market lists ended machines
+#: for about an hour, so the end was known when ticks looked and booked; a tick that cannot look does not book either.
+FINAL_S = DAY_S
 
 
 class JobTerms(Protocol):
@@ -244,21 +249,23 @@ def _settled(job_id: str) -> bool:
     return is_settled and not store.allocations(job_id, alive=True)
 
 
-def settle_job(job_id: str) -> None:
+def settle_job(job_id: str, booked_until_s: int, *, lacks_prices: bool = False) -> None:
     """Record that an ended job holds no machine, has no open order, and all its hours are booked.
 
-    Call it after booking.
+    Parameters
+    ----------
+    booked_until_s : market time up to which its ledger was booked. An end that lies later, by the market's clock, is
+        not booked yet.
+    lacks_prices : whether hours are booked without their price: that is waited for, for a day.
     """
-    runtime = current_runtime()
-    open_orders = [
-        intent for intent in runtime.store.intents(job_id, [IntentState.PLANNED]) if intent.kind == "acquire"
-    ]
-    if (
-        runtime.store.job(job_id).state.terminal
-        and not open_orders
-        and not runtime.store.allocations(job_id, alive=True)
-    ):
-        runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.SETTLED, {})
+    store = current_runtime().store
+    open_orders = [intent for intent in store.intents(job_id, [IntentState.PLANNED]) if intent.kind == "acquire"]
+    if not store.job(job_id).state.terminal or open_orders:
+        return
+    ends_s = [life.ended_at_s for record in store.allocations(job_id) for life in record.lives]
+    final_s = booked_until_s - (FINAL_S if lacks_prices else 0)
+    if all(at_s is not None and at_s <= final_s for at_s in ends_s):
+        store.observe(job_id, current_runtime().clock.now_s(), ObservationKind.SETTLED, {})
 
 
 def training_begun(job_id: str, begun_at_s: float = 0.0) -> bool:

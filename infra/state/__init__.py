@@ -1,7 +1,7 @@
 """The state database: jobs, the journal, purchases, the ledger.
 
 base             base class of the tables: engine, shared transaction, row helpers
-charge_shares    the share of each machine in an hour's charge
+charges/         the prices of charges, and the share of each machine in one
 commitments      the maximum of a job's ledger
 database         opens SQLite or PostgreSQL; transactions
 identity         the owner, account and region of the machines of a database

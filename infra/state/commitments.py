@@ -9,7 +9,7 @@ from proteus_spot.bidding.market.catalog import Catalog
 from proteus_spot.bidding.market.model import Allocation, Market, Tier
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.traces import Trace
-from proteus_spot.infra.state.ledger import charging_model
+from proteus_spot.infra.state.charges.prices import Planned, charging_model
 from proteus_spot.infra.state.records import AllocationRecord, Intent, LedgerKind, LedgerLine
 
 
@@ -21,6 +21,7 @@ def most_owed(
     now_s: int,
     until_s: Callable[[AllocationRecord], int],
     spot_billing: BillingModel,
+    planned: Planned = lambda market: None,
 ) -> Micros:
     """Return the maximum of the ledger if each machine runs until `until_s`, and nothing more is bought.
 
@@ -30,6 +31,7 @@ def most_owed(
     booked : the lines of the ledger; a refund counts once it is among them.
     price_traces : known prices; an hour without one is charged at the bid.
     until_s : when a machine of an allocation is ended at the latest.
+    planned : on-demand prices that stand where the catalogue has none.
 
     Raises
     ------
@@ -45,7 +47,7 @@ def most_owed(
     total = sum(line.amount_micros for line in booked)
     for record in records:
         allocation = record.allocation
-        model = charging_model(record, catalog, spot_billing)
+        model = charging_model(record, catalog, spot_billing, planned)
         known = price_traces.get(allocation.market) if record.instance_ids else None
         trace = _worst(allocation, known, now_s)
         for life in record.lives:

@@ -2,6 +2,7 @@
 
 The billing model computes the due lines again each time from the allocations and the prices. So a booking may be
 repeated, late or skipped without harm, and no line is ever edited: a refund is a separate line, and so is a correction.
+An hour without a price is booked, too (`infra.state.charges.prices`).
 
 Every instance is billed separately; the lines of an hour are the sums over the instances of an allocation. An hour has
 one refund, so that is booked when it can no longer grow: when the hour is over, or no instance lives. If seconds are
@@ -10,31 +11,34 @@ billed, the charge is booked then, too: until then the ledger lacks the cost of 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
 
 import numpy as np
 
-from proteus_spot.bidding.billing import BillingModel, HourlyRefund, OnDemandHourly, OnDemandPerSecond
+from proteus_spot.bidding.billing import BillingModel, HourlyRefund
 from proteus_spot.bidding.market.catalog import Catalog
 from proteus_spot.bidding.market.model import HOUR_S, EndCause, Market
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.traces import Trace
-from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.state.charges.prices import (
+    BY_SECOND,
+    ON_DEMAND_BY_SECOND,
+    BillingError,
+    Charging,
+    Planned,
+    charging,
+    corrected,
+    is_by_second,
+    is_correction_of_price,
+    is_provisional,
+)
 from proteus_spot.infra.state.records import AllocationRecord, LedgerKind, LedgerLine
 from proteus_spot.infra.state.store import Store
 
 _NO_PRICES = Trace(np.empty(0, np.int64), np.empty(0, np.int64))
 
-#: Notes of charges for the seconds of an hour, booked when the hour is over.
-BY_SECOND = "spot, by the second"
-ON_DEMAND_BY_SECOND = "on demand, by the second"
 #: Note of a charge that takes a refund back: the instance lived on.
 REFUND_REVOKED = "refund taken back: it lived on"
 _ENDED_BEFORE = "ended before what was charged"
-
-
-class BillingError(ProteusError):
-    """The cost of an allocation cannot be computed because a price is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,12 @@ class Booking:
 
     `added` are the new lines of the ledger. `disputed` are pairs (line as booked, line as it would be booked now) that
     differ in money, because the prices were reported differently then. The ledger keeps the first; check them by hand.
+    `errors` name the allocations of which nothing can be booked.
     """
 
     added: tuple[LedgerLine, ...]
     disputed: tuple[tuple[LedgerLine, LedgerLine], ...]
+    errors: tuple[BillingError, ...] = ()
 
 
 def book(
@@ -57,6 +63,7 @@ def book(
     now_s: float,
     spot_billing: BillingModel | None = None,
     after_s: float | None = None,
+    planned: Planned = lambda market: None,
 ) -> Booking:
     """Bring the ledger of a job up to `now_s`, in one transaction.
 
@@ -67,18 +74,24 @@ def book(
     now_s : hours that begin (if seconds are billed: end), and ends that happen, at or before this time are booked.
     spot_billing : how spot allocations are charged; None is `HourlyRefund`.
     after_s : allocations that ended before this time are booked; None: none is known to be.
-
-    Raises
-    ------
-    BillingError
-        Naming the allocation whose price is not known; nothing was booked.
+    planned : on-demand prices that stand where the catalogue has none.
     """
+    errors: list[BillingError] = []
     with store.transaction() as shared:
-        records = shared.allocations(job_id, after_s=after_s)
-        due = due_lines(records, price_traces, catalog, int(now_s), spot_billing or HourlyRefund())
-        booking = compare(records, shared.ledger(job_id, after_s), due, int(now_s))
+        records, booked = shared.allocations(job_id, after_s=after_s), shared.ledger(job_id, after_s)
+        bookable, due = [], []
+        for record in records:
+            try:
+                due += due_lines(
+                    [record], price_traces, catalog, int(now_s), spot_billing or HourlyRefund(), booked, planned
+                )
+            except BillingError as error:
+                errors.append(error)
+            else:
+                bookable.append(record)
+        booking = compare(bookable, booked, due, int(now_s))
         shared.add_lines(booking.added)
-    return booking
+    return replace(booking, errors=tuple(errors))
 
 
 def due_lines(
@@ -87,34 +100,45 @@ def due_lines(
     catalog: Catalog,
     now_s: int,
     spot_billing: BillingModel,
+    booked: Sequence[LedgerLine] = (),
+    planned: Planned = lambda market: None,
 ) -> list[LedgerLine]:
-    """Return every line that the ledger should hold at `now_s`. Pure."""
+    """Return every line that the ledger should hold at `now_s`. Pure.
+
+    Parameters
+    ----------
+    booked : the lines of the ledger: a price that is not known any more stands as it was booked.
+    planned : on-demand prices that stand where the catalogue has none.
+
+    Raises
+    ------
+    BillingError
+        Naming the allocation whose price is not known.
+    """
     lines = []
+    prices = _booked_prices(booked)
     for record in records:
         allocation = record.allocation
         trace = price_traces.get(allocation.market, _NO_PRICES)
-        model = charging_model(record, catalog, spot_billing)
         try:
-            lines.extend(_lines(record, model, trace, now_s))
+            charged_as = charging(record, trace, catalog, spot_billing, planned, prices, now_s)
+            lines.extend(_lines(record, charged_as, now_s))
         except ValueError as error:
             raise BillingError(f"allocation {record.allocation_id} in {allocation.market}: {error}") from None
     return lines
 
 
-def charging_model(record: AllocationRecord, catalog: Catalog, spot_billing: BillingModel) -> BillingModel:
-    """Return how an allocation is charged: machines on demand by the hour or by the second, as spot machines are.
+def _booked_prices(booked: Sequence[LedgerLine]) -> dict[tuple[str, int], Micros]:
+    """Return the price of each hour that was booked at a known one, by allocation and hour."""
+    return {
+        (line.allocation_id, line.hour_index): line.price_micros
+        for line in booked
+        if is_correction_of_price(line) or (line.kind is LedgerKind.CHARGE and _has_its_price(line))
+    }
 
-    Raises
-    ------
-    BillingError
-        If the catalogue has no on-demand price on the day of the launch.
-    """
-    allocation = record.allocation
-    if allocation.bid_micros is not None:
-        return spot_billing
-    day = datetime.fromtimestamp(allocation.launched_at_s, UTC).date()
-    price_micros = _on_demand_price(record, catalog, day)
-    return OnDemandPerSecond(price_micros) if spot_billing.by_second else OnDemandHourly(price_micros)
+
+def _has_its_price(charge: LedgerLine) -> bool:
+    return not is_provisional(charge) and charge.note != REFUND_REVOKED  # that may take back what had none
 
 
 def compare(
@@ -138,7 +162,7 @@ def compare(
         name, index = hour
         charge, refund = (due_by_id.get(f"{name}/{index}/{kind}") for kind in (LedgerKind.CHARGE, LedgerKind.REFUND))
         lines = hours.get(hour, [])
-        base = next((line for line in lines if line.kind is LedgerKind.CHARGE and not line.correction), None)
+        base = _base(lines)
         if base is None:
             added += [line for line in (charge, refund) if line is not None and not lines]
         elif name in by_id:
@@ -156,13 +180,15 @@ def _compare_hour(
     refund: LedgerLine | None,
     now_s: int,
 ) -> tuple[list[LedgerLine], list[tuple[LedgerLine, LedgerLine]]]:
-    """Compare the `lines` of an hour, of which `base` is the first charge, with what is due for it."""
+    """Compare the `lines` of an hour, whose price is that of `base`, with what is due for it."""
+    if charge is not None and is_provisional(base) and not is_provisional(charge):
+        return _at_its_price(lines, charge, refund), []
     is_over = base.at_s + HOUR_S <= now_s or not any(life.alive_at(now_s) for life in record.lives)
     same_price = charge is None or charge.price_micros == base.price_micros
     charged, refunded = _paid(lines)
     owed = _owed(record, base, charge if same_price else None, charged)
     excess = max(charged - owed, 0)
-    first_refund = next((line for line in lines if line.kind is LedgerKind.REFUND and not line.correction), None)
+    first_refund = next((line for line in lines if _is_refund(line)), None)
     wanted: list[LedgerLine] = []
     disputed = []
     if first_refund is None:
@@ -186,6 +212,53 @@ def _compare_hour(
     return wanted, disputed
 
 
+def _base(lines: Iterable[LedgerLine]) -> LedgerLine | None:
+    """Return the first charge of an hour, at its price: where that became known later, as it was corrected then."""
+    hour = list(lines)
+    first = next((line for line in hour if line.kind is LedgerKind.CHARGE and not line.correction), None)
+    later = next((line for line in hour if is_correction_of_price(line)), None)
+    if first is None or later is None:
+        return first
+    return replace(first, price_micros=later.price_micros, note=later.note)
+
+
+def _at_its_price(lines: Sequence[LedgerLine], charge: LedgerLine, refund: LedgerLine | None) -> list[LedgerLine]:
+    """Return the lines that bring an hour that was booked without its price to what is due for it."""
+    charged, refunded = _paid(lines)
+    more = replace(charge, amount_micros=charge.amount_micros - charged, note=corrected(charge))
+    if more.amount_micros < 0:
+        more = replace(more, kind=LedgerKind.REFUND)
+    wanted = [_correction(lines, more)]
+    back = refunded + (0 if refund is None else refund.amount_micros)
+    if refund is not None and back < 0:
+        is_first = not any(_is_refund(line) for line in lines)
+        wanted.append(refund if is_first else _correction([*lines, *wanted], replace(refund, amount_micros=back)))
+    elif back > 0:
+        wanted.append(_correction([*lines, *wanted], replace(charge, amount_micros=back, note=REFUND_REVOKED)))
+    return wanted
+
+
+def unpriced_hours(lines: Iterable[LedgerLine]) -> list[LedgerLine]:
+    """Return the charges of the hours that are booked without their price, and cost something."""
+    return [charge for charge, refund in charges_and_refunds(lines) if is_provisional(charge) and _net(charge, refund)]
+
+
+def unpriced_line(lines: Iterable[LedgerLine], records: Iterable[AllocationRecord]) -> str:
+    """Return a line on the hours that are booked without their price; empty if there are none."""
+    hours = unpriced_hours(lines)
+    if not hours:
+        return ""
+    named = {line.allocation_id for line in hours}
+    markets = {str(record.allocation.market) for record in records if record.allocation_id in named}
+    many = "1 hour is" if len(hours) == 1 else f"{len(hours)} hours are"
+    stands = "at the bid, or the planned on-demand price"
+    return f"no price is known in {', '.join(sorted(markets))}: {many} booked {stands}, until it is"
+
+
+def _net(charge: LedgerLine, refund: LedgerLine | None) -> Micros:
+    return charge.amount_micros + (0 if refund is None else refund.amount_micros)
+
+
 def charges_and_refunds(lines: Iterable[LedgerLine]) -> list[tuple[LedgerLine, LedgerLine | None]]:
     """Return the charge and the refund of each hour, with their corrections, in the order of the charges."""
     hours: dict[tuple[str, int], list[LedgerLine]] = {}
@@ -193,11 +266,11 @@ def charges_and_refunds(lines: Iterable[LedgerLine]) -> list[tuple[LedgerLine, L
         hours.setdefault((line.allocation_id, line.hour_index), []).append(line)
     merged: list[tuple[LedgerLine, LedgerLine | None]] = []
     for booked in hours.values():
-        base = next((line for line in booked if line.kind is LedgerKind.CHARGE and not line.correction), None)
+        base = _base(booked)
         if base is None:
             continue
         charged, refunded = _paid(booked)
-        first = next((line for line in booked if line.kind is LedgerKind.REFUND), None)
+        first = next((line for line in booked if _is_refund(line)), None)
         refund = None if first is None or not refunded else replace(first, amount_micros=-refunded, correction=0)
         merged.append((replace(base, amount_micros=charged), refund))
     return merged
@@ -207,11 +280,20 @@ def _paid(lines: Iterable[LedgerLine]) -> tuple[Micros, Micros]:
     """Return what the lines of an hour charge, and what they refund."""
     charged = refunded = 0
     for line in lines:
-        if line.kind is LedgerKind.REFUND or line.note == REFUND_REVOKED:
+        if _is_refund(line) or line.note == REFUND_REVOKED:
             refunded -= line.amount_micros
         else:
             charged += line.amount_micros
     return charged, refunded
+
+
+def refunded_micros(lines: Iterable[LedgerLine]) -> Micros:
+    """Return what the market has refunded by these lines; corrections of a price are no refund."""
+    return _paid(lines)[1]
+
+
+def _is_refund(line: LedgerLine) -> bool:
+    return line.kind is LedgerKind.REFUND and not is_correction_of_price(line)
 
 
 def _owed(record: AllocationRecord, base: LedgerLine, charge: LedgerLine | None, charged: Micros) -> Micros:
@@ -228,21 +310,16 @@ def _owed(record: AllocationRecord, base: LedgerLine, charge: LedgerLine | None,
 
 
 def _correction(lines: Sequence[LedgerLine], line: LedgerLine) -> LedgerLine:
-    """Return `line` as one more of its kind in the hour of `lines`."""
-    return replace(line, correction=sum(other.kind is line.kind for other in lines))
+    """Return `line` as a correction of its kind in the hour of `lines`."""
+    return replace(line, correction=1 + max([0, *(other.correction for other in lines if other.kind is line.kind)]))
 
 
-def is_by_second(line: LedgerLine) -> bool:
-    """Return whether the line charges the seconds of an hour, not the whole."""
-    return line.note in (BY_SECOND, ON_DEMAND_BY_SECOND)
-
-
-def _lines(record: AllocationRecord, model: BillingModel, trace: Trace, now_s: int) -> list[LedgerLine]:
+def _lines(record: AllocationRecord, charged_as: Charging, now_s: int) -> list[LedgerLine]:
     """Return the lines of one allocation: for each hour the charge of its instances and the refund.
 
     Each instance is charged separately, so it does not matter which of them end alike.
     """
-    on_demand = record.allocation.bid_micros is None
+    model, on_demand = charged_as.model, record.allocation.bid_micros is None
     if model.by_second:
         note = ON_DEMAND_BY_SECOND if on_demand else BY_SECOND
     else:
@@ -254,7 +331,7 @@ def _lines(record: AllocationRecord, model: BillingModel, trace: Trace, now_s: i
             continue  # the market charges nothing for a launch that failed
         has_ended = not life.alive_at(now_s)
         charges = model.charges(
-            trace,
+            charged_as.trace,
             1,
             record.allocation.launched_at_s,
             life.ended_at_s if has_ended else None,
@@ -270,7 +347,7 @@ def _lines(record: AllocationRecord, model: BillingModel, trace: Trace, now_s: i
                 at_s=charge.hour_start_s,
                 price_micros=charge.price_micros,
                 amount_micros=0,
-                note=note,
+                note=charged_as.note(note, charge.hour_index),
             )
             amount = charge.amount_micros * life.count
             charged[line.hour_index] = replace(line, amount_micros=line.amount_micros + amount)
@@ -301,14 +378,3 @@ def _refund(line: LedgerLine, at_s: int, amount: Micros, note: str) -> LedgerLin
         amount_micros=-amount,
         note=note,
     )
-
-
-def _on_demand_price(record: AllocationRecord, catalog: Catalog, day: date) -> Micros:
-    kind = catalog.find(record.allocation.market, day)
-    if kind is None:
-        raise BillingError(
-            f"allocation {record.allocation_id}: the catalogue has no on-demand price of "
-            f"{record.allocation.market} for "
-            f"{day}; add a row"
-        )
-    return kind.on_demand_micros

@@ -7,8 +7,9 @@ from typing import Any
 from proteus_spot.bidding.billing.spending import MachineLife, Use, divide_hour
 from proteus_spot.bidding.market.model import HOUR_S, Tier
 from proteus_spot.bidding.market.money import Micros
-from proteus_spot.infra.state.charge_shares import by_hour, by_second
-from proteus_spot.infra.state.ledger import charges_and_refunds, is_by_second
+from proteus_spot.infra.state.charges.prices import is_by_second
+from proteus_spot.infra.state.charges.shares import by_hour, by_second
+from proteus_spot.infra.state.ledger import charges_and_refunds, unpriced_line
 from proteus_spot.infra.state.records import AllocationRecord, Job, JobKind, ObservationKind
 from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.job_ends import why_ended
@@ -39,7 +40,7 @@ class CostRow:
     machine_hours: float
     charged: Micros
     uses: Mapping[Use, Micros]
-    #: Why the job failed, or was stopped; empty otherwise.
+    #: Why the job failed, or was stopped, and what is booked without a price; empty otherwise.
     why: str = ""
 
     @property
@@ -121,7 +122,9 @@ def _job_rows(store: Store, job: Job) -> list[CostRow]:
     lost = _lost_share(job) if job.kind is JobKind.JOB else _repeated_share(store, job)
     sums: dict[tuple[str, str], dict[Use, Micros]] = {}
     hours: dict[tuple[str, str], float] = {}
-    for line, refund in charges_and_refunds(store.ledger(job.job_id)):
+    ledger = store.ledger(job.job_id)
+    why = "; ".join(filter(None, (why_ended(job), unpriced_line(ledger, records.values()))))
+    for line, refund in charges_and_refunds(ledger):
         record = records[line.allocation_id]
         key = (str(record.allocation.market), str(record.allocation.tier))
         total = sums.setdefault(key, {})
@@ -133,7 +136,7 @@ def _job_rows(store: Store, job: Job) -> list[CostRow]:
             for use, amount in uses.items():
                 total[use] = total.get(use, 0) + amount
     return [
-        CostRow(job.job_id, market, tier, hours[market, tier], sum(uses.values()), uses, why_ended(job))
+        CostRow(job.job_id, market, tier, hours[market, tier], sum(uses.values()), uses, why)
         for (market, tier), uses in sorted(sums.items())
     ]
 

@@ -6,25 +6,26 @@ market's prices.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from proteus_spot.bidding.economics.budget import Spending, lasts_until_s
 from proteus_spot.bidding.engine.allocations import AllocationState
 from proteus_spot.bidding.engine.engine import BidEngine
-from proteus_spot.bidding.market.model import DAY_S, HOUR_S, MINUTE_S, Allocation, EndCause, Market, Tier
+from proteus_spot.bidding.market.model import HOUR_S, MINUTE_S, Allocation, EndCause, Market, Tier
 from proteus_spot.bidding.market.money import Micros, usd
 from proteus_spot.bidding.market.spot_market import MarketError
-from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.market.traces import Trace
+from proteus_spot.infra.state.charges.prices import Planned
 from proteus_spot.infra.state.commitments import most_owed, requested
-from proteus_spot.infra.state.ledger import book
+from proteus_spot.infra.state.ledger import book, unpriced_hours
 from proteus_spot.infra.state.records import AllocationRecord, IntentState, ObservationKind
 from proteus_spot.infra.storage.leases import FIRST_S
 from proteus_spot.tasks.job_ends import BUDGET, request_stop, wants_machines
 from proteus_spot.tasks.job_events import emit_budget
-from proteus_spot.tasks.job_records import JobTerms, terms_of
+from proteus_spot.tasks.job_records import FINAL_S, JobTerms, terms_of
 from proteus_spot.tasks.market.decisions import decide_on
-from proteus_spot.tasks.market.engine_journal import EngineJournal, JournalledEngine
+from proteus_spot.tasks.market.engine_journal import EngineJournal, JournalledEngine, journal_of
 from proteus_spot.tasks.market.instances import observe_machines
 from proteus_spot.tasks.market.prices import history
 from proteus_spot.tasks.runtime import current_runtime, runtime_task
@@ -32,18 +33,15 @@ from proteus_spot.tasks.runtime import current_runtime, runtime_task
 _log = logging.getLogger(__name__)
 #: Seconds that the end of a training takes, market and real: the model is saved and the machines are released.
 _STOP_S, _STOP_REAL_S = 240.0, 5.0
-#: Seconds from the end of an allocation after which a booking has found its last line. A market lists ended machines
-#: for about an hour, so the end was known when ticks looked and booked; a tick that cannot look does not book either.
-_FINAL_S = DAY_S
 
 
-def book_or_postpone(job_id: str) -> int | None:
-    """Do what `book_ledger` does; return None if the market reports no prices: a later tick books the same."""
-    try:
-        return book_ledger(job_id)
-    except MarketError as error:
-        _log.warning("the ledger waits for the next tick: the market did not report its prices (%s)", error.code)
-        return None
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """What a booking has done: lines that were added, the time that it booked up to, whether prices were missing."""
+
+    lines: int
+    until_s: int
+    lacks_prices: bool
 
 
 def report_budget(job_id: str) -> None:
@@ -56,23 +54,30 @@ def report_budget(job_id: str) -> None:
 
 
 @runtime_task("book the ledger", market=True)
-def book_ledger(job_id: str) -> int:
-    """Bring the job's ledger up to now; return how many lines were added.
+def book_ledger(job_id: str) -> Booked:
+    """Bring the job's ledger up to now, each allocation by itself; an hour without a price stands at the bid.
 
-    Allocations that ended a day before a booking are not looked at again: neither their lines nor their prices.
+    Allocations that ended a day before a booking with all prices are not looked at again: neither their lines nor their
+    prices.
+
+    Raises
+    ------
+    BillingError
+        Naming an allocation of which nothing can be booked, when all others are.
     """
     runtime = current_runtime()
     last = runtime.store.last_observation(job_id, ObservationKind.BOOKED)
-    after_s = None if last is None else last.at_s - _FINAL_S
+    after_s = None if last is None else last.at_s - FINAL_S
     records = runtime.store.allocations(job_id, after_s=after_s)
     spot = [record.allocation for record in records if record.allocation.bid_micros is not None]
     now_s = runtime.now_s()
-    traces = (
-        history(sorted({a.market for a in spot}), min(a.launched_at_s for a in spot), now_s) if spot else TraceSet({})
-    )
+    traces = _history([a.market for a in spot], min(a.launched_at_s for a in spot), now_s) if spot else {}
     billing = terms_of(runtime.store.job(job_id)).billing_model
-    booking = book(runtime.store, job_id, traces, runtime.catalog, now_s, billing, after_s)
-    if last is None or now_s - last.at_s >= HOUR_S:
+    booking = book(runtime.store, job_id, traces, runtime.catalog, now_s, billing, after_s, _planned(job_id))
+    if booking.errors:
+        raise booking.errors[0]
+    unpriced = unpriced_hours(runtime.store.ledger(job_id, after_s))
+    if not unpriced and (last is None or now_s - last.at_s >= HOUR_S):
         runtime.store.observe(job_id, now_s, ObservationKind.BOOKED, {})
     for booked, due in booking.disputed:
         _log.warning(
@@ -81,7 +86,26 @@ def book_ledger(job_id: str) -> int:
             usd(booked.amount_micros),
             usd(due.amount_micros),
         )
-    return len(booking.added)
+    return Booked(len(booking.added), int(now_s), bool(unpriced))
+
+
+def _history(markets: Sequence[Market], from_s: int, now_s: int) -> Mapping[Market, Trace]:
+    """Return the prices of markets; none if the market does not answer: bids stand for them."""
+    try:
+        return history(sorted(set(markets)), min(from_s, now_s), now_s)
+    except MarketError as error:
+        _log.warning("bids stand for prices: the market did not report any (%s)", error.code)
+        return {}
+
+
+def _planned(job_id: str) -> Planned:
+    """Return the on-demand prices with which a job was planned; its journal is read only where one is wanted."""
+
+    def price(market: Market) -> Micros | None:
+        kind = journal_of(job_id).current().types.get(market.instance_type)
+        return None if kind is None else kind.on_demand_micros
+
+    return price
 
 
 def spending_now(spec: JobTerms, engine: JournalledEngine) -> Spending | None:
@@ -154,7 +178,7 @@ def _worst_case(
         def after_now_s(record: AllocationRecord) -> int:
             return max(until_s(record), now_s + 1)
 
-        return most_owed(records, booked, prices, runtime.catalog, now_s, after_now_s, billing)
+        return most_owed(records, booked, prices, runtime.catalog, now_s, after_now_s, billing, _planned(job_id))
 
     return worst
 
@@ -205,12 +229,7 @@ def _known_prices(records: Sequence[AllocationRecord], now_s: int) -> Mapping[Ma
     spot = [r.allocation for r in records if r.alive and r.allocation.bid_micros is not None]
     if not spot:
         return {}
-    from_s = min(a.launched_at_s + a.hour_index(now_s) * HOUR_S for a in spot)
-    try:
-        return history(sorted({a.market for a in spot}), min(from_s, now_s), now_s)
-    except MarketError as error:
-        _log.warning("the budget is checked at the bids: the market did not report its prices (%s)", error.code)
-        return {}
+    return _history([a.market for a in spot], min(a.launched_at_s + a.hour_index(now_s) * HOUR_S for a in spot), now_s)
 
 
 def stop_s(job_id: str) -> float:

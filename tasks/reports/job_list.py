@@ -101,12 +101,12 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
         ended_s = job.ended_at_s if job.ended_at_s is not None else jobs.now_s(job.job_id)
         shot = snapshot_of(jobs.store, job.job_id, ended_s)
         held = sum(holding.count for holding in shot.holdings if holding.state in ("held", "noticed", "lapsing"))
-        waits = what_purchases_wait_for(jobs.store, job)
         clock, loss, trials = shot.clock, shot.loss, ""
         if job.kind is JobKind.SWEEP:
             clock, loss, trials = _sweep_progress(jobs.store, job.job_id, notes)
         nothing_bought = shot.buys_nothing or ("" if job.state.terminal else ended)
-        reasons = (why_ended(job), lateness(job, ended_s), trials, waits, nothing_bought, _alarm(jobs, job, notes))
+        waits = (what_purchases_wait_for(jobs.store, job), nothing_bought, shot.unpriced, _alarm(jobs, job, notes))
+        reasons = (why_ended(job), lateness(job, ended_s), trials, *waits)
         lines.append(
             JobLine(
                 job_id=job.job_id,

@@ -19,7 +19,8 @@ class Snapshot:
     """A job at a moment. `market_s` is seconds since the job was recorded, money is micro-dollars.
 
     `spent_is_known` is false until the first charge is booked; `buys_nothing` says why no market has a price to decide
-    on, if none has. `nodes_offered` is the number of nodes that the training offers for release.
+    on, if none has, and `unpriced` which hours are booked without a price. `nodes_offered` is the number of nodes that
+    the training offers for release.
     """
 
     job_id: str
@@ -38,4 +39,5 @@ class Snapshot:
     last_decision: str
     spent_is_known: bool = True
     buys_nothing: str = ""
+    unpriced: str = ""
     nodes_offered: int = 0

@@ -7,15 +7,8 @@ from typing import Any
 
 from proteus_spot.bidding.market.model import HOUR_S, EndCause, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
-from proteus_spot.infra.state.ledger import charges_and_refunds
-from proteus_spot.infra.state.records import (
-    AllocationRecord,
-    JournalEntry,
-    LedgerKind,
-    LedgerLine,
-    ObservationKind,
-    UnknownRecord,
-)
+from proteus_spot.infra.state.ledger import charges_and_refunds, refunded_micros, unpriced_line
+from proteus_spot.infra.state.records import AllocationRecord, JournalEntry, LedgerLine, ObservationKind, UnknownRecord
 from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.job_ends import late_s, why_ended
 from proteus_spot.tasks.market.opening import type_on_sale
@@ -64,12 +57,13 @@ def snapshot_of(store: Store, job_id: str, now_s: float) -> Snapshot:
         holdings=tuple(_holdings(records, journal)),
         spent_micros=sum(line.amount_micros for line in lines),
         spent_is_known=bool(lines) or job.state.terminal,
-        refunded_micros=-sum(line.amount_micros for line in lines if line.kind is LedgerKind.REFUND),
+        refunded_micros=refunded_micros(lines),
         acquisitions=acquisitions(records),
         hour_end_decisions=hour_end_decisions(journal),
         evictions=evictions(records),
         last_decision=_last_reason(journal),
         buys_nothing="" if job.state.terminal else _buys_nothing(journal),
+        unpriced=unpriced_line(lines, records),
     )
 
 
@@ -119,7 +113,7 @@ def summary(job_id: str) -> dict[str, Any]:
         "state": str(job.state),
         "why": why_ended(job),
         "ledger_usd": to_dollars(spent),
-        "refunded_usd": to_dollars(-sum(line.amount_micros for line in lines if line.kind is LedgerKind.REFUND)),
+        "refunded_usd": to_dollars(refunded_micros(lines)),
         "on_demand_usd": reference,
         "cost_vs_on_demand": to_dollars(spent) / reference if reference else None,
         "market_seconds": ended_s - job.created_at_s,

@@ -16,13 +16,13 @@ from proteus_spot.bidding.tuning.record import SweepError
 from proteus_spot.bidding.tuning.trials import SweepState, TrialRecord
 from proteus_spot.bidding.tuning.views import best_trial, trial_result
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.state.ledger import refunded_micros
 from proteus_spot.infra.state.records import (
     AllocationRecord,
     Job,
     JobKind,
     JobState,
     JournalEntry,
-    LedgerKind,
     LedgerLine,
     StoreError,
 )
@@ -157,8 +157,8 @@ def _money(lines: Sequence[LedgerLine]) -> tuple[dict[str, Micros], dict[str, Mi
     refunded: dict[str, Micros] = defaultdict(int)
     for line in lines:
         spent[line.allocation_id] += line.amount_micros
-        if line.kind is LedgerKind.REFUND:
-            refunded[line.allocation_id] -= line.amount_micros
+        if micros := refunded_micros([line]):
+            refunded[line.allocation_id] += micros
     return dict(spent), dict(refunded)
 
 

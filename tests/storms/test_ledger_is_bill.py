@@ -1,14 +1,20 @@
 """The ledger is the bill after pauses of the ticks, and a budget is not reached by machines that did not live."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from proteus_spot.bidding.market.model import Market, PricePoint
+from proteus_spot.bidding.market.spot_market import MarketUnreachable
+from proteus_spot.infra.simulated_ec2.rules.behaviour import IMMEDIATE
+from proteus_spot.infra.state.ledger import unpriced_hours
 from proteus_spot.infra.state.records import JobState
+from proteus_spot.tasks.job_records import ticking_jobs
 from tests.storms.test_fault_scripts import live, world
 from tests.support.fault_scripts import FaultScript
-from tests.support.job_world import BEGIN_S, TICK_S, JobWorld
+from tests.support.job_world import BEGIN_S, MARKETS, TICK_S, JobWorld
 
 HOUR = 3600
 PER_SECOND = {"billing": "per-second-first-hour-free"}
@@ -56,3 +62,52 @@ def test_the_ledger_is_the_bill_after_random_pauses(seed: int, tmp_path: Path) -
             assert bill <= spent <= here.spec.budget_micros
         else:
             assert spent == bill
+
+
+def unpriced(world: JobWorld, refuse: bool) -> None:
+    """Have the market report no prices of one zone any more, or refuse to report any."""
+    report = world.market.price_history
+
+    def price_history(markets: Sequence[Market], from_s: int, until_s: int) -> list[PricePoint]:
+        if refuse:
+            raise MarketUnreachable("Unavailable", "not now")
+        return [point for point in report(markets, from_s, until_s) if point.market != MARKETS[1]]
+
+    world.market.price_history = price_history  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("billing", ["hourly-refund", PER_SECOND["billing"]])
+@pytest.mark.parametrize("refuse", [False, True])
+@pytest.mark.parametrize("hours", [4, 40])
+def test_hours_without_a_price_are_booked_at_the_bid_and_corrected(
+    billing: str, refuse: bool, hours: int, tmp_path: Path
+) -> None:
+    script = FaultScript(0, (), events=[(3060, lambda here: unpriced(here, refuse))])
+    with world(tmp_path, script, transient={"billing": billing}) as here:
+        run = here.train()
+        assert run.error is None
+        here.advance(BEGIN_S + hours * HOUR)
+        assert here.failures == []
+        lacks = unpriced_hours(here.store.ledger(here.job_id))
+        if billing != "hourly-refund":
+            assert lacks, "the hour in progress"
+        assert {line.allocation_id for line in lacks}.isdisjoint(["job-reliable-0"])
+        spent, bill = here.store.spent(here.job_id), here.bill()
+        assert (spent > bill) if lacks else (spent == bill)
+        with here.boundary.outside():
+            assert ticking_jobs() == ([here.job_id] if lacks and hours == 4 else []), "prices are waited for, for a day"
+        del here.market.price_history  # type: ignore[method-assign]
+        if hours == 4:
+            here.advance(here.now_s + HOUR)
+            assert here.store.spent(here.job_id) == bill
+            with here.boundary.outside():
+                assert ticking_jobs() == []
+
+
+@pytest.mark.parametrize("ahead_s", [-1, -30, -600])
+def test_a_head_whose_clock_is_behind_books_the_last_hour(ahead_s: int, tmp_path: Path) -> None:
+    with world(tmp_path, FaultScript(0, (), IMMEDIATE), transient=PER_SECOND) as here:
+        here.clock.ahead_s = ahead_s
+        live(here)
+        assert here.store.job(here.job_id).state is JobState.FINISHED
+        assert here.store.spent(here.job_id) == here.bill()

@@ -61,20 +61,27 @@ BOOT_S = 60
 
 
 class Clock:
-    """Market time; a wait of a flow process is the world's to spend."""
+    """Market time as the head's clock shows it; a wait of a flow process is the world's to spend.
+
+    Attributes
+    ----------
+    at_s : the world's time.
+    ahead_s : seconds by which the head's clock is ahead of it.
+    """
 
     scale = 1.0
 
     def __init__(self, at_s: float) -> None:
         self.at_s = at_s
+        self.ahead_s = 0.0
         self.spend: Callable[[float], None] = lambda at_s: None
 
     def now_s(self) -> float:
-        return self.at_s
+        return self.at_s + self.ahead_s
 
     def wait_until(self, at_s: float, wake: threading.Event | None = None) -> bool:
-        if at_s > self.at_s:
-            self.spend(at_s)
+        if at_s > self.now_s():
+            self.spend(at_s - self.ahead_s)
         return wake is not None and wake.is_set()
 
 
@@ -135,7 +142,7 @@ class JobWorld:
         traces = TraceSet({MARKETS[0]: Trace(times, prices), MARKETS[1]: Trace(np.array([T0]), np.array([30_000]))})
         catalog, day = read_catalog(), datetime.fromtimestamp(BEGIN_S, UTC).date()
         self.market = SimSpotMarket(
-            traces, lambda market: catalog.find(market, day), self.clock.now_s, behaviour=behaviour, seed=seed
+            traces, lambda market: catalog.find(market, day), lambda: self.now_s, behaviour=behaviour, seed=seed
         )
         url = f"sqlite:///{directory / 'state.db'}"
         self.store = Store.open(url)
@@ -274,7 +281,7 @@ class JobWorld:
 
     def _run_due(self) -> None:
         for key, (at_s, hour_end) in list(self._bookings.items()):
-            if at_s <= self.now_s:
+            if at_s <= self.clock.now_s():
                 del self._bookings[key]
                 self._run(
                     "renew-hour", lambda end=hour_end: run_coroutine(proteus_spot.flows.renew_hour.renew_hour.fn(end))

@@ -29,7 +29,7 @@ from proteus_spot.tasks.market.decisions import decide_on
 from proteus_spot.tasks.market.engine_journal import SweepJournal
 from proteus_spot.tasks.market.instances import let_go, observe_machines
 from proteus_spot.tasks.market.ledger import (
-    book_or_postpone,
+    book_ledger,
     lives_within_budget,
     report_budget,
     spending_now,
@@ -95,11 +95,10 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
     unneeded = journal.loaded().open_orders.keys() - {order.order_id for order in orders if isinstance(order, Deploy)}
     if unneeded:
         abandon_orders(journal, "its trial needs no machine any more", journal.loaded().open_orders.keys() - unneeded)
-    booked = book_or_postpone(job_id)
-    if booked:
+    booked = book_ledger(job_id)
+    if booked.lines:
         report_budget(job_id)
-    if booked is not None:
-        settle_job(job_id)
+    settle_job(job_id, booked.until_s, lacks_prices=booked.lacks_prices)
     return ", ".join(type(order).__name__.lower() for order in orders) or "nothing to do", alarms
 
 
@@ -171,7 +170,7 @@ def _not_opened(spec: SweepSpec, journal: SweepJournal) -> str:
     if job.state is JobState.STOPPING:
         close_sweep(spec, journal, JobState.STOPPED, {"why": job.stop_why})
     if not is_open(spec.job_id):
-        settle_job(spec.job_id)
+        settle_job(spec.job_id, current_runtime().now_s())
     return "it was not opened yet"
 
 

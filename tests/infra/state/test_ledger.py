@@ -11,7 +11,7 @@ from proteus_spot.bidding.billing import BillingModel, Flat, HourlyRefund, PerSe
 from proteus_spot.bidding.market.catalog import Catalog, CatalogRow
 from proteus_spot.bidding.market.model import Allocation, EndCause, InstanceType, Market
 from proteus_spot.bidding.market.traces import Trace, TraceSet
-from proteus_spot.infra.state.ledger import REFUND_REVOKED, BillingError, Booking, book, charges_and_refunds
+from proteus_spot.infra.state.ledger import REFUND_REVOKED, Booking, book, charges_and_refunds, unpriced_hours
 from proteus_spot.infra.state.records import LedgerKind, LedgerLine
 from proteus_spot.infra.state.store import Store
 from tests.support.ledgers import CATALOG, HELD, HOUR, RELIABLE, SPOT, T0, TRACES, buy
@@ -153,23 +153,56 @@ def test_a_line_is_never_edited_and_a_difference_is_told(store: Store) -> None:
     assert amounts(store) == {"a-1/0/charge": 60_000}
 
 
-@pytest.mark.parametrize(
-    ("allocation", "traces", "reason"),
-    [
-        (HELD, TraceSet({}), "a-1 in c4.large/us-east-1a: no price is known"),
-        (replace(HELD, launched_at_s=T0 - 11), TRACES, "no price is known at"),
-        (replace(RELIABLE, market=Market("x1.large", "z")), TRACES, "no on-demand price of x1.large/z for 2016-04-07"),
-    ],
-)
-def test_a_price_that_is_not_known_is_told_and_nothing_booked(
-    store: Store, allocation: Allocation, traces: TraceSet, reason: str
-) -> None:
+def test_an_allocation_without_a_price_is_named_and_the_others_are_booked(store: Store) -> None:
     buy(store, replace(RELIABLE, allocation_id="fine", launched_at_s=T0 - 100))
-    buy(store, allocation)
-    with pytest.raises(BillingError, match=reason) as caught:
-        book(store, "job-1", traces, CATALOG, T0 + 10)
-    assert "\n" not in str(caught.value)
-    assert store.ledger("job-1") == []
+    buy(store, replace(RELIABLE, market=Market("x1.large", "z")))
+    booking = book(store, "job-1", TRACES, CATALOG, T0 + 10)
+    (error,) = booking.errors
+    assert str(error) == "allocation r-1: the catalogue has no on-demand price of x1.large/z for 2016-04-07; add a row"
+    assert list(amounts(store)) == ["fine/0/charge"]
+
+
+def test_an_hour_without_a_price_stands_at_the_bid_until_the_price_is_known(store: Store) -> None:
+    buy(store, HELD)
+    buy(store, replace(RELIABLE, count=1))
+    unknown = TraceSet({})
+    book(store, "job-1", unknown, CATALOG, T0)
+    assert amounts(store) == {"a-1/0/charge": 150_000, "r-1/0/charge": 120_000}
+    assert [line.allocation_id for line in unpriced_hours(store.ledger("job-1"))] == ["a-1"]
+    assert book(store, "job-1", unknown, CATALOG, T0 + 60) == Booking((), ())
+    booking = book(store, "job-1", TRACES, CATALOG, T0 + 120)
+    assert [(line.entry_id, line.amount_micros) for line in booking.added] == [("a-1/0/refund/1", -90_000)]
+    assert booking.disputed == ()
+    (charge, _), *_ = charges_and_refunds(store.ledger("job-1"))
+    assert (charge.amount_micros, charge.price_micros) == (60_000, 20_000)
+    assert unpriced_hours(store.ledger("job-1")) == []
+    for traces in (unknown, TRACES):  # what was known once stands
+        assert book(store, "job-1", traces, CATALOG, T0 + 180) == Booking((), ())
+    dearer = TraceSet({SPOT: Trace(np.array([T0 - 10]), np.array([21_000]))})
+    assert len(book(store, "job-1", dearer, CATALOG, T0 + 180).disputed) == 1
+
+
+def test_a_refund_at_the_bid_is_corrected_with_its_charge(store: Store) -> None:
+    buy(store, HELD)
+    book(store, "job-1", TraceSet({}), CATALOG, T0)
+    store.end_allocation("a-1", T0 + 600, EndCause.EVICTED)
+    book(store, "job-1", TraceSet({}), CATALOG, T0 + 700)
+    assert (store.spent("job-1"), unpriced_hours(store.ledger("job-1"))) == (0, [])
+    book(store, "job-1", TRACES, CATALOG, T0 + 800)
+    assert store.spent("job-1") == 0
+    ((charge, refund),) = charges_and_refunds(store.ledger("job-1"))
+    assert (charge.amount_micros, refund and refund.amount_micros) == (60_000, -60_000)
+
+
+def test_an_on_demand_price_that_the_catalogue_lost_stands_as_planned_until_it_is_back(store: Store) -> None:
+    buy(store, RELIABLE)
+    empty = Catalog([CatalogRow(InstanceType("c4.large", 2, 4.0, 100_000), "us-east-1")])
+    booking = book(store, "job-1", {}, empty, T0, planned=lambda market: 130_000)
+    assert [line.amount_micros for line in booking.added] == [260_000]
+    assert len(unpriced_hours(store.ledger("job-1"))) == 1
+    assert book(store, "job-1", {}, empty, T0 + 60, planned=lambda market: 130_000) == Booking((), ())
+    book(store, "job-1", {}, CATALOG, T0 + 60)
+    assert (store.spent("job-1"), unpriced_hours(store.ledger("job-1"))) == (240_000, [])
 
 
 def test_a_refund_of_a_machine_that_lives_after_all_is_taken_back_and_a_machine_that_is_found_is_charged(

@@ -16,12 +16,16 @@ from proteus_spot.bidding.billing import (
     Repricing,
     total_micros,
 )
-from proteus_spot.bidding.market.model import EndCause
-from proteus_spot.infra.state.ledger import book, charges_and_refunds, compare, due_lines
+from proteus_spot.bidding.market.catalog import Catalog, CatalogRow
+from proteus_spot.bidding.market.model import EndCause, InstanceType
+from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.state.ledger import book, charges_and_refunds, compare, due_lines, unpriced_hours
 from proteus_spot.infra.state.records import AllocationRecord, LedgerLine
 from proteus_spot.infra.state.store import Store
 from tests.support.ledgers import CATALOG, HELD, HOUR, RELIABLE, SPOT, T0, TRACES, buy
 
+#: A catalogue that has lost the type that is held on demand.
+WITHOUT = Catalog([CatalogRow(InstanceType("c4.large", 2, 4.0, 100_000), "us-east-1")])
 ENDS = st.none() | st.tuples(st.integers(0, 4 * HOUR) | st.sampled_from([HOUR, 2 * HOUR]), st.sampled_from(EndCause))
 
 
@@ -72,10 +76,16 @@ MODELS = st.sampled_from(
 
 
 def fold(
-    records: list[AllocationRecord], ledger: dict[str, LedgerLine], now_s: int, model: BillingModel | None = None
+    records: list[AllocationRecord],
+    ledger: dict[str, LedgerLine],
+    now_s: int,
+    model: BillingModel | None = None,
+    traces: TraceSet = TRACES,
+    catalog: Catalog = CATALOG,
 ) -> None:
-    due = due_lines(records, TRACES, CATALOG, now_s, model or HourlyRefund())
-    booking = compare(records, list(ledger.values()), due, now_s)
+    booked = list(ledger.values())
+    due = due_lines(records, traces, catalog, now_s, model or HourlyRefund(), booked, lambda market: 140_000)
+    booking = compare(records, booked, due, now_s)
     assert not booking.disputed
     for line in booking.added:
         assert line.entry_id not in ledger
@@ -205,6 +215,34 @@ def test_whatever_was_believed_of_machines_the_ledger_is_the_bill_when_it_is_kno
     assert sum(c.amount_micros + (0 if r is None else r.amount_micros) for c, r in merged) == sum(
         line.amount_micros for line in ledger.values()
     )
+    before = dict(ledger)
+    fold(records, ledger, LAST, model)
+    assert ledger == before
+
+
+#: From when on prices are known, in seconds from the begin: from before it, never, or in between.
+KNOWN = st.sampled_from([-HOUR, 0, 2 * STEP, HOUR + STEP, 9 * HOUR])
+
+
+@settings(max_examples=300, deadline=None)
+@given(beliefs(), MODELS, st.data())
+def test_whatever_prices_were_missing_the_ledger_is_the_bill_when_they_are_known(
+    lives_and_beliefs: tuple[list[AllocationRecord], list[tuple[int, list[AllocationRecord]]]],
+    model: BillingModel,
+    data: st.DataObject,
+) -> None:
+    records, believed = lives_and_beliefs
+    ledger: dict[str, LedgerLine] = {}
+    for now_s, seen in [*believed, (LAST, records)]:
+        begins_s = data.draw(KNOWN)
+        told = TRACES[SPOT].times_s >= T0 + begins_s
+        known = TraceSet({SPOT: Trace(TRACES[SPOT].times_s[told], TRACES[SPOT].prices_micros[told])})
+        fold(seen, ledger, now_s, model, known, data.draw(st.sampled_from([CATALOG, WITHOUT])))
+        fold(seen, ledger, now_s, model, known)
+    fold(records, ledger, LAST, model)
+    once = booked(records, [LAST], model)
+    assert sum(line.amount_micros for line in ledger.values()) == sum(line.amount_micros for line in once.values())
+    assert unpriced_hours(ledger.values()) == []
     before = dict(ledger)
     fold(records, ledger, LAST, model)
     assert ledger == before

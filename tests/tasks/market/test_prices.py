@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +16,19 @@ from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew, Wai
 from proteus_spot.bidding.market.model import HOUR_S, Market, PricePoint
 from proteus_spot.bidding.market.traces import Trace, TraceSet
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.catalogs import read_catalog
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.storage.price_store import PriceStore
 from proteus_spot.tasks.job_records import record_job
+from proteus_spot.tasks.market.costs import cost_rows
 from proteus_spot.tasks.market.decisions import decide, opened_markets
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.instances import let_go
-from proteus_spot.tasks.market.ledger import book_ledger, book_or_postpone
+from proteus_spot.tasks.market.ledger import book_ledger
 from proteus_spot.tasks.market.opening import open_job
 from proteus_spot.tasks.market.prices import Prices, observe_prices, prices_to_decide_on
 from proteus_spot.tasks.market.purchases.sending import buy
+from proteus_spot.tasks.reports.job_summary import snapshot_of
 from tests.support.market_servers import client, credentials, served
 from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, T0, TaskRuntime, plain, spec
 
@@ -38,7 +42,6 @@ def live(here: TaskRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """The world's market behind the real endpoint, asked by the real client, with a job that holds a spot machine."""
     credentials(monkeypatch)
     monkeypatch.setattr(proteus_spot.tasks.market.prices, "observe_prices", plain(observe_prices))
-    monkeypatch.setattr("proteus_spot.tasks.market.ledger.book_ledger", plain(book_ledger))
     with served(here.market, here.clock, tmp_path / "machines") as endpoint:
         settings = here.runtime.settings.model_copy(update={"prices_max_age_s": LIMIT_S})
         here.runtime = replace(here.runtime, market=client(endpoint.url, attempts=1), settings=settings)
@@ -110,7 +113,7 @@ def test_a_market_that_tells_no_price_is_left_out_by_itself(live: TaskRuntime) -
 def test_a_market_that_does_not_answer_stops_no_tick(live: TaskRuntime, caplog: pytest.LogCaptureFixture) -> None:
     _, (order,) = tick(live)
     assert isinstance(order, Acquire)
-    assert plain(book_ledger)("job") == 2
+    assert plain(book_ledger)("job").lines == 2
     until_s = BEGIN_S + HOUR_S + 1
     live.market.add_fault(Fault(FaultKind.UNAVAILABLE, operation="price_history", until_s=until_s))
     live.clock.at_s = BEGIN_S + HOUR_S - 100
@@ -124,10 +127,22 @@ def test_a_market_that_does_not_answer_stops_no_tick(live: TaskRuntime, caplog: 
     check_replay(live)
 
     live.clock.at_s = until_s
-    assert book_or_postpone("job") is None
-    assert "the ledger waits for the next tick" in caplog.messages[-1]
+    spent = live.store.spent("job")
+    (spot,) = [record.allocation for record in live.store.allocations("job") if record.allocation.bid_micros]
+    booked = plain(book_ledger)("job")
+    assert (booked.lines, booked.lacks_prices) == (2, True), "the hours that began meanwhile"
+    assert "bids stand for prices: the market did not report any" in caplog.text
+    types = read_catalog().at(datetime.fromtimestamp(BEGIN_S, UTC).date(), "us-east-1")
+    hour_micros, bid_micros = types["c4.large"].on_demand_micros, spot.bid_micros or 0
+    assert live.store.spent("job") == spent + hour_micros + spot.count * bid_micros
+    told = f"no price is known in {MARKET}: 1 hour is booked at the bid, or the planned on-demand price, until it is"
+    assert snapshot_of(live.store, "job", until_s).unpriced == told
+    assert {row.why for row in cost_rows(store=live.store)} == {told}
     live.clock.at_s += 1
-    assert book_or_postpone("job") == 2, "the hours that began meanwhile"
+    booked = plain(book_ledger)("job")
+    assert (booked.lines, booked.lacks_prices) == (1, False), "corrected"
+    assert live.store.spent("job") == spent + hour_micros + spot.count * 20_000
+    assert snapshot_of(live.store, "job", until_s).unpriced == ""
 
 
 def test_a_job_is_not_opened_on_a_history_that_nobody_kept_up(here: TaskRuntime) -> None:

@@ -224,7 +224,7 @@ def test_a_job_that_was_settled_before_it_went_on_gets_ticks_to_its_last_hour(he
     here.begin(spec())
     plain(close_job)(JobEngine("job"), None, "it broke")
     plain(release_reliable_tier)(JobEngine("job"))
-    settle_job("job")
+    settle_job("job", int(here.clock.at_s))
     assert ticking_jobs() == []
     here.clock.at_s += 600
     plain(reopen_job)(JobEngine("job"))
@@ -233,7 +233,7 @@ def test_a_job_that_was_settled_before_it_went_on_gets_ticks_to_its_last_hour(he
     plain(close_job)(JobEngine("job"), {"clocks": 3})
     plain(release_reliable_tier)(JobEngine("job"))
     assert ticking_jobs() == ["job"], "what it has cost since is not booked yet"
-    settle_job("job")
+    settle_job("job", int(here.clock.at_s))
     assert ticking_jobs() == []
 
 
