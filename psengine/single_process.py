@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,13 @@ from proteus_spot.psengine.apps.executors import (
 )
 from proteus_spot.psengine.apps.registry import initial_shards
 from proteus_spot.psengine.apps.returned import tables_of
-from proteus_spot.psengine.config import Add, TableSpec
-from proteus_spot.psengine.drivers.interface import Done
+from proteus_spot.psengine.config import Add, Replace, TableSpec
+from proteus_spot.psengine.drivers.interface import Done, Driver, Task
 from proteus_spot.psengine.scheduling.driver_host import DriverHost
 from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
 from proteus_spot.psengine.tables.allowed_values import WrongSum, check_finite, check_sum
 from proteus_spot.psengine.tables.row_sets import Array, RowBlock, RowSet, read_only
+from proteus_spot.psengine.tables.row_updates import RowDelta, added
 from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 from proteus_spot.psengine.tables.tree_sum import Delta, Subtree, tree_sum
 from proteus_spot.psengine.tables.update_rules import advance_tables, begin_memory
@@ -125,6 +126,8 @@ def drive_alone(
 
     Raises
     ------
+    TypeError
+        If the application has no driver.
     WrongValue
         As in `train_alone`.
     DriverFailed
@@ -132,58 +135,179 @@ def drive_alone(
     RuntimeError
         If the driver dispatches nothing more, and has not ended the job.
     """
-
-    def first(table: TableSpec, rows: RowSet) -> Array:
-        return tables[table.name][rows]
-
-    if not isinstance(app, MakesDriver):
-        raise TypeError(f"{type(app).__name__} has no driver")
-    specs, own = {table.name: table for table in shared_tables(app)}, {table.name for table in own_tables(app)}
-    executors = [ResidentExecutor(partial(app.executor, data, p, len(parts)), finite) for p, data in enumerate(parts)]
-    states: dict[int, Arrays | None] = dict.fromkeys(range(len(parts)))
-    shared = {name: rows for name, rows in tables.items() if name not in own}
-    book = MicroTaskTable(len(parts))
-    driver = DriverHost(app.driver, book, seed)
-    driver.resume(None)
-    pending: dict[int, dict[int, Delta]] = {}
-    #: {executor: the state that its last task began with, and the loss of that}.
-    before: dict[int, tuple[Arrays | None, float]] = {}
-    losses = [0.0] * groups
-    while book.common < (groups if driver.end is None else min(groups, driver.end[0])):
-        ready = book.ready(groups)
+    job = JobAlone(app, parts, tables, seed, finite)
+    while job.committed < (groups if job.driver.end is None else min(groups, job.driver.end[0])):
+        ready = job.ready(groups)
         if not ready:
-            raise RuntimeError(f"the driver dispatched nothing more after group {book.common}")
-        for task, withdrawn in ready:
-            if not book.is_next(task):  # the driver has withdrawn it meanwhile
-                continue
-            key, executor = book.start(task.executor, ""), executors[task.executor]
-            if withdrawn:  # it was completed
-                states[task.executor], loss = before[task.executor]
-                del pending[task.group][task.executor]
-                losses[task.group - 1] -= loss
-                book.complete(task.executor, task.group, key.attempt)
-            else:
-                visible = {} if task.read == "group" else pending
-                if task.read == "rows":
-                    visible = {group: updates for group, updates in pending.items() if group < task.group}
-                seen = _with_pending(specs, shared, visible, len(parts))
-                read = {name: RowBlock(None, read_only(seen[name])) for name in specs}
-                wanted = checked_reads(executor.reads(task.args, task.group), specs)
-                params = TaskParameters(task.group, specs, wanted, read, _no_fetch, finite=finite)
-                rng = np.random.default_rng([seed, task.group, task.executor])
-                state = states[task.executor]
-                result, loss, examples, states[task.executor] = executor.run(state, task.args, params, rng)
-                before[task.executor] = state, loss
-                pending.setdefault(task.group, {})[task.executor] = params.updates()
-                losses[task.group - 1] += loss
-                book.complete(task.executor, task.group, key.attempt)
-                driver.completed([Done(task, result, examples, loss)])
-            while book.commit_next():
-                shared = _after_group(specs, shared, pending.pop(book.common), len(parts), finite, book.common)
-                driver.committed(book.common)
-    driver.check_figures()
-    whole = shared | _own(app, states, first)
-    return {name: whole[name] for name in tables}, losses[: book.common]
+            raise RuntimeError(f"the driver dispatched nothing more after group {job.committed}")
+        for task in ready:
+            job.run(task)
+    job.driver.check_figures()
+    return job.tables(), [job.losses.get(group, 0.0) for group in range(1, job.committed + 1)]
+
+
+class JobAlone:
+    """A job with a driver in a bare loop, one task at a time; executors lose their nodes and get new ones.
+
+    Parameters
+    ----------
+    app, parts, tables, seed, finite
+        As in `drive_alone`.
+    driver : callable, optional
+        Makes the driver; default: the `driver` of the application.
+    per_node : int
+        Executors of a node: those whose numbers have the same quotient by it. Their sums are kept together.
+
+    Attributes
+    ----------
+    driver : DriverHost
+    shared : dict
+        The tables of the servers after the last committed group.
+    losses : dict
+        {group: sum of the losses of its completed tasks}.
+
+    Raises
+    ------
+    TypeError
+        If the application has no driver.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        parts: Sequence[Any],
+        tables: Arrays,
+        seed: int = 0,
+        finite: bool = True,
+        driver: Callable[[], Driver] | None = None,
+        per_node: int = 1,
+    ) -> None:
+        if not isinstance(app, MakesDriver):
+            raise TypeError(f"{type(app).__name__} has no driver")
+        self._app, self._parts, self._tables = app, parts, tables
+        self._seed, self._finite, self._per_node = seed, finite, per_node
+        self._specs = {table.name: table for table in shared_tables(app)}
+        own = {table.name for table in own_tables(app)}
+        self.shared = {name: rows for name, rows in tables.items() if name not in own}
+        self.losses: dict[int, float] = {}
+        self._executors = [self._new_executor(number) for number in range(len(parts))]
+        self._states: dict[int, Arrays | None] = dict.fromkeys(range(len(parts)))
+        #: {executor: the state that its last task began with, and the loss of that}.
+        self._before: dict[int, tuple[Arrays | None, float]] = {}
+        self._pending: dict[int, dict[int, Delta]] = {}
+        #: {table: {executor: what it added in the last group that had the table}}.
+        self._kept: dict[str, dict[int, Array | RowDelta]] = {}
+        self._away: set[int] = set()
+        self._book = MicroTaskTable(len(parts))
+        self.driver = DriverHost(app.driver if driver is None else driver, self._book, seed)
+        self.driver.resume(None)
+
+    @property
+    def committed(self) -> int:
+        """The last committed group."""
+        return self._book.common
+
+    def ready(self, limit: int | None = None) -> list[Task]:
+        """Return the next task of each executor that may run now, by executor; no group after `limit` is begun."""
+        return [task for task, withdrawn in self._book.ready(limit) if withdrawn or task.executor not in self._away]
+
+    def run(self, task: Task) -> None:
+        """Run a task that was ready; nothing happens if the driver has withdrawn it meanwhile.
+
+        Raises
+        ------
+        WrongValue, DriverFailed
+            As in `drive_alone`.
+        """
+        if not self._book.is_next(task):
+            return
+        key = self._book.start(task.executor, "")
+        if key.withdrawn:  # it was completed
+            self._undo(task)
+            self._book.complete(task.executor, task.group, key.attempt)
+        else:
+            result, loss, examples = self._run(task)
+            self._book.complete(task.executor, task.group, key.attempt)
+            self.driver.completed([Done(task, result, examples, loss)])
+        self._commit()
+
+    def lose(self, executors: Collection[int]) -> None:
+        """Let executors lose their nodes; what they have completed counts."""
+        lost = set(executors) - self._away
+        self._away |= lost
+        for executor in sorted(lost):  # another node has its input and its state, and nothing else of it
+            self._executors[executor] = self._new_executor(executor)
+        self.driver.vanished(lost)
+        self._commit()
+
+    def bring_back(self, executors: Collection[int]) -> None:
+        """Let executors have nodes again."""
+        self._away -= set(executors)
+        self.driver.returned(executors)
+        self._commit()
+
+    def tables(self) -> Arrays:
+        """Return all tables as they are now."""
+        whole = self.shared | _own(self._app, self._states, self._first)
+        return {name: whole[name] for name in self._tables}
+
+    def _first(self, table: TableSpec, rows: RowSet) -> Array:
+        return self._tables[table.name][rows]
+
+    def _new_executor(self, number: int) -> ResidentExecutor:
+        make = partial(self._app.executor, self._parts[number], number, len(self._parts))
+        return ResidentExecutor(make, self._finite)
+
+    def _run(self, task: Task) -> tuple[Any, float, int]:
+        executor = self._executors[task.executor]
+        seen = _with_pending(self._specs, self.shared, self._visible(task), len(self._parts))
+        read = {name: RowBlock(None, read_only(seen[name])) for name in self._specs}
+        wanted = checked_reads(executor.reads(task.args, task.group), self._specs)
+        params = TaskParameters(task.group, self._specs, wanted, read, _no_fetch, self._kept_sum, finite=self._finite)
+        rng = np.random.default_rng([self._seed, task.group, task.executor])
+        state = self._states[task.executor]
+        result, loss, examples, self._states[task.executor] = executor.run(state, task.args, params, rng)
+        self._before[task.executor] = state, loss
+        self._pending.setdefault(task.group, {})[task.executor] = params.updates()
+        self.losses[task.group] = self.losses.get(task.group, 0.0) + loss
+        return result, loss, examples
+
+    def _visible(self, task: Task) -> Mapping[int, Mapping[int, Delta]]:
+        """Return the updates of groups that are not committed which a task sees."""
+        if task.read == "group":
+            return {}
+        if task.read == "rows":
+            return {group: updates for group, updates in self._pending.items() if group < task.group}
+        return self._pending
+
+    def _undo(self, task: Task) -> None:
+        self._states[task.executor], loss = self._before[task.executor]
+        del self._pending[task.group][task.executor]
+        self.losses[task.group] -= loss
+
+    def _commit(self) -> None:
+        while self._book.commit_next():
+            group = self._book.common
+            updates = self._pending.pop(group, {})
+            self.shared = _after_group(self._specs, self.shared, updates, len(self._parts), self._finite, group)
+            self._keep_sums(updates)
+            self.driver.committed(group)
+
+    def _keep_sums(self, updates: Mapping[int, Delta]) -> None:
+        for name, spec in self._specs.items():
+            if isinstance(spec.rule, Replace) and spec.rule.keeps_sums:
+                added_to = {executor: update[name] for executor, update in updates.items() if name in update}
+                self._kept[name] = added_to or self._kept.get(name, {})
+
+    def _kept_sum(self, table: str, executors: Collection[int]) -> Array | None:
+        kept, nodes = self._kept.get(table, {}), {executor // self._per_node for executor in executors}
+        of_nodes = [executor for executor in sorted(kept) if executor // self._per_node in nodes]
+        if not of_nodes or set(of_nodes) != set(executors):
+            return None
+        parts = [{table: kept[executor]} if executor in executors else {} for executor in range(len(self._parts))]
+        total = tree_sum((0, len(parts)), partial(_leaf, parts))
+        assert total is not None
+        return added(np.zeros_like(self.shared[table]), total[table])
 
 
 def _after_group(

@@ -178,7 +178,7 @@ def _figures(rule: str, found: list[Curves], note: str) -> list[Figure]:
             [_seconds_of_a_round(curves["elastic"], LOST, BACK) for curves in found],
             [_seconds_of_a_round(curves["elastic"], 0, LOST) for curves in found],
             "with all of them",
-            f"{note}; processor time of the slowest partition and of the master",
+            f"{note}; processor time of the slowest task of each group",
         )
     )
     return figures

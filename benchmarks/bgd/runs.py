@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import thread_time
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.metrics import average_precision_score
 
 from proteus_spot.benchmarks.bgd.splice import SpliceSet
-from proteus_spot.psengine.apps.bgd.directions import DescentRule, Lbfgs, SteepestDescent
-from proteus_spot.psengine.apps.bgd.local_cluster import LocalCluster
+from proteus_spot.psengine.apps.base import Executor, Parameters
+from proteus_spot.psengine.apps.bgd import ElasticDescent
 from proteus_spot.psengine.apps.bgd.losses import linear_loss
-from proteus_spot.psengine.apps.bgd.master import DescentStep, ElasticMaster
-from proteus_spot.psengine.apps.bgd.messages import Reply
 from proteus_spot.psengine.apps.bgd.partition import LinearPartition, margins_of
 from proteus_spot.psengine.apps.bgd.roster import Missing
-from proteus_spot.psengine.apps.bgd.steps import FixedStep, SearchedStep, StepRule
+from proteus_spot.psengine.single_process import JobAlone, initial
 
 PARTITIONS = 14
-#: Half of the nodes, one subtree of the tree (the paper: its leaves): their sum is kept where they are lost.
+#: Half of the nodes, each with one partition (the paper: the leaves of its tree).
 AWAY = frozenset(range(PARTITIONS // 2, PARTITIONS))
 LOST, BACK, ROUNDS = 100, 200, 300
 L2 = 1e-5
@@ -39,7 +37,16 @@ _MISSING: Mapping[Case, Missing] = MappingProxyType(
 )
 CASES: tuple[Case, ...] = ("no failure", "elastic", "stall", "ignore")
 Rule = Literal["line search", "constant step", "decaying step", "L-BFGS"]
-RULES: tuple[Rule, ...] = ("constant step", "decaying step", "line search", "L-BFGS")
+#: Parameters of the application.
+_PARAMS: Mapping[Rule, dict[str, Any]] = MappingProxyType(
+    {
+        "constant step": {"solver": "gradient", "step": CONSTANT_STEP},
+        "decaying step": {"solver": "gradient", "step": DECAYING_STEP, "decay": DECAY},
+        "line search": {"solver": "gradient"},
+        "L-BFGS": {"solver": "lbfgs"},
+    }
+)
+RULES: tuple[Rule, ...] = tuple(_PARAMS)
 
 
 @dataclass
@@ -53,8 +60,8 @@ class DescentCurve:
     auprc : dict
         {round: area under the precision-recall curve on the test set}.
     seconds : list of float
-        Since the start, as if each partition had a processor: of each request, the processor time of the slowest
-        partition, and that of the master.
+        Since the start, as if each partition had a processor: of the tasks that run at one time, the processor time of
+        the slowest one.
     redone_rounds : of all rounds, those that were done again.
     """
 
@@ -100,80 +107,73 @@ def descend_under_preemption(
 class _Run:
     def __init__(self, case: Case, rule: Rule, parts: list[LinearPartition], data: SpliceSet, l2: float) -> None:
         self.curve = DescentCurve()
-        self.parts, self.data, self.case = parts, data, case
-        self.l2 = np.full((data.x.n_cols + 1, 1), l2)
-        self.l2[-1] = 0.0  # the constant's
-        direction, step = _rules(rule)
-        self.cluster = LocalCluster(parts, self._timed)
-        self.steps: list[DescentStep] = []
-        self.seconds = self.slowest = 0.0
-        self.master = ElasticMaster(
-            len(parts),
-            np.zeros(self.l2.shape),
-            direction,
-            step,
-            l2=self.l2,
-            missing=_MISSING[case],
-            on_step=self.steps.append,
-        )
+        self.parts, self.data, self.case, self.l2 = parts, data, case, l2
+        params = {"l2": l2, "missing": _MISSING[case], **_PARAMS[rule]}
+        self.app = _TimedDescent(data.x.n_cols, len(data.y), PARTITIONS, 2, **params)
+        self.job = JobAlone(self.app, parts, initial(self.app, 0))
+        self.seconds = 0.0
         self._descend()
 
-    def _timed(self, partition: int, work: Callable[[], Reply]) -> Reply:
-        began = thread_time()
-        reply = work()
-        self.slowest = max(self.slowest, thread_time() - began)
-        return reply
-
     def _descend(self) -> None:
-        master, began = self.master, 0.0
-        while self.curve.rounds < ROUNDS:
-            if self.curve.rounds >= BACK:
-                present = self.cluster.present
-                self.cluster.bring_up(master.restarts(present, len(AWAY)) if self.case == "elastic" else AWAY)
-            request = master.request(self.cluster.present)
-            if request is None and (self.cluster.present >= AWAY or self.curve.rounds >= BACK):
-                break  # no step decreases the objective
-            if request is None:  # it waits for the nodes: the time of a round passes
-                self.seconds += float(np.median(np.diff(self.curve.seconds)))
-                self._note(master.model, self.curve.objective[-1], began)
+        job, curve, began = self.job, self.curve, 0.0
+        while curve.rounds < ROUNDS and job.driver.end is None:
+            self._lose_or_bring_back()
+            ready = job.ready()
+            if not ready:  # it waits for the nodes: the time of a round passes
+                self.seconds += float(np.median(np.diff(curve.seconds)))
+                self._note("weights", began)
                 began = self.seconds
                 continue
-            is_lost = self.case != "no failure" and self.curve.rounds == LOST and request.kind == "gradient"
-            rounds, redone, self.slowest = master.rounds, master.redone_rounds, 0.0
-            reply = self.cluster.answer(request, AWAY & self.cluster.present if is_lost else ())
-            before = thread_time()
-            master.receive(reply)
-            self.seconds += self.slowest + thread_time() - before
-            if master.redone_rounds > redone:
-                self._note(master.model, self._objective(master.model, frozenset()), began)
-            elif master.rounds > rounds:
-                step, model = self.steps[-1], master.previous_model
-                self._note(model, step.loss + self._objective(model, step.contributors), began)
-            else:
-                continue
-            began = self.seconds
-        self._note(master.model, self._objective(master.model, frozenset()), began)
-        self.curve.redone_rounds = master.redone_rounds
+            steps, redone = job.driver.clock, self._redone_rounds
+            self.app.slowest_s = 0.0
+            for task in ready:
+                job.run(task)
+            self.seconds += self.app.slowest_s
+            if self._redone_rounds > redone or job.driver.clock > steps:
+                self._note("previous" if job.driver.clock > steps else "weights", began)
+                began = self.seconds
+        self._note("weights", began)
+        curve.redone_rounds = self._redone_rounds
 
-    def _objective(self, model: np.ndarray, without: frozenset[int]) -> float:
-        """Return the objective over all partitions but these."""
-        rest = [part for number, part in enumerate(self.parts) if number not in without]
-        loss = sum(part.scale * part.loss.terms(part.margins(model), part.y)[0] for part in rest)
-        return float(loss + 0.5 * np.sum(self.l2 * model * model))
+    def _lose_or_bring_back(self) -> None:
+        """Let the nodes vanish in a round that has just begun; they return for the round after the one under way."""
+        if self.case == "no failure":
+            return
+        if self.curve.rounds == LOST:
+            self.job.lose(AWAY)
+        elif self.curve.rounds >= (BACK - 1 if self.job.ready() else BACK):
+            self.job.bring_back(AWAY)
 
-    def _note(self, model: np.ndarray, objective: float, seconds: float) -> None:
-        """Note the figures at the model that a round begins with, which is that of the rounds before it."""
-        curve = self.curve
+    @property
+    def _redone_rounds(self) -> int:
+        return int(self.job.driver.figures()["redone_rounds"])
+
+    def _note(self, table: str, began_s: float) -> None:
+        """Note the figures at the model that a round began with, which is that of the rounds before it."""
+        curve, model = self.curve, self.job.shared[table]
         if curve.rounds % _EVERY == 0:
             scores = margins_of(self.data.test_x, model[:-1])[:, 0]
             curve.auprc[curve.rounds] = float(average_precision_score(self.data.test_y, scores))
-        curve.objective.append(objective)
-        curve.seconds.append(seconds)
+        loss = sum(part.scale * part.loss.terms(part.margins(model), part.y)[0] for part in self.parts)
+        curve.objective.append(float(loss + 0.5 * self.l2 * np.sum(model[:-1] ** 2)))
+        curve.seconds.append(began_s)
 
 
-def _rules(rule: Rule) -> tuple[DescentRule, StepRule]:
-    if rule == "L-BFGS":
-        return Lbfgs(), SearchedStep()
-    if rule == "line search":
-        return SteepestDescent(), SearchedStep()
-    return SteepestDescent(), FixedStep(DECAYING_STEP, DECAY) if rule == "decaying step" else FixedStep(CONSTANT_STEP)
+class _TimedDescent(ElasticDescent):
+    """The application, which notes how long the slowest task took since `slowest_s` was set to 0."""
+
+    slowest_s = 0.0
+
+    def executor(self, data: LinearPartition, partition: int, n_partitions: int) -> Executor:
+        return _TimedExecutor(super().executor(data, partition, n_partitions), self)
+
+
+class _TimedExecutor:
+    def __init__(self, executor: Executor, app: _TimedDescent) -> None:
+        self._executor, self._app = executor, app
+
+    def run(self, args: Any, params: Parameters, rng: np.random.Generator) -> tuple[Any, float, int]:
+        began = thread_time()
+        done = self._executor.run(args, params, rng)
+        self._app.slowest_s = max(self._app.slowest_s, thread_time() - began)
+        return done

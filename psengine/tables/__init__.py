@@ -3,7 +3,6 @@
 allowed_values      the values that a table takes, from an application and in a sum
 contiguous          shards of a table stored side by side in memory, so that all of them are one array without a copy
 incremental_update  a table with the updates of a clock, written piece by piece as they arrive
-node_tree           the tree of nodes on which what partitions contribute is added up
 row_cache           rows that were read, by the parent clock that they were read under
 row_owners          which partitions write each row of a partition-local table
 row_sets            sets of rows (runs or sorted indices), their unions, and blocks of rows that were read

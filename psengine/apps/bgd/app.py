@@ -29,7 +29,7 @@ class ElasticDescent:
     """Logistic, softmax, squared-hinge or least-squares regression with L2, by batch gradient descent or L-BFGS.
 
     A clock is one accepted step. Partitions whose nodes vanish are approximated by their gradient of the round before
-    until they have a node again (`psengine.apps.bgd.master`).
+    until they have a node again (`psengine.apps.bgd.driver`).
 
     Parameters
     ----------

@@ -1,5 +1,8 @@
 """Elastic batch gradient descent as a driver: scalars and sets here, vectors in tables.
 
+Each step counts every partition once: by its gradient, or by that of the round before its loss, which stands for it
+until it is back.
+
 A round is a few commit groups. ``gradient``: each member adds its gradient at `weights` to a table `gradient`, which
 holds the sum of one group. ``direction``: one executor, the clerk, writes `direction` and returns the slope. ``trial``:
 the contributors return loss and slope at a step. ``step``: the clerk moves the model. After a loss: ``kept``, in which
@@ -11,6 +14,12 @@ second reduces do not replace them.
 
 Nodes are taken away in the middle of a group: tasks that are not completed then are withdrawn, and the group is sealed
 with the rest, so that the contributors are the executors that completed theirs.
+
+Source: "Towards Resource-Elastic Machine Learning", Algorithm 2.
+Differs: a loss is undone at the same model (line 16 in its order); the gradient that is stored with the model of the
+round before is then that of the survivors, or a loss in the next round would be approximated wrongly. A loss in round 0
+has no approximation. The approximation of an entry is taken out before the step of the first round to which all its
+partitions contribute, and not when they are restarted: they might vanish again.
 """
 
 from __future__ import annotations
@@ -20,28 +29,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from proteus_spot.psengine.apps.bgd.roster import Approximation, Missing, Roster
+from proteus_spot.psengine.apps.bgd.roster import Approximation, Missing, Roster, Slot
 from proteus_spot.psengine.apps.bgd.steps import FixedStep, LineSearch, StepRule
 from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Task
 
 Phase = Literal["gradient", "kept", "previous", "direction", "trial", "step", "approximate"]
 #: Phases with one task.
 _OF_THE_CLERK = ("direction", "step", "kept", "approximate")
-
-
-@dataclass(frozen=True)
-class Slot:
-    """An entry of the queue: partitions whose summed gradient is in a slot of table `approximations`.
-
-    Attributes
-    ----------
-    number : int or None
-        None: they vanished in round 0, and nothing stands for them.
-    """
-
-    partitions: frozenset[int]
-    number: int | None
-    round_number: int
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ class DirectionFigures:
 class _State:
     """All that a snapshot holds."""
 
-    roster: Roster[Slot]
+    roster: Roster
     available: frozenset[int]
     phase: Phase = "gradient"
     group: int = 0  # the open one, or the last one
@@ -98,7 +92,7 @@ class _State:
 
 
 class ElasticDescentDriver:
-    """The driver of Algorithm 2, see `psengine.apps.bgd.master` for its rules.
+    """The driver of Algorithm 2; the baselines that wait or leave out are `missing`.
 
     Parameters
     ----------
@@ -109,7 +103,8 @@ class ElasticDescentDriver:
     clocks : int or None
         The number of accepted steps after which the job ends.
     approximation : str
-        As in `ElasticMaster`; the servers have the part of the inner nodes.
+        ``kept``: from the sums that the servers keep, where they say it, else as ``redone``: from a second sum of the
+        survivors (lines 9-12). The servers have the part of the inner nodes of the paper's tree.
     """
 
     def __init__(

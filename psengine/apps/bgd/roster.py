@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Generic, Literal, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Literal
 
 Missing = Literal["approximate", "ignore", "stall"]
 Approximation = Literal["kept", "redone"]
 
 
-class RosterEntry(Protocol):
-    """Partitions that vanished together, and return together."""
+@dataclass(frozen=True)
+class Slot:
+    """An entry of the queue: partitions that vanished together, and return together.
 
-    @property
-    def partitions(self) -> frozenset[int]:
-        """The partitions."""
-        ...
+    Attributes
+    ----------
+    number : int or None
+        The slot of table `approximations` that holds their summed gradient at the model of the round before their loss.
+        None: they vanished in round 0, and nothing stands for them.
+    round_number : int
+        The round of their loss.
+    """
+
+    partitions: frozenset[int]
+    number: int | None
+    round_number: int
 
 
-E = TypeVar("E", bound=RosterEntry)
-
-
-class Roster(Generic[E]):
+class Roster:
     """The partitions of a descent.
 
     Parameters
     ----------
     n_partitions : int
     missing : str
-        ``approximate``; ``ignore``: vanished partitions are left out; ``stall``: the round waits for them.
+        ``approximate``; ``ignore``: vanished partitions are left out; ``stall``: the round waits for them, so that none
+        is ever lost to it.
 
     Attributes
     ----------
     everyone : frozenset of int
-    queue : tuple of entries
+    queue : tuple of Slot
         Partitions that vanished, in the order of their losses (FNQueue).
     stored : frozenset of int
         The partitions that are in the stored gradient, that of the round before.
@@ -42,7 +50,7 @@ class Roster(Generic[E]):
     def __init__(self, n_partitions: int, missing: Missing) -> None:
         self.everyone = frozenset(range(n_partitions))
         self.missing = missing
-        self.queue: tuple[E, ...] = ()
+        self.queue: tuple[Slot, ...] = ()
         self.stored: frozenset[int] = frozenset()
 
     def members(self, available: Collection[int]) -> frozenset[int]:
@@ -50,8 +58,6 @@ class Roster(Generic[E]):
 
         Those without an entry belong to it even if they are not available: the round then reports their loss.
         """
-        if self.missing == "stall":
-            return self.everyone
         if self.missing == "ignore":
             return frozenset(available)
         away = [entry.partitions for entry in self.queue if not entry.partitions <= frozenset(available)]
@@ -82,7 +88,7 @@ class Roster(Generic[E]):
             return False
         if self.missing == "ignore":
             return in_search
-        if self.missing == "stall" or in_search or lost & self.stored:
+        if in_search or lost & self.stored:
             return True
         return any(entry.partitions & lost and not entry.partitions <= lost for entry in self.queue)
 
@@ -90,6 +96,6 @@ class Roster(Generic[E]):
         """Return those of `lost` that lines 9 to 15 are about."""
         return lost & self.stored if self.missing == "approximate" else frozenset()
 
-    def standing(self, contributors: frozenset[int]) -> tuple[E, ...]:
+    def standing(self, contributors: frozenset[int]) -> tuple[Slot, ...]:
         """Return the entries whose approximations stand in a round with these contributors."""
         return tuple(entry for entry in self.queue if not entry.partitions <= contributors)

@@ -6,17 +6,8 @@ import numpy as np
 import pytest
 
 from proteus_spot.benchmarks.bgd.bgd import SETTINGS, run
-from proteus_spot.benchmarks.bgd.runs import (
-    AWAY,
-    BACK,
-    LOST,
-    PARTITIONS,
-    ROUNDS,
-    descend_under_preemption,
-    partitions_of,
-)
+from proteus_spot.benchmarks.bgd.runs import BACK, LOST, ROUNDS, descend_under_preemption, partitions_of
 from proteus_spot.benchmarks.bgd.splice import N_FEATURES, POSITIONS, n_grams, splice_set
-from proteus_spot.psengine.apps.bgd.reduction_tree import ReductionTree
 
 
 def test_features_are_the_n_grams_by_position() -> None:
@@ -69,15 +60,3 @@ def test_verdicts_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert by_second[1].beside <= at_round[0].ours, "Stall's rounds take the seconds of all nodes"
     assert "redone rounds of elastic: 1 to 1" in by_second[0].note
     assert (tmp_path / "picture.png").stat().st_size > 1000
-
-
-def test_the_nodes_that_are_lost_are_a_subtree_whose_sum_is_kept() -> None:
-    tree = ReductionTree()
-    tree.build(range(PARTITIONS))
-    tree.reduce(range(PARTITIONS), {node: np.full(1, float(node)) for node in range(PARTITIONS)})
-    tree.commit()
-    remaining = frozenset(range(PARTITIONS)) - AWAY
-    tree.reduce(remaining, {node: np.ones(1) for node in remaining})
-    kept = tree.kept_sum(AWAY)
-    assert kept is not None
-    assert kept.tolist() == [sum(AWAY)]

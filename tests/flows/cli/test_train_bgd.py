@@ -14,10 +14,10 @@ from proteus_spot.infra.datasets.prepare import prepare
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths, part_name
 from proteus_spot.psengine.apps.bgd import ElasticDescent
-from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.apps.registry import driver_of, resolve
 from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.single_process import JobAlone, initial
 from proteus_spot.tasks.prediction.predict import predict
-from tests.psengine.apps.bgd.job_in_process import JobInProcess
 from tests.support.cli_process import inside, proteus
 
 
@@ -30,14 +30,11 @@ def trained(directory: Path, source: Path, clocks: int, **params: object) -> str
     assert isinstance(app, ElasticDescent)
     app.check_sizes()
     parts = [app.prepare(blobs.read_npz(f"{JobPaths('job').data}/{part_name(part)}")) for part in range(n_partitions)]
-    job = JobInProcess(
-        lambda: app.driver(clocks=clocks),
-        app.tables(),
-        [app.executor(part, number, n_partitions) for number, part in enumerate(parts)],
-    )
-    while job.run_one():
-        pass
-    save_model(blobs, config, job.tables.values, {"clocks": clocks, "losses": []})
+    job = JobAlone(app, parts, initial(app, 0), driver=lambda: driver_of(config))
+    while job.driver.end is None:
+        for task in job.ready():
+            job.run(task)
+    save_model(blobs, config, job.tables(), {"clocks": clocks, "losses": []})
     return str(directory / "blobs" / JobPaths("job").model)
 
 

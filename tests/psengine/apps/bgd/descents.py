@@ -1,108 +1,173 @@
-"""Small descents on generated examples, with every partition's gradient recomputed beside them."""
+"""Small descents on generated examples, of which each step is checked against gradients that are computed beside it."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from proteus_spot.psengine.apps.bgd.directions import DescentRule, SteepestDescent
-from proteus_spot.psengine.apps.bgd.local_cluster import LocalCluster
-from proteus_spot.psengine.apps.bgd.losses import linear_loss
-from proteus_spot.psengine.apps.bgd.master import DescentStep, ElasticMaster
-from proteus_spot.psengine.apps.bgd.messages import Request, Vanished
-from proteus_spot.psengine.apps.bgd.partition import LinearPartition
-from proteus_spot.psengine.apps.bgd.steps import SearchedStep, StepRule
+from proteus_spot.psengine.apps.bgd import ElasticDescent
+from proteus_spot.psengine.apps.bgd.driver import ElasticDescentDriver
+from proteus_spot.psengine.drivers.interface import Task
+from proteus_spot.psengine.single_process import JobAlone, initial
 
-L2 = 0.01
+COUNT, INPUTS, L2, MEMORY = 6, 4, 0.01, 4
+RULES: Mapping[str, dict[str, Any]] = MappingProxyType(
+    {
+        "constant": {"solver": "gradient", "step": 1.0},
+        "searched": {"solver": "gradient"},
+        "lbfgs": {"memory": MEMORY},
+    }
+)
+PENALTY = np.array([[L2]] * INPUTS + [[0.0]])
+EVERYONE = frozenset(range(COUNT))
+
+_RNG = np.random.default_rng(0)
+X = _RNG.standard_normal((6 * COUNT, INPUTS)).astype(np.float32)
+Y = (X @ _RNG.standard_normal(INPUTS) + 0.5 * _RNG.standard_normal(len(X)) > 0).astype(np.int64)
 
 
-def partitions(count: int, seed: int = 0, loss: str = "logistic") -> list[LinearPartition]:
-    rng = np.random.default_rng(seed)
-    n, inputs = 6 * count, 4
-    x = rng.standard_normal((n, inputs)).astype(np.float32)
-    z = x @ rng.standard_normal(inputs) + 0.5 * rng.standard_normal(n)
-    y = z if loss == "squared" else (z > 0).astype(np.int64)
-    return [LinearPartition(x[p::count], y[p::count], linear_loss(loss, 2), 1 / n) for p in range(count)]
+def loss_of(executors: Collection[int], model: np.ndarray) -> tuple[float, np.ndarray]:
+    """The logistic loss of the examples of some partitions, as a share of the mean of all; and its gradient."""
+    rows = [row for executor in sorted(executors) for row in range(executor, len(Y), COUNT)]
+    wide, signs = np.c_[X[rows].astype(np.float64), np.ones(len(rows))], 2.0 * Y[rows, None] - 1.0
+    margins = signs * (wide @ model)
+    gradient = wide.T @ (-signs / (1.0 + np.exp(margins)))
+    return float(np.log1p(np.exp(-margins)).sum()) / len(Y), gradient / len(Y)
 
 
-class Descent:
-    """A master and a cluster, which are checked at each loss and at each step."""
+def gradient_of(executors: Collection[int], model: np.ndarray) -> np.ndarray:
+    return loss_of(executors, model)[1]
 
-    def __init__(
-        self,
-        count: int,
-        step: StepRule | None = None,
-        direction: DescentRule | None = None,
-        **options: Any,
-    ) -> None:
-        self.parts = partitions(count)
-        self.ignores = options.get("missing") == "ignore"
-        self.steps: list[DescentStep] = []
-        self.losses: list[Vanished] = []
-        self.models = [np.zeros((5, 1))]
-        self.cluster = LocalCluster(self.parts)
-        self.requests: list[Request] = []
-        self.master = ElasticMaster(
-            count,
-            self.models[0],
-            direction or SteepestDescent(),
-            step or SearchedStep(),
-            l2=L2,
-            on_step=self.steps.append,
-            on_loss=self.losses.append,
-            **options,
+
+class CheckedDescent(JobAlone):
+    """A descent whose tasks run in a random order, and whose driver is restored from its snapshot after each group.
+
+    Nodes have two executors. A step is checked before it is made.
+    """
+
+    def __init__(self, rule: str, clocks: int | None = 8, seed: int = 0, per_node: int = 2, **params: Any) -> None:
+        app = ElasticDescent(INPUTS, len(Y), COUNT, 2, l2=L2, **RULES[rule], **params)
+        self.ignores = params.get("missing") == "ignore"
+        self.rng = np.random.default_rng(seed)
+        parts = [app.prepare({"x": X[p::COUNT], "y": Y[p::COUNT]}) for p in range(COUNT)]
+
+        def driver() -> ElasticDescentDriver:
+            self.made = app.driver(clocks)
+            return self.made
+
+        super().__init__(app, parts, initial(app, 0), driver=driver, per_node=per_node)
+        self.models = [self.shared["weights"]]
+        #: Objective and total gradient of the step before.
+        self.last: tuple[Any, np.ndarray] | None = None
+
+    @property
+    def state(self) -> Any:
+        return self.made.snapshot()
+
+    @property
+    def queue(self) -> list[tuple[list[int], int]]:
+        """The partitions of each entry, and the round of their loss."""
+        return [(sorted(entry.partitions), entry.round_number) for entry in self.state.roster.queue]
+
+    def run_one(self) -> bool:
+        """Run one task; return whether there was one."""
+        ready, group = self.ready(), self.committed
+        if not ready:
+            return False
+        task = ready[int(self.rng.integers(len(ready)))]
+        if task.args[0] == "step":
+            self._run_step(task)
+        else:
+            self.run(task)
+        self._restore(group)
+        return True
+
+    def run_out(self) -> None:
+        while self.run_one():
+            pass
+
+    def until(self, phase: str, rounds: int) -> None:
+        """Run tasks until a phase of a round has begun."""
+        while (self.state.phase, self.state.rounds) != (phase, rounds):
+            assert self.run_one()
+
+    def lose(self, executors: Collection[int]) -> None:
+        group = self.committed
+        super().lose(executors)
+        self._restore(group)
+
+    def bring_back(self, executors: Collection[int]) -> None:
+        group = self.committed
+        super().bring_back(executors)
+        self._restore(group)
+
+    def _restore(self, group: int) -> None:
+        if self.committed > group:
+            self.driver.roll_back(self.committed)
+            self._check_stored()
+
+    # -- what is checked ------------------------------------------------------------------------------------------
+
+    def approximation(self, slot: int) -> np.ndarray:
+        rows = INPUTS + 1
+        return self.shared["approximations"][slot * rows : (slot + 1) * rows]
+
+    def objective(self, state: Any, model: np.ndarray) -> tuple[float, np.ndarray]:
+        """The objective of a round and its gradient: losses, approximations without constants, penalty."""
+        loss, gradient = loss_of(state.contributors, model)
+        linear = sum(
+            (self.approximation(entry.number) for entry in state.standing if entry.number is not None),
+            np.zeros_like(model),
         )
+        whole = loss + float(np.vdot(linear, model)) + 0.5 * float(np.sum(PENALTY * model * model))
+        return whole, gradient + linear + PENALTY * model
 
-    def gradient(self, indices: Sequence[int] | frozenset[int], model: np.ndarray) -> np.ndarray:
-        return sum((self.parts[p].gradient(model)[1] for p in indices), np.zeros_like(model))
+    def _run_step(self, task: Task) -> None:
+        state, model, direction, (_, step, _) = self.state, self.models[-1], self.shared["direction"], task.args[1]
+        assert np.array_equal(self.shared["weights"], model), "the step begins where the last one has ended"
+        self._check_counts(state)
+        value, total = self.objective(state, model)
+        if state.pairs and not state.steepest:
+            self._check_pair(state, total)
+        else:
+            np.testing.assert_allclose(direction, -total, atol=1e-11)
+        self.run(task)
+        self.models.append(self.shared["weights"])
+        self.last = (state.contributors, state.standing), total
+        np.testing.assert_allclose(self.models[-1], model + step * direction, atol=1e-15)
+        if state.search is not None:
+            after, gradient = self.objective(state, self.models[-1])
+            slope, left = float(np.vdot(total, direction)), float(np.vdot(gradient, direction))
+            assert abs(state.search.value - value) < 1e-12
+            assert after <= value + 1e-4 * step * slope + 1e-15, "Armijo"
+            assert left >= 0.9 * slope - 1e-15, "Wolfe"
 
-    def objective(self, step: DescentStep, model: np.ndarray) -> float:
-        """The objective of a step at any model: losses, approximations without constants, penalty."""
-        loss = sum(self.parts[p].gradient(model)[0] for p in step.contributors)
-        linear = sum(float(np.vdot(entry.gradient, model)) for entry in step.standing if entry.gradient is not None)
-        return loss + linear + 0.5 * L2 * float(np.vdot(model, model))
+    def _check_counts(self, state: Any) -> None:
+        """Each partition counts once, by its gradient now or by that at the model before its loss."""
+        counted = sorted(state.contributors) + [p for entry in state.standing for p in entry.partitions]
+        assert sorted(counted) == sorted(EVERYONE) or self.ignores
+        for entry in state.standing:
+            if entry.number is not None:
+                at_loss = gradient_of(entry.partitions, self.models[entry.round_number - 1])
+                np.testing.assert_allclose(self.approximation(entry.number), at_loss, atol=1e-11)
+        for slot in EVERYONE - {entry.number for entry in state.roster.queue}:
+            assert not self.approximation(slot).any(), "a slot that is free is 0"
 
-    def answer(self, vanishing: Sequence[int] | frozenset[int] = ()) -> Request | None:
-        """Send one request, during which some vanish; check what became of it."""
-        master = self.master
-        request = master.request(self.cluster.present)
-        if request is None:
-            return None
-        self.requests.append(request)
-        stored, seen = master.stored_gradient, len(self.losses)
-        master.receive(self.cluster.answer(request, frozenset(vanishing) & self.cluster.present))
-        if len(self.steps) == len(self.models):
-            self.models.append(master.model)
-            self._check_step(self.steps[-1])
-        for entry in self.losses[seen:]:
-            self._check_loss(entry, stored)
-        return request
+    def _check_pair(self, state: Any, total: np.ndarray) -> None:
+        np.testing.assert_allclose(self.shared["total"], total, atol=1e-11)
+        if state.figures.has_pair:
+            assert self.last is not None
+            assert self.last[0] == (state.contributors, state.standing), "a pair is of one objective"
+            moved, changed = self.models[-1] - self.models[-2], total - self.last[1]
+            np.testing.assert_allclose(self.shared[f"moved{state.pairs[-1]}"], moved, atol=1e-11)
+            np.testing.assert_allclose(self.shared[f"changed{state.pairs[-1]}"], changed, atol=1e-11)
 
-    def _check_loss(self, entry: Vanished, stored: np.ndarray | None) -> None:
-        if entry.round_number == 0:
-            assert entry.gradient is None
-            return
-        before = self.models[entry.round_number - 1]
-        np.testing.assert_allclose(entry.gradient, self.gradient(entry.partitions, before), atol=1e-12)
-        survivors = self.master.stored_gradient
-        assert survivors is not None
-        assert stored is not None
-        np.testing.assert_allclose(entry.gradient + survivors, stored, atol=1e-12)
-        assert self.master.previous_model is before
-        np.testing.assert_allclose(survivors, self.gradient(self.master.roster.stored, before), atol=1e-12)
-
-    def _check_step(self, step: DescentStep) -> None:
-        everyone = set(range(len(self.parts)))
-        counted = sorted(step.contributors) + [p for entry in step.standing for p in sorted(entry.partitions)]
-        assert sorted(counted) == sorted(everyone) or self.ignores
-        model = self.models[step.round_number]
-        expected = self.gradient(step.contributors, model) + L2 * model
-        for entry in step.standing:
-            if entry.round_number:
-                expected = expected + self.gradient(entry.partitions, self.models[entry.round_number - 1])
-        np.testing.assert_allclose(step.gradient, expected, atol=1e-12)
-        assert abs(step.objective - self.objective(step, model)) < 1e-12
-
-    def until(self, reached: Callable[[], bool]) -> None:
-        while not reached():
-            assert self.answer() is not None
+    def _check_stored(self) -> None:
+        """What is stored is the gradient of those that are said to be in it, at the model before."""
+        state = self.state
+        if state.phase not in ("kept", "approximate", "step") and len(self.models) > 1:
+            expected = gradient_of(state.roster.stored, self.models[-2])
+            np.testing.assert_allclose(self.shared["stored"], expected, atol=1e-11)

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score
 
 from proteus_spot.psengine.apps.bgd.app import ElasticDescent, average_precision
-from tests.psengine.apps.bgd.job_in_process import JobInProcess
+from proteus_spot.psengine.single_process import JobAlone, initial
 from tests.psengine.apps.bgd.test_losses import csr, examples
 
 COUNT = 4
@@ -22,22 +22,15 @@ def train(arrays: dict[str, np.ndarray], clocks: int, n_classes: int, lose_at: i
     parts = [{name: arrays[name][p::COUNT] for name in ("x", "y")} for p in range(COUNT)]
     if arrays.get("sparse"):
         parts = [csr(part["x"]).arrays() | {"y": part["y"]} for part in parts]
-    job = JobInProcess(
-        lambda: app.driver(clocks=clocks),
-        app.tables(),
-        [app.executor(app.prepare(part), number, COUNT) for number, part in enumerate(parts)],
-    )
-    while len(job.models) < lose_at:
-        assert job.run_one()
-    if lose_at:
-        job.lose([1, 2])
-        while len(job.models) < lose_at + 3:
-            assert job.run_one()
-        job.bring_back([1, 2])
-    while job.run_one():
-        pass
-    assert job.end is not None
-    return app, job.tables.values, job.end[1]
+    job = JobAlone(app, [app.prepare(part) for part in parts], initial(app, 0), driver=lambda: app.driver(clocks))
+    while job.driver.end is None:
+        if job.driver.clock == lose_at > 0:
+            job.lose([1, 2])
+        elif job.driver.clock == lose_at + 3:
+            job.bring_back([1, 2])
+        for task in job.ready():
+            job.run(task)
+    return app, job.tables(), job.driver.end[1]
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from proteus_spot.psengine.apps.bgd.directions import Lbfgs
-from proteus_spot.psengine.apps.bgd.local_cluster import LocalCluster, descend
+from proteus_spot.psengine.apps.bgd import ElasticDescent
+from proteus_spot.psengine.apps.bgd.executor import DescentExecutor
 from proteus_spot.psengine.apps.bgd.losses import linear_loss
-from proteus_spot.psengine.apps.bgd.master import ElasticMaster
-from proteus_spot.psengine.apps.bgd.partition import LinearPartition, margins_of
-from proteus_spot.psengine.apps.bgd.steps import SearchedStep
+from proteus_spot.psengine.apps.bgd.partition import LinearPartition
 from proteus_spot.psengine.apps.csr import Csr
+from proteus_spot.psengine.single_process import drive_alone, initial
 
 KINDS = [("logistic", 2), ("logistic", 3), ("hinge", 2), ("hinge", 3), ("squared", 0)]
 
@@ -53,6 +52,13 @@ def test_gradient_and_line_are_those_of_the_loss(name: str, classes: int) -> Non
         assert slope == pytest.approx(float(np.vdot(there[1], direction)), abs=1e-12)
 
 
+class WithPenalisedConstant(ElasticDescent):
+    """The penalty is on the constant, too, as liblinear's."""
+
+    def executor(self, data: LinearPartition, partition: int, n_partitions: int) -> DescentExecutor:
+        return DescentExecutor(data, np.full((self.n_inputs + 1, 1), self.l2), True)
+
+
 @pytest.mark.parametrize(("name", "classes"), KINDS)
 def test_lbfgs_ends_where_scikit_learn_does(name: str, classes: int) -> None:
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -60,21 +66,16 @@ def test_lbfgs_ends_where_scikit_learn_does(name: str, classes: int) -> None:
 
     x, y = examples(name, classes, n=120)
     wide, l2 = x.astype(np.float64), 0.05
-    loss, outputs = linear_loss(name, classes), linear_loss(name, classes).n_outputs
-    parts = [LinearPartition(x[p::4], y[p::4], loss, 1 / len(y)) for p in range(4)]
-    penalty = np.full((6, 1), l2)
-    penalty[-1] = 0.0
-    if name == "hinge":
-        penalty[-1] = l2  # liblinear's constant is penalised
-    master = ElasticMaster(4, np.zeros((6, outputs)), Lbfgs(), SearchedStep(), l2=penalty)
-    descend(master, LocalCluster(parts), 200)
+    kind = WithPenalisedConstant if name == "hinge" else ElasticDescent
+    app = kind(5, len(y), 4, classes, loss=name, l2=l2)
+    model = drive_alone(app, [app.prepare({"x": x[p::4], "y": y[p::4]}) for p in range(4)], initial(app, 0), 2000)[0]
     if name == "logistic":
         peer = LogisticRegression(C=1 / (l2 * len(y)), tol=1e-9, max_iter=5000).fit(wide, y)
     elif name == "hinge":
         peer = LinearSVC(C=1 / (l2 * len(y)), tol=1e-9, max_iter=100000, dual=True).fit(wide, y)
     else:
         peer = Ridge(alpha=l2 * len(y), tol=1e-12).fit(wide, y)
-    ours = margins_of(x, master.model[:-1]) + master.model[-1]
+    ours = wide @ model["weights"][:-1] + model["weights"][-1]
     theirs = peer.predict(wide) if name == "squared" else peer.decision_function(wide)
     np.testing.assert_allclose(ours, theirs.reshape(len(x), -1), atol=2e-4)
 
