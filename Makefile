@@ -14,7 +14,7 @@ endif
 # Storms of many seeds in one process each; the others start processes of their own.
 MANY_SEEDS := tests/storms/test_engine_storms.py tests/storms/test_crash_points.py tests/storms/test_fault_scripts.py
 
-.PHONY: help lock run test storms lint compiled bench size clean
+.PHONY: help lock run test storms papers lint compiled bench size clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ test: ## lint, then every test but the long storms
 storms: $(STAMP) ## the long storms of faults (up to two hours)
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m storm $(MANY_SEEDS)
 	$(BIN)/python -m pytest -q -s -m storm tests $(MANY_SEEDS:%=--ignore %)
+
+papers: $(STAMP) ## the tests of the benchmarks that repeat the papers' figures
+	$(BIN)/python -m pytest -q -n auto -m 'not storm' tests/benchmarks/papers
 
 bench: $(STAMP) ## the benchmarks, each beside a peer or a limit
 	$(BIN)/proteus bench

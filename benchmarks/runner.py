@@ -1,6 +1,7 @@
 """The command ``proteus bench [NAME…]``: it runs benchmarks and prints their figures."""
 
 import importlib
+import importlib.util
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from proteus_spot.benchmarks.figure import Figure
 from proteus_spot.flows.terminal.tables import output_console
+from proteus_spot.infra.errors import InputError
 
 #: {name on the command line: its module}.
 _MODULES = MappingProxyType(
@@ -28,17 +30,19 @@ _MODULES = MappingProxyType(
         "train-mf": "proteus_spot.benchmarks.training.train_mf",
         "train-lda": "proteus_spot.benchmarks.training.train_lda",
         "controller": "proteus_spot.benchmarks.many_nodes.controller",
-        "tiering": "proteus_spot.benchmarks.many_nodes.tiering",
-        "elasticity": "proteus_spot.benchmarks.many_nodes.elasticity",
-        "scaling": "proteus_spot.benchmarks.many_nodes.scaling",
-        "revpred": "proteus_spot.benchmarks.sweeps.revpred",
-        "earlycurve": "proteus_spot.benchmarks.sweeps.earlycurve",
-        "sweep": "proteus_spot.benchmarks.sweeps.sweep",
-        "bgd": "proteus_spot.benchmarks.bgd.bgd",
-        "litz": "proteus_spot.benchmarks.litz.litz",
+        "tiering": "proteus_spot.benchmarks.papers.many_nodes.tiering",
+        "elasticity": "proteus_spot.benchmarks.papers.many_nodes.elasticity",
+        "scaling": "proteus_spot.benchmarks.papers.many_nodes.scaling",
+        "revpred": "proteus_spot.benchmarks.papers.sweeps.revpred",
+        "earlycurve": "proteus_spot.benchmarks.papers.sweeps.earlycurve",
+        "sweep": "proteus_spot.benchmarks.papers.sweeps.sweep",
+        "bgd": "proteus_spot.benchmarks.papers.bgd.bgd",
+        "litz": "proteus_spot.benchmarks.papers.litz.litz",
     }
 )
 NAMES = tuple(_MODULES)
+#: Those of the papers, which are in a clone and not in the wheel.
+_PAPERS = "proteus_spot.benchmarks.papers"
 #: Benchmarks with a selectable number of nodes.
 OF_MANY_NODES = ("tiering", "elasticity", "scaling")
 #: Benchmarks that draw a picture.
@@ -116,6 +120,21 @@ def measure(
                 figures.append(one)
                 so_far(figures)
     return figures
+
+
+def chosen(names: Sequence[str]) -> Sequence[str]:
+    """Return the named benchmarks, or all that are installed.
+
+    Raises
+    ------
+    InputError
+        If one is not installed.
+    """
+    is_clone = importlib.util.find_spec(_PAPERS) is not None
+    found = [name for name in names or NAMES if is_clone or not _MODULES[name].startswith(_PAPERS)]
+    if missing := [name for name in names if name not in found]:
+        raise InputError(f"bench {missing[0]}: repeats a paper's figures, and is in a clone of the repository alone")
+    return found
 
 
 def show(figures: list[Figure]) -> None:

@@ -42,7 +42,7 @@ _NO_TICKS_S = 1e6
 _LOOK_S = 1e-5
 #: Rounds of the event loop without a further instruction after which none is under way.
 _QUIET_ROUNDS = 3
-_APP = "proteus_spot.benchmarks.many_nodes.sleeping_app:Waiting"
+_APP = "proteus_spot.benchmarks.papers.many_nodes.sleeping_app:Waiting"
 
 
 class VirtualScheduler:

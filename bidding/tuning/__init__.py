@@ -12,7 +12,6 @@ A trial runs on one machine. Nothing here touches the world: events go in, order
     progress     what machines and reports do to the trials: grants, losses, values, failures
     provisioning/  which machine a trial is deployed on, at which bid, and when a move is worth its cost
     record       the state of a sweep, and views of it
-    simulation/  a whole sweep over recorded prices, by the same state machine
     space        search space: parameters of four kinds, their grid, seeded draws
     stopping/    stopping rules: which trials go on, and to which step, by the name that users type
     trials       a trial as the engine holds it: state, curve, deployments

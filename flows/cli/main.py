@@ -12,13 +12,13 @@ import sys
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn
 
 import click
 
-from proteus_spot.flows.cli.commands.bench import bench
 from proteus_spot.flows.cli.commands.inspection.cost import cost
 from proteus_spot.flows.cli.commands.inspection.logs import logs
 from proteus_spot.flows.cli.commands.inspection.report import report
@@ -43,6 +43,9 @@ from proteus_spot.infra.errors import ProteusError
 from proteus_spot.infra.masking import masked
 from proteus_spot.infra.processes.surroundings import settle
 from proteus_spot.infra.urls import at_home
+
+#: Benchmarks stand above flows, some measure them: their verb is found by its name.
+bench: click.Command = import_module("proteus_spot.benchmarks.command").bench
 
 #: The verbs by group, in the order of the help.
 GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(

@@ -8,7 +8,6 @@ errors              what is wrong with a trial, in one line
 messages            the messages between a trial's process and its supervisor
 process             the process that runs a training function
 progress            the state of a supervisor's deployment
-records             recorded trials as .npz files
 shipping            code, requirements and data on their way to the machines
 state_store         the uploaded states of a trial
 states              saved states as files, without pickle

@@ -9,7 +9,6 @@ markets        where trials may run: by name, or by size, resolved against what 
 mlflow_runs    the trials of a sweep as runs of MLflow
 page           the report of a sweep, and a sweep as it is followed
 reading        a sweep as a user gives it: file, id, paths, markets
-recording      curves and step times of a sweep's trials, for simulations
 running/       a sweep under way: opened, decided on by ticks, followed to its end
 samplers       which settings the trials try: grid, random draws, Optuna's samplers
 spec           the description of a sweep; sweep.yaml and the Prefect form have its fields

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from proteus_spot.benchmarks.data_plane.nodes import Process
-from proteus_spot.benchmarks.many_nodes.fork_server import ForkRequest, serve_forks
+from proteus_spot.benchmarks.papers.many_nodes.fork_server import ForkRequest, serve_forks
 from tests.support.timeouts import PATIENCE
 
 #: Where processes can be forked, tied to ours and waited for by anybody.

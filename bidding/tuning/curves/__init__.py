@@ -5,7 +5,6 @@ The modules:
     cleaning     reported values as an ascending curve of finite losses, or the reason why it cannot be predicted
     early_curve  EarlyCurve: stages, each a bounded fit; the last one predicts
     fit          bounded nonlinear least-squares fit of one stage, with the uncertainty of what it predicts
-    slaq         SLAQ: the same fit over the whole curve, as one stage
     stages       where a stage begins, where a curve is a plateau, whether it rises
 """
 

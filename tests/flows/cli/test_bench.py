@@ -92,7 +92,7 @@ def test_nodes_and_pictures_are_asked_of_the_three_that_take_them(
 ) -> None:
     asked: list[object] = []
     monkeypatch.setattr(
-        "proteus_spot.benchmarks.many_nodes.tiering.run", lambda scratch, **options: asked.append(options) or []
+        "proteus_spot.benchmarks.papers.many_nodes.tiering.run", lambda scratch, **options: asked.append(options) or []
     )
     monkeypatch.setattr(
         "proteus_spot.benchmarks.market.tick.run", lambda scratch, **options: asked.append(options) or []

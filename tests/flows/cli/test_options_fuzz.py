@@ -39,7 +39,6 @@ LEAST: Mapping[str, tuple[str, ...]] = {
     "sweep run": ("sweep.yaml",),
     "sweep local": ("none.yaml",),
     "sweep submit": ("sweep.yaml",),
-    "sweep record": ("none.yaml", "out.npz"),
     "plan": ("--prices", "small.csv", "--vcpu-hours", "50", "--starts", "2"),
     "backtest": ("--prices", "small.csv", "--starts", "2", "--hours", "1"),
     "bill": (

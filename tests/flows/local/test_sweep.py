@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from proteus_spot.benchmarks.papers.sweeps.simulation.real_sweep import simulate_real
 from proteus_spot.bidding.engine.events import BidEvent
 from proteus_spot.bidding.tuning.journal import from_record, replay, to_record
-from proteus_spot.bidding.tuning.simulation.real_sweep import simulate_real
 from proteus_spot.infra.simulated_ec2.server import KEY_HEADER
 from proteus_spot.infra.state.store import Store
 from tests.support import tiny_trial

@@ -3,15 +3,14 @@
 import click
 
 from proteus_spot.flows.cli.commands.sweeps.local import local
-from proteus_spot.flows.cli.commands.sweeps.record import record
 from proteus_spot.flows.cli.commands.sweeps.report import report
 from proteus_spot.flows.cli.commands.sweeps.run import run
 from proteus_spot.flows.cli.commands.sweeps.show import show
 from proteus_spot.flows.cli.commands.sweeps.stop import stop
 from proteus_spot.flows.cli.commands.sweeps.submit import submit
 
-#: The verbs, in the order of the help: `run`, `local`, `submit`, `show`, `stop`, `report`, `record`.
-VERBS: tuple[click.Command, ...] = (run, local, submit, show, stop, report, record)
+#: The verbs, in the order of the help: `run`, `local`, `submit`, `show`, `stop`, `report`.
+VERBS: tuple[click.Command, ...] = (run, local, submit, show, stop, report)
 
 
 @click.group(short_help="Search hyper-parameters on spot machines.")

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from proteus_spot.benchmarks.papers.sweeps.slaq import predict_final_slaq
 from proteus_spot.bidding.tuning.curves import predict_final
-from proteus_spot.bidding.tuning.curves.slaq import predict_final_slaq
 from proteus_spot.bidding.tuning.curves.stages import stage_starts
 
 STEPS = np.arange(1, 201)
