@@ -3,7 +3,9 @@
 import ipaddress
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -22,6 +24,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 #: and the second takes longest of all but waits most of the time.
 _FIRST = ("tests/bidding/backtest/test_runner.py", "tests/e2e/test_deployments.py")
 
+ROOT = Path(__file__).resolve().parent.parent
+_BEFORE = pytest.StashKey[set[str] | None]()
+
 #: Real seconds that a child which was told to end has to be gone.
 _ENDS_S = 5.0 * PATIENCE
 
@@ -34,6 +39,28 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have files whose place in the order saves time come first; the others stay as they are."""
     items.sort(key=lambda item: next((i for i, name in enumerate(_FIRST) if item.nodeid.startswith(name)), len(_FIRST)))
+
+
+def _untracked() -> set[str] | None:
+    """The files of the checkout that git neither has nor ignores; None where there is no checkout."""
+    command = ["git", "ls-files", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return set(listed.stdout.splitlines()) if listed.returncode == 0 else None
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Note what lies in the checkout."""
+    session.stash[_BEFORE] = _untracked()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if a test has left a file in the checkout: tests write to temporary folders."""
+    before, after = session.stash[_BEFORE], _untracked()
+    if hasattr(session.config, "workerinput") or before is None or after is None:
+        return
+    if left := sorted(after - before):
+        print(f"\ntests have left files in the checkout: {', '.join(left)}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 class NetworkUsed(RuntimeError):

@@ -19,6 +19,7 @@ from proteus_spot.flows.terminal.interrupts import Interrupted, Interrupts
 from proteus_spot.flows.terminal.run_view import clock_time
 from proteus_spot.infra.clock import ScaledClock
 from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.local.environment import LocalEnvironment, own_directory
 from proteus_spot.tasks.local.checks import (
     JobStatus,
     check_database,
@@ -32,10 +33,9 @@ from proteus_spot.tasks.local.checks import (
 from proteus_spot.tasks.local.environment import (
     forget_claims,
     goes_on_at,
-    local_environment,
     make_database,
+    opened_environment,
     record_command,
-    run_directory,
 )
 from proteus_spot.tasks.market_data.local_market import MarketFile, write_generated
 
@@ -112,7 +112,7 @@ def run_on_market(
     Interrupted
         If a signal asked to end, after the machines are released and the servers ended.
     """
-    with _begun(run.again, begun), run_directory(run.directory), _recorded(run.url, run.job_id, run.again):
+    with _begun(run.again, begun), own_directory(run.directory), _recorded(run.url, run.job_id, run.again):
         check_place(run.directory, run.url, run.job_id)
         start_s: float = run.market.start_s
         verb = "starting"
@@ -130,8 +130,7 @@ def run_on_market(
             bids_decide = not run.availability
             write_generated(run.market, run.catalog, run.seed, run.market_hours, bids_decide=bids_decide)
         say(f"job {run.job_id}: {verb} a Prefect API and a market on this machine; state in {run.directory}")
-        with local_environment(
-            run.variables,
+        made = LocalEnvironment(
             directory=run.directory,
             prices=run.market.path,
             catalog=run.catalog,
@@ -141,7 +140,8 @@ def run_on_market(
             endpoint_url=run.endpoint,
             availability=run.availability,
             availability_from_s=run.market.start_s,
-        ) as world:
+        )
+        with opened_environment(made, run.variables) as world:
             clock = world.clock
             say(f"Prefect UI at {world.prefect.ui_url}")
             tick_takes_s = TOUCHES * measured_latency_s()

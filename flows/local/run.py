@@ -20,7 +20,9 @@ from proteus_spot.flows.local.market_run import MarketRun, run_on_market
 from proteus_spot.flows.terminal.interrupts import Interrupts
 from proteus_spot.flows.terminal.run_view import RunProgress, result_table
 from proteus_spot.infra.clock import ScaledClock, SystemClock
+from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.market_data.catalogs import read_catalog
 from proteus_spot.infra.validation import first_fault
 from proteus_spot.reports.pages.job_tables import predict_command
 from proteus_spot.tasks.billing_options import billing_model
@@ -30,7 +32,6 @@ from proteus_spot.tasks.local.checks import (
     begun_before,
     check_database,
     check_finite,
-    check_run_budget,
 )
 from proteus_spot.tasks.local.environment import (
     environment_variables,
@@ -44,18 +45,15 @@ from proteus_spot.tasks.market_data.local_market import (
     generated_market,
     given_market,
 )
+from proteus_spot.tasks.market_data.on_demand import check_budget
 from proteus_spot.tasks.times import parse_deadline
 from proteus_spot.tasks.training.application_checks import application, check_application, default_params
 from proteus_spot.tasks.training.hints import loss_hint
-from proteus_spot.tasks.training.inputs import absolute_data, check_data, default_data
+from proteus_spot.tasks.training.inputs import check_data, default_data
 
 #: Default hours of a training without a deadline.
 _HOURS = 2.0
 _ALLOCATION_VCPUS = 4
-#: Three times the bytes that the smallest run writes (Prefect server, database and market).
-_NEEDED_BYTES = 32 * 2**20
-#: Maximum real seconds for an interrupted run to save its model, release machines and book its costs.
-_PAUSE_S = 8.0
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
         result = _figures(job_id, directory, variables)
     else:
         if begun is JobStatus.NEW:
-            check_run_budget(spec, options.catalog, market.start_s)
+            check_budget(spec, read_catalog(options.catalog), market.start_s, "--budget")
             check_application(spec.training)
             for note in check_data(spec):
                 progress.say(f"data: {note}")
@@ -280,7 +278,7 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
             "app": chosen.app,
             "code": chosen.code,
             "app_params": {**defaults, **chosen.params},
-            "data": absolute_data(data),
+            "data": data_kinds.absolute(data),
             "label": options.label,
             "empty": options.empty,
             "partitions": 16,

@@ -16,20 +16,22 @@ from proteus_spot.flows.terminal.interrupts import Interrupted, Interrupts
 from proteus_spot.flows.terminal.run_view import Display
 from proteus_spot.flows.terminal.train_view import TrainingMoment, closing_table, display, story_table
 from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.errors import InputError, JobFailed, ProteusError
+from proteus_spot.infra.local.environment import own_directory
+from proteus_spot.infra.local.node_events import read_script
 from proteus_spot.infra.validation import first_fault
 from proteus_spot.psengine.controller.model_saving import NOT_SAVED
 from proteus_spot.tasks.job_spec import SCALE_IN, Training
 from proteus_spot.tasks.local.checks import check_directory
-from proteus_spot.tasks.local.environment import run_directory
 from proteus_spot.tasks.local.event_log import subject
-from proteus_spot.tasks.local.node_events import NodeEventScript, read_script_file
+from proteus_spot.tasks.local.node_events import NodeEventScript
 from proteus_spot.tasks.local.run_files import RunFiles
 from proteus_spot.tasks.local.training import LocalJob, LocalTraining, figures_of, hints, open_store
 from proteus_spot.tasks.reports.training_page import write_training_report
 from proteus_spot.tasks.training.application_checks import application, check_application, default_params
 from proteus_spot.tasks.training.hints import loss_hint
-from proteus_spot.tasks.training.inputs import absolute_data, default_data
+from proteus_spot.tasks.training.inputs import default_data
 
 #: Default number of clocks of a job.
 CLOCKS = 50
@@ -96,11 +98,11 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
     job = LocalJob(job_id, _training(options), _tiers(options.nodes), options.threads)
     directory = (options.directory or Path("runs") / job_id).absolute()
     again = _again(job, directory, options)
-    events = read_script_file(options.events, job.tiers, job.training.clocks)
+    events = () if options.events is None else read_script(options.events, job.tiers, job.training.clocks)
     check_application(job.training, code=False)  # its file is checked when it is shipped
     check_directory("--dir", directory, _NEEDED_BYTES)
     show = display(quiet)
-    with run_directory(directory):
+    with own_directory(directory):
         blobs = open_store("--checkpoint", options.checkpoint or str(directory / "blobs"))
         books = RunFiles(blobs, job_id)
         wanted = _defining(job, options)
@@ -243,7 +245,7 @@ def _training(options: TrainOptions) -> Training:
             app=chosen.app,
             code=chosen.code,
             app_params={**default_params(chosen.app, data, options.seed), **chosen.params},
-            data=absolute_data(data),
+            data=data_kinds.absolute(data),
             label=options.label,
             empty=options.empty,
             partitions=options.partitions,

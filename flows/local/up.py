@@ -27,6 +27,7 @@ from proteus_spot.flows.local.job_threads import (
 )
 from proteus_spot.flows.terminal.interrupts import Interrupted, Interrupts
 from proteus_spot.infra.clock import ScaledClock
+from proteus_spot.infra.local.environment import LocalEnvironment, own_directory
 from proteus_spot.tasks.local.checks import (
     check_database,
     check_directory,
@@ -39,10 +40,9 @@ from proteus_spot.tasks.local.checks import (
 from proteus_spot.tasks.local.environment import (
     forget_claims,
     last_market_s,
-    local_environment,
     local_settings,
     make_database,
-    run_directory,
+    opened_environment,
 )
 from proteus_spot.tasks.local.standing import (
     UP_DIRECTORY,
@@ -100,15 +100,14 @@ def local_up(
     check_up(options.port)
     market = standing_market(directory, options.seed, HISTORY_DAYS)
     check_database(url)
-    with run_directory(directory):
+    with own_directory(directory):
         check_place(directory, url)
         make_database(url)
         note_place(directory)
         forget_claims(url)
         market.write()
         say(f"starting a Prefect server, a worker and a market on this machine; state in {directory}")
-        with local_environment(
-            settings,
+        made = LocalEnvironment(
             directory=directory,
             prices=market.file.path,
             catalog=None,
@@ -116,7 +115,8 @@ def local_up(
             scale=scale,
             notice_s=120,
             port=options.port,
-        ) as world:
+        )
+        with opened_environment(made, settings) as world:
             say(f"Prefect UI: {world.prefect.ui_url}")
             with _pausing(again, interrupts), deployments_of(world, os.environ.copy()) as deployments:
                 tick_takes_s = TOUCHES * measured_latency_s()

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from proteus_spot.infra.applications.code_shipping import ship_code
+from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.datasets.formats.reading import Empty
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.local.child_process import Child
@@ -29,7 +30,7 @@ from proteus_spot.tasks.training.application_checks import (
     check_sizes_here,
     default_params,
 )
-from proteus_spot.tasks.training.inputs import absolute_data, cut_data, default_data
+from proteus_spot.tasks.training.inputs import cut_data, default_data
 from proteus_spot.tasks.training.job_config import job_config
 
 #: Digits of the seeds with which the two processes scatter the texts in their sets.
@@ -109,7 +110,7 @@ def checked_training(
             app=chosen.app,
             code=chosen.code,
             app_params={**default_params(chosen.app, data, seed), **chosen.params},
-            data=absolute_data(data),
+            data=data_kinds.absolute(data),
             label=label,
             empty=empty,
             partitions=partitions,

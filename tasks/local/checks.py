@@ -18,14 +18,12 @@ from proteus_spot.infra.ec2.spot_market import Ec2SpotMarket
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.files import write_whole
 from proteus_spot.infra.local.environment import LOCAL_AWS
-from proteus_spot.infra.market_data.catalogs import read_catalog
 from proteus_spot.infra.settings import Settings, load_settings
 from proteus_spot.infra.state.records import JobKind, JobState
 from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.form_fields import RECORDED
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.local.environment import environment_variables
-from proteus_spot.tasks.market_data.on_demand import check_budget
 
 #: File in the directory of a run that holds where it was begun.
 _BEGUN_IN = "begun-in"
@@ -82,11 +80,6 @@ def check_endpoint(url: str) -> None:
                     "set AWS_ACCESS_KEY_ID to the access_key_id of its announcement, AWS_SECRET_ACCESS_KEY to any word"
                 )
             raise InputError(f"--endpoint {url}: {error}; {mend}") from None
-
-
-def check_run_budget(spec: JobSpec, catalog: Path | None, at_s: int) -> None:
-    """Refuse a budget that does not pay the reliable tier until the job can be ended."""
-    check_budget(spec, read_catalog(catalog), at_s, "--budget")
 
 
 def check_database(url: str) -> bool:

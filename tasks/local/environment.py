@@ -5,11 +5,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 from proteus_spot.infra.clock import ScaledClock
 from proteus_spot.infra.errors import InputError
-from proteus_spot.infra.local.environment import STILL, LocalEnvironment, clock_file, market_file, own_directory
+from proteus_spot.infra.local.environment import STILL, LocalEnvironment, clock_file, market_file
 from proteus_spot.infra.masking import masked
 from proteus_spot.infra.runtime import forget_runtime
 from proteus_spot.infra.simulated_ec2.snapshot import read_state
@@ -154,20 +153,13 @@ def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def run_directory(directory: Path) -> Iterator[None]:
-    """Make the directory of a run and keep it to this process; see `infra.local.environment.own_directory`."""
-    with own_directory(directory):
-        yield
-
-
-@contextmanager
-def local_environment(variables: Mapping[str, str], **options: Any) -> Iterator[LocalEnvironment]:
-    """Start a `LocalEnvironment` of `options` and set its variables in this process for the context.
+def opened_environment(made: LocalEnvironment, variables: Mapping[str, str]) -> Iterator[LocalEnvironment]:
+    """Start an environment, and set its variables and others in this process for the context.
 
     After an error the variables stay: the process is about to end, and a flow that still has a running thread must not
     fall back to the runtime of the user.
     """
-    with LocalEnvironment(**options) as environment:
+    with made as environment:
         before = _put({**environment.environment, **variables})
         yield environment
         _send_queued_records()

@@ -7,20 +7,14 @@ node that a later event addresses: the event waits until that node has joined.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from proteus_spot.infra.local.node_events import ScriptedEvent, read_script
+from proteus_spot.infra.local.node_events import ScriptedEvent
 from proteus_spot.infra.local.nodes import LocalNodes
 from proteus_spot.infra.nodes.controller_client import ControllerClient
 
 #: Actions that are sent to the node, which must have joined.
 _ADDRESSED = ("notice", "drain")
-
-
-def read_script_file(path: Path | None, tiers: Mapping[str, str], clocks: int | None) -> tuple[ScriptedEvent, ...]:
-    """Return the events of a file (see `infra.local.node_events.read_script`); none where there is no file."""
-    return () if path is None else read_script(path, tiers, clocks)
 
 
 def _before_kills(due: list[ScriptedEvent], clock: int | None) -> list[ScriptedEvent]:

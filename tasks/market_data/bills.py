@@ -9,8 +9,7 @@ from proteus_spot.bidding.market.model import Market
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros
 from proteus_spot.bidding.market.traces import TraceSet
 from proteus_spot.infra.errors import InputError
-from proteus_spot.infra.market_data.price_files import read_prices
-from proteus_spot.infra.market_data.request_files import OPTIONS, parse_request, read_requests
+from proteus_spot.infra.market_data.request_files import OPTIONS, parse_request
 
 
 def the_request(traces: TraceSet, prices: str, *, market: str, **fields: str) -> SpotRequest:
@@ -29,16 +28,6 @@ def the_request(traces: TraceSet, prices: str, *, market: str, **fields: str) ->
         raise InputError(f"--market: {error}") from None
     markets = {(each.instance_type, each.zone): each for each in traces}
     return parse_request(fields | {"type": asked.instance_type, "zone": asked.zone}, OPTIONS, markets, prices)
-
-
-def open_prices(prices: str, product: str | None) -> TraceSet:
-    """Return the markets of a price file; see `infra.market_data.price_files.read_prices`."""
-    return read_prices(prices, product=product)
-
-
-def open_requests(source: str, traces: TraceSet, prices: str) -> list[SpotRequest]:
-    """Return the requests of a file; see `infra.market_data.request_files.read_requests`."""
-    return read_requests(source, traces.markets, prices)
 
 
 # For programs

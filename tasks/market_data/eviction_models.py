@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from proteus_spot.bidding.evictions import fit_capacity as capacity
@@ -18,7 +17,7 @@ from proteus_spot.bidding.market.model import Market
 from proteus_spot.bidding.market.time_window import TimeWindow
 from proteus_spot.bidding.market.traces import TraceSet
 from proteus_spot.infra.errors import InputError
-from proteus_spot.infra.market_data.eviction_model_files import StoredModel, read_model, write_model
+from proteus_spot.infra.market_data.eviction_model_files import read_model
 from proteus_spot.reports.pictures.evictions import plot_reliability, plot_survival
 from proteus_spot.tasks.market_data.eviction_sources import Sources, availability, bands_of, prices_of, window_of
 from proteus_spot.tasks.market_data.predictors import PREDICTORS_EVERY_S
@@ -106,11 +105,6 @@ def _ever_up(model: CurveModel, source: str, traces: TraceSet, window: TimeWindo
     if not model.markets:
         raise InputError(f"{source}: {', '.join(map(str, traces))} was never up for an hour in {window}; name others")
     return model
-
-
-def save_model(path: Path, model: StoredModel) -> None:
-    """Write a model to a file atomically."""
-    write_model(path, model)
 
 
 def open_model(source: str) -> CurveModel:

@@ -9,11 +9,6 @@ from proteus_spot.tasks.job_spec import JobSpec, Training
 from proteus_spot.tasks.training.application_checks import check_sizes_here
 
 
-def absolute_data(data: str) -> str:
-    """Return a path as an absolute one: flows and machines have working directories of their own. Else as it is."""
-    return data_kinds.absolute(data)
-
-
 def default_data(app: str) -> str:
     """Return the built-in set that an application trains on if the user names no data."""
     return data_kinds.DEFAULT_SETS[data_kinds.kind_for(app)]

@@ -20,6 +20,7 @@ from prefect.utilities.urls import url_for
 from pydantic import BaseModel, ValidationError
 
 from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.errors import InputError, ProteusError
 from proteus_spot.infra.local.announcement import DEFAULT_DIRECTORY, Announcement, find_announcement
 from proteus_spot.infra.structured_text import read_yaml
@@ -31,7 +32,6 @@ from proteus_spot.tasks.market_data.price_feed import ended_prices
 from proteus_spot.tasks.run_labels import job_run_tag
 from proteus_spot.tasks.times import day
 from proteus_spot.tasks.training.application_checks import absolute_code, check_asked
-from proteus_spot.tasks.training.inputs import absolute_data
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _TRAIN = "train/train"
@@ -58,7 +58,7 @@ def read_job(path: Path) -> JobSpec:
     except ValidationError as error:
         raise InputError(f"{path}: {first_fault(error)}") from None
     check_asked(spec.training, f"{path}: training.", "app_params")
-    places = {"data": absolute_data(spec.training.data), "code": absolute_code(spec.training.code)}
+    places = {"data": data_kinds.absolute(spec.training.data), "code": absolute_code(spec.training.code)}
     training = _with_given(spec.training, places)
     transient = _with_given(spec.transient, {"evictions": absolute_evictions(spec.transient.evictions)})
     return spec.model_copy(update={"training": training, "transient": transient})

@@ -114,7 +114,7 @@ def test_the_owner_and_the_region_are_those_recorded_beside_the_database(
 ) -> None:
     url = f"sqlite:///{tmp_path}/state.db"  # the file itself is gone
     write_owner_file(url, Identity(OURS, ACCOUNT, "us-east-1"), endpoint.url)
-    write_owner_file("sqlite:///elsewhere.db", Identity(THEIRS, ACCOUNT, "us-east-1"), None)
+    write_owner_file(f"sqlite:///{tmp_path}/elsewhere.db", Identity(THEIRS, ACCOUNT, "us-east-1"), None)
     monkeypatch.setenv("PROTEUS_DATABASE_URL", url)
     monkeypatch.setenv("PROTEUS_REGION", "eu-west-1")
     forget_runtime()

@@ -88,7 +88,8 @@ def fit(
       proteus evictions fit --model conditioned --prices prices.csv.gz --to 2016-03-31 --out model.npz
       proteus evictions fit --model capacity --advisor advisor.json --market m5.large/us-east-1a --out model.npz
     """  # noqa: D301 - click reads the control character
-    from proteus_spot.tasks.market_data.eviction_models import fit_model, save_model
+    from proteus_spot.infra.market_data.eviction_model_files import write_model
+    from proteus_spot.tasks.market_data.eviction_models import fit_model
     from proteus_spot.tasks.market_data.eviction_sources import Sources
 
     if predictor is not None:
@@ -110,7 +111,7 @@ def fit(
             report=report,
         )
         report(0, 1, f"writing {out}")
-        save_model(Path(out), model)
+        write_model(Path(out), model)
     if json_target != "-":
         fitted = "" if model.fitted is None else f", fitted on {model.fitted} UTC"
         states = "" if model.n_states == 1 else f", {model.n_states} states each"
@@ -139,7 +140,7 @@ def _fit_predictor(
     sources: "Sources",
 ) -> None:
     from proteus_spot.flows.terminal.evictions_view import show_fit
-    from proteus_spot.tasks.market_data.eviction_models import save_model
+    from proteus_spot.infra.market_data.eviction_model_files import write_model
     from proteus_spot.tasks.market_data.predictors import fit_and_check, keep_predictors, predictor_url
 
     target = predictor_url(name) if out is None else out
@@ -151,7 +152,7 @@ def _fit_predictor(
         if out is None:
             keep_predictors(found.model)
         else:
-            save_model(Path(out), found.model)
+            write_model(Path(out), found.model)
     if json_target != "-":
         show_fit(target, found)
     write_json(json_target, {"file": target, **found.to_json()})

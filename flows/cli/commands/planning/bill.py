@@ -56,13 +56,13 @@ def bill(
     """  # noqa: D301 - click reads the control character
     from proteus_spot.bidding.billing.requests import bills
     from proteus_spot.flows.terminal.bill_view import Sums, show_many, show_one
+    from proteus_spot.infra.market_data.price_files import read_prices
+    from proteus_spot.infra.market_data.request_files import read_requests
     from proteus_spot.tasks.billing_options import billing_model
     from proteus_spot.tasks.market_data.bills import (
         as_json,
         as_json_line,
         as_json_list,
-        open_prices,
-        open_requests,
         the_request,
     )
 
@@ -71,12 +71,12 @@ def bill(
     model = billing_model(billing, flat_price=flat_price, max_life=max_life, reprice=reprice)
     with progress() as report:
         report(0, 1, f"reading {prices}")
-        traces = open_prices(prices, product)
+        traces = read_prices(prices, product=product)
         if requests is None:
             asked = [the_request(traces, prices, **given)]
         else:
             report(0, 1, f"reading {requests}")
-            asked = open_requests(requests, traces, prices)
+            asked = read_requests(requests, traces.markets, prices)
         sums, lines, first = Sums(), [], []
         for done, billed in enumerate(bills(traces, asked, model), start=1):
             sums.add(billed)

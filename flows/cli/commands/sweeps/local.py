@@ -31,8 +31,8 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
       proteus sweep local sweep.yaml
       proteus sweep local sweep.yaml --dir runs/digits --json -
     """  # noqa: D301 - click reads the control character
+    from proteus_spot.infra.local.environment import own_directory
     from proteus_spot.tasks.local.checks import check_directory
-    from proteus_spot.tasks.local.environment import run_directory
     from proteus_spot.tasks.output_files import check_file_target
     from proteus_spot.tasks.sweeps.checks import check_import
     from proteus_spot.tasks.sweeps.local.sweep import LocalSweep
@@ -53,7 +53,7 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
     run = LocalSweep(spec, folder, tell)
     if run.check(f"{sweep}: "):
         check_import(spec, f"{sweep}: ", is_here=True)
-    with run_directory(folder):
+    with own_directory(folder):
         run.open()
         if not run.run():
             error = Interrupted(run.signal_number)
