@@ -6,7 +6,7 @@ from typing import Any
 from proteus_spot.bidding.engine.reconcile import by_order
 from proteus_spot.bidding.market.model import InstanceFact
 from proteus_spot.tasks.market.engine_journal import EngineJournal
-from proteus_spot.tasks.market.instances import job_machines, observed_events
+from proteus_spot.tasks.market.instances import end, job_machines, observed_events
 from proteus_spot.tasks.market.opening import is_opened
 from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
@@ -26,7 +26,7 @@ def end_machines(
     """
     ending = [fact for fact in living_machines(job_engine.job_id) if ends(fact)]
     if ending:
-        current_runtime().market.terminate([fact.instance_id for fact in ending])
+        end(job_engine.job_id, [fact.instance_id for fact in ending])
         _enter(job_engine, job_machines(job_engine.job_id))
     return ending
 

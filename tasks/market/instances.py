@@ -4,6 +4,7 @@ A machine is known by its id, and one of an open order by the client token of it
 people and for machines that this database does not know.
 """
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,9 +21,10 @@ from proteus_spot.bidding.engine.reconcile import (
 from proteus_spot.bidding.market.model import JOB_TAG, ORDER_TAG, OWNER_TAG, InstanceFact, Tier
 from proteus_spot.infra.state.records import IntentState
 from proteus_spot.infra.storage.blobs import BlobError, BlobMissing
-from proteus_spot.infra.storage.leases import read_lease
+from proteus_spot.infra.storage.leases import Lease, read_lease, write_leases
 from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
+_log = logging.getLogger(__name__)
 #: Tag of the tier of every machine of ours.
 TIER_TAG = "proteus:tier"
 
@@ -108,9 +110,19 @@ def let_go(job_id: str, ending: Mapping[str, Collection[str]]) -> list[str]:
         if fact.alive and (not names or fact.instance_id in names)
     ]
     ids = [fact.instance_id for fact in ended if pending_notice_s(fact, current_runtime().now_s()) is None]
-    if ids:
-        current_runtime().market.terminate(ids)
+    end(job_id, ids)
     return ids
+
+
+def end(job_id: str, instance_ids: Sequence[str]) -> None:
+    """Terminate machines of a job, and write that their leases end now: it bounds an end that nobody sees."""
+    if not instance_ids:
+        return
+    runtime = current_runtime()
+    runtime.market.terminate(instance_ids)
+    lease = Lease(runtime.now_s(), reason="its job has ended it", is_last=True)
+    for name, error in write_leases(runtime.blobs, job_id, dict.fromkeys(instance_ids, lease)).items():
+        _log.warning("%s: if nobody sees its end, it is charged to the end of its lease: %s", name, error)
 
 
 @runtime_task("terminate", market=True)

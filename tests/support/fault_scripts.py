@@ -40,11 +40,6 @@ class FaultScript:
     faults: list[Fault] = field(default_factory=list)
     events: list[tuple[int, Callable[[JobWorld], None]]] = field(default_factory=list)
 
-    @property
-    def hides_ends(self) -> bool:
-        """Whether machines may end unseen, or stand: then the ledger may be above the bill, never below."""
-        return bool({"credentials", "stopped-by-hand", "throttles", "server-errors"} & set(self.kinds))
-
 
 def fault_script(seed: int, *, only: tuple[str, ...] = ()) -> FaultScript:
     """Return the script of a seed: two to five kinds of trouble, or `only` those."""

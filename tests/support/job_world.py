@@ -5,8 +5,10 @@ market's changes, ends of leases, the training, ticks, renewals, the reaper), ea
 """
 
 import json
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FunctionType
@@ -27,7 +29,7 @@ import proteus_spot.infra.storage.leases
 import proteus_spot.tasks.reports.publish
 import proteus_spot.tasks.runtime
 import proteus_spot.tasks.training.follow
-from proteus_spot.bidding.market.model import InstanceFact, InstanceState, Market
+from proteus_spot.bidding.market.model import EndCause, InstanceFact, InstanceState, Market
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.traces import Trace, TraceSet
 from proteus_spot.infra.market_data.catalogs import read_catalog
@@ -38,6 +40,7 @@ from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from proteus_spot.infra.simulated_ec2.rules.behaviour import HONEST, Ec2Behaviour
 from proteus_spot.infra.simulated_ec2.rules.bill import by_hour, by_second
 from proteus_spot.infra.simulated_ec2.snapshot import read_state, write_state
+from proteus_spot.infra.state.records import StoreError
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs
 from proteus_spot.infra.storage.leases import FIRST_S, read_lease
@@ -106,6 +109,26 @@ def spec(job_id: str = "job", clocks: int = 45, **fields: Any) -> JobSpec:
     )
 
 
+class _MayFail:
+    """What a head uses, with every call of it failing while `failing` returns an error."""
+
+    def __init__(self, inner: Any, failing: Callable[[], Exception | None]) -> None:
+        self._inner, self._failing = inner, failing
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if not callable(value):
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            error = self._failing()
+            if error is not None:
+                raise error
+            return value(*args, **kwargs)
+
+        return call
+
+
 class JobWorld:
     """See the module.
 
@@ -155,7 +178,12 @@ class JobWorld:
             tick_s=TICK_S,
             renewal_lead_s=2 * TICK_S,
         )
-        self.runtime = Runtime(settings, self.clock, self.store, self.blobs, boundary.of_market(self.market), catalog)
+        #: Whether the bucket and the database do not answer the head; nodes still reach the bucket.
+        self.bucket_fails = self.database_fails = False
+        store: Any = _MayFail(self.store, lambda: StoreError("the database is away") if self.database_fails else None)
+        blobs: Any = _MayFail(self.blobs, lambda: BlobError("the bucket is away") if self.bucket_fails else None)
+        self.runtime = Runtime(settings, self.clock, store, blobs, boundary.of_market(self.market), catalog)
+        self._database = directory / "state.db"
         self.training = Training(self, self.spec.training.clocks or 0)
         self.ticks_run = True
         #: How often the event of a notice arrives, and how late.
@@ -365,6 +393,25 @@ class JobWorld:
         assert state is not None
         self.market.restore(state)
 
+    # A backup of the database
+
+    def copy_database(self, copy: Path) -> None:
+        """Write a backup of the database."""
+        self._copy(self._database, copy)
+
+    def restore_database(self, copy: Path) -> None:
+        """Bring the database back from a backup; no process of the head lives through that."""
+        for process in self.boundary.stack:
+            if process is not None:
+                process.dead = True
+        self._copy(copy, self._database)
+        self.store._engine.dispose()
+
+    @staticmethod
+    def _copy(source: Path, target: Path) -> None:
+        with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
+            one.backup(other)
+
     # What must hold
 
     def bought_twice(self) -> dict[str, int]:
@@ -373,6 +420,19 @@ class JobWorld:
         for fact in self.ours():
             purchases.setdefault(fact.tags["proteus:order"], set()).add((fact.token, fact.launched_at_s))
         return {order: len(found) for order, found in purchases.items() if len(found) > 1}
+
+    def taken_unseen(self) -> set[str]:
+        """The machines that the market took and had forgotten before anybody looked: no refund is known of them."""
+        taken = {fact.instance_id for fact in self.ours() if fact.end_cause is EndCause.EVICTED}
+        with self.boundary.outside():
+            records = self.store.allocations(self.job_id)
+        seen = {
+            name
+            for record in records
+            for name, life in zip(record.instance_ids, record.machines, strict=True)
+            if life.end_cause is EndCause.EVICTED
+        }
+        return taken - seen
 
     def bill(self) -> Micros:
         """What the market bills for all of it."""

@@ -18,7 +18,7 @@ from proteus_spot.tasks.job_ends import wants_machines
 from proteus_spot.tasks.job_records import saved_result
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.instances import job_machines, observed_events
+from proteus_spot.tasks.market.instances import end, job_machines, observed_events
 from proteus_spot.tasks.market.ledger import stop_at_budget
 from proteus_spot.tasks.market.purchases.requests import launch_request
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked, PurchaseOutcome, Result, send
@@ -223,6 +223,6 @@ def release_reliable_tier(job_engine: JobEngine) -> None:
     if not names:
         return
     facts = by_order(job_machines(job_id))
-    runtime.market.terminate([fact.instance_id for name in names for fact in facts.get(name, ()) if fact.alive])
+    end(job_id, [fact.instance_id for name in names for fact in facts.get(name, ()) if fact.alive])
     left = job_machines(job_id)
     job_engine.commit(lambda engine: observed_events(engine, left, runtime.now_s()), by_order(left))
