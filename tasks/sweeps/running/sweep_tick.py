@@ -11,6 +11,7 @@ from proteus_spot.bidding.economics.budget import Spending
 from proteus_spot.bidding.economics.deadline import TimeLeft
 from proteus_spot.bidding.engine.allocations import AllocationState
 from proteus_spot.bidding.engine.events import BidEvent
+from proteus_spot.bidding.evictions.predictors.model import PredictorModel
 from proteus_spot.bidding.market.model import InstanceFact, Market
 from proteus_spot.bidding.tuning.engine import SweepEngine
 from proteus_spot.bidding.tuning.events import Offer, SweepStopRequested, SweepTick
@@ -18,6 +19,7 @@ from proteus_spot.bidding.tuning.orders import Deploy, Finish, PauseTrial, Relea
 from proteus_spot.bidding.tuning.trials import SweepState
 from proteus_spot.infra.errors import JobFailed
 from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.infra.trials.documents import TrialReport
 from proteus_spot.tasks.ending.cancelled_runs import stop_if_cancelled
 from proteus_spot.tasks.ending.deadlines import check_start
@@ -129,7 +131,7 @@ def decide_sweep(
         If the market lists none of the machines that live by the book: nothing is decided on such an answer.
     """
     now_s, recent = current_runtime().now_s(), recent_prices(prices)
-    predictor = predictor_of(spec) if len(recent) else None
+    predictor = _predictor(spec) if len(recent) else None
     limits = spending, _time_left(spec)
 
     def tick(engine: SweepEngine) -> Sequence[BidEvent]:
@@ -146,6 +148,15 @@ def decide_sweep(
         return [*events, SweepTick(now_s, offers, wants_machines(spec.job_id), prices.left_out, *limits)]
 
     return decide_on(journal, facts, notices, tick, lambda engine: new_reports(engine, reports, now_s))
+
+
+def _predictor(spec: SweepSpec) -> PredictorModel | None:
+    """Return what predicts the prices of the sweep's markets; None where it cannot be read: nothing is bought then."""
+    try:
+        return predictor_of(spec)
+    except BlobError as error:
+        _log.warning("sweep %s: nothing is bought: %s", spec.job_id, error)
+        return None
 
 
 def _keep_state(spec: SweepSpec, journal: SweepJournal) -> None:
@@ -184,20 +195,30 @@ def _time_left(spec: SweepSpec) -> TimeLeft | None:
 
 
 def _carry_out(spec: SweepSpec, journal: SweepJournal, orders: Sequence[SweepOrder]) -> list[str]:
-    """Carry out the orders; return a line for each purchase that must be mended before it can be made."""
+    """Carry out the orders; return a line for each purchase that cannot be made, and for each that the bucket fails."""
     alarms = []
     for order in orders:
-        match order:
-            case Deploy():
-                outcome = deploy(spec, journal, order)
-                _log.info("%s: %s", order.order_id, outcome.line)
-                if outcome.blocked:
-                    alarms.append(f"sweep {spec.job_id}: {order.order_id} cannot be bought: {outcome.line}")
-            case PauseTrial():
-                pause(journal, order)
-            case Finish():
-                close_sweep(spec, journal, _STATES[order.state], {"why": order.why})
+        try:
+            alarms.append(_carry_out_one(spec, journal, order))
+        except BlobError as error:
+            alarms.append(f"sweep {spec.job_id}: {type(order).__name__.lower()} waits for the bucket: {error}")
     released: dict[str, Sequence[str]] = {order.allocation_id: () for order in orders if isinstance(order, Release)}
     if released:
         let_go(spec.job_id, released)
-    return alarms
+    return [alarm for alarm in alarms if alarm]
+
+
+def _carry_out_one(spec: SweepSpec, journal: SweepJournal, order: SweepOrder) -> str:
+    match order:
+        case Deploy():
+            outcome = deploy(spec, journal, order)
+            _log.info("%s: %s", order.order_id, outcome.line)
+            if outcome.blocked:
+                return f"sweep {spec.job_id}: {order.order_id} cannot be bought: {outcome.line}"
+        case PauseTrial():
+            pause(journal, order)
+        case Finish():
+            close_sweep(spec, journal, _STATES[order.state], {"why": order.why})
+        case Release():
+            pass  # those are let go together
+    return ""
