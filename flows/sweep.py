@@ -13,6 +13,7 @@ from prefect.runtime import flow_run
 from proteus_spot.infra.errors import InputError, JobFailed
 from proteus_spot.tasks.ending.cancelled_runs import record_follower
 from proteus_spot.tasks.form_fields import GIVEN, NOT_GIVEN, required_in_form
+from proteus_spot.tasks.job_records import how_to_go_on
 from proteus_spot.tasks.market.engine_journal import SweepJournal
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days
 from proteus_spot.tasks.reports.publish import link_page
@@ -58,6 +59,8 @@ async def sweep(spec: Annotated[SweepSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]
     figures = sweep_figures(sweep_view(current_runtime().store, spec.job_id))
     name_sweep_run(spec.job_id, figures["state"])
     get_run_logger().info("%s: %s, $%.4f spent", spec.job_id, figures["state"], figures["ledger_usd"])
+    if hint := how_to_go_on(spec.job_id):
+        get_run_logger().warning(hint)
     if figures["state"] == "failed":
         raise JobFailed(f"sweep {spec.job_id}: {figures['why']}")
     return figures

@@ -3,7 +3,7 @@
 import re
 
 from proteus_spot.bidding.market.model import HOUR_S
-from proteus_spot.infra.state.records import Job, JobKind, JobState
+from proteus_spot.infra.state.records import Job, JobState
 from proteus_spot.tasks.runtime import current_runtime
 from proteus_spot.tasks.times import minute, parse_deadline
 
@@ -25,7 +25,7 @@ def standstill_minutes(why: str) -> float | None:
 
 def stopping_limit(job: Job) -> str:
     """Return the name of the limit that has stopped a job: a larger one lets it go on. Empty if none has."""
-    if job.state is not JobState.STOPPED or job.kind is not JobKind.JOB or job.stop_why is None:
+    if job.state is not JobState.STOPPED or job.stop_why is None:
         return ""
     if job.stop_why == BUDGET:
         return BUDGET_FIELD
@@ -33,9 +33,9 @@ def stopping_limit(job: Job) -> str:
 
 
 def how_it_goes_on(job: Job) -> str:
-    """Return the line on a job that a limit has stopped; empty for any other."""
+    """Return the line on a job or sweep that a limit has stopped; empty for any other."""
     limit = stopping_limit(job)
-    return f"job {job.job_id} was stopped: {job.stop_why}; submit it with a larger {limit}" if limit else ""
+    return f"{job.kind} {job.job_id} was stopped: {job.stop_why}; submit it with a larger {limit}" if limit else ""
 
 
 def request_stop(job_id: str, why: str, *, now: bool = False, by: str = "") -> Job:

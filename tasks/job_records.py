@@ -90,7 +90,7 @@ def as_begun(spec: JobSpec) -> JobSpec:
     job = current_runtime().store.find_job(spec.job_id)
     if job is None or job.kind is not JobKind.JOB:  # recording it refuses an id that a sweep has
         return spec
-    recorded = _with_larger_limits(job, spec) or recorded_spec(job)
+    recorded = with_larger_limits(job, spec, _progress_minutes()) or recorded_spec(job)
     changes = list(_changes(spec, recorded))
     if changes:
         raise StoreError(
@@ -99,8 +99,13 @@ def as_begun(spec: JobSpec) -> JobSpec:
     return recorded
 
 
-def _with_larger_limits(job: Job, spec: JobSpec) -> JobSpec | None:
-    """Return the description with which a job that a limit has stopped goes on; None if it does not."""
+def with_larger_limits(job: Job, spec: JobSpec, progress_minutes: float) -> JobSpec | None:
+    """Return the description with which a job that a limit has stopped goes on; None if it does not.
+
+    Parameters
+    ----------
+    progress_minutes : the setting of now, which may be larger than the one that stopped it.
+    """
     recorded, limit = recorded_spec(job), stopping_limit(job)
     written: dict[str, Any] = {
         name: getattr(spec, name) for name in ("budget_usd", "deadline") if name in spec.model_fields_set
@@ -113,15 +118,21 @@ def _with_larger_limits(job: Job, spec: JobSpec) -> JobSpec | None:
         old, new = recorded.budget_micros, wanted.budget_micros
         return wanted if old is not None and (new is None or new > old) else None
     stood_minutes = standstill_minutes(job.stop_why or "")
-    if limit and stood_minutes is not None and current_runtime().settings.progress_minutes > stood_minutes:
+    if limit and stood_minutes is not None and progress_minutes > stood_minutes:
         return wanted if wanted.budget_micros == recorded.budget_micros else None
     return None
+
+
+def _progress_minutes() -> float:
+    return current_runtime().settings.progress_minutes
 
 
 def has_larger_limits(spec: JobSpec) -> bool:
     """Return whether a limit has stopped the job of this id, and `spec` (see `as_begun`) has a larger one."""
     job = current_runtime().store.find_job(spec.job_id)
-    return job is not None and job.kind is JobKind.JOB and _with_larger_limits(job, spec) is not None
+    return (
+        job is not None and job.kind is JobKind.JOB and with_larger_limits(job, spec, _progress_minutes()) is not None
+    )
 
 
 def _changes(written: BaseModel, recorded: BaseModel, prefix: str = "") -> Iterator[str]:

@@ -138,7 +138,9 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
     begun = begun_before(url, job_id, spec.model_dump(mode="json")) if check_database(url) else JobStatus.NEW
     if begun is JobStatus.ENDED:
         progress.say(f"job {job_id} was run to its end before; these are its figures")
-        result = _figures(job_id, directory, variables)
+        result, hint = _figures(job_id, directory, variables)
+        if hint:
+            progress.say(hint)
     else:
         if begun is JobStatus.NEW:
             check_budget(spec, read_catalog(options.catalog), market.start_s, "--budget")
@@ -255,13 +257,14 @@ def _market_hours(options: RunOptions, start_s: int) -> float:
     return max(options.training_hours or 0.0, by_deadline)
 
 
-def _figures(job_id: str, directory: Path, variables: dict[str, str]) -> dict[str, Any]:
-    """Return the figures of a job that has ended."""
+def _figures(job_id: str, directory: Path, variables: dict[str, str]) -> tuple[dict[str, Any], str]:
+    """Return the figures of a job that has ended, and how it goes on if a limit has stopped it."""
     inside = {"PREFECT_HOME": str(directory / "prefect")}  # the client needs a directory, even without a request
     with environment_variables({**variables, **inside}):
-        from proteus_spot.tasks.reports.job_summary import summary
+        from tasks.job_records import how_to_go_on
+        from tasks.reports.job_summary import summary
 
-        return summary(job_id)
+        return summary(job_id), how_to_go_on(job_id)
 
 
 def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:

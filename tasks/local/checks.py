@@ -22,6 +22,7 @@ from proteus_spot.infra.settings import Settings, load_settings
 from proteus_spot.infra.state.records import JobKind, JobState
 from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.form_fields import RECORDED
+from proteus_spot.tasks.job_records import recorded_spec, with_larger_limits
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.local.environment import environment_variables
 
@@ -148,15 +149,20 @@ def newest_unfinished(url: str, sweep: str) -> str | None:
 
 
 def begun_before(
-    url: str, job_id: str, spec: Mapping[str, Any], extends: Callable[[Mapping[str, Any]], bool] = lambda begun: False
+    url: str,
+    job_id: str,
+    spec: Mapping[str, Any],
+    extends: Callable[[Mapping[str, Any], float], bool] = lambda begun, begun_at_s: False,
 ) -> JobStatus:
     """Return whether the job was begun before; a job that failed, or was not run to its end, resumes.
 
-    For an ended job nothing is left but to report its figures.
+    So does one that a limit has stopped, with a larger one. For any other ended job nothing is left but to report its
+    figures.
 
     Parameters
     ----------
-    extends : whether `spec` is that of a sweep, which it is given, with more trials: then the sweep goes on.
+    extends : whether `spec` is that of a sweep, which it is given with the time of its begin, with more trials or
+        larger limits: then the sweep goes on.
 
     Raises
     ------
@@ -170,12 +176,14 @@ def begun_before(
         alive = store.allocations(job_id, alive=True)
     goes_on = {JobState.FAILED}
     if job.kind is JobKind.SWEEP:
-        grows = extends(job.spec)
+        grows = extends(job.spec, job.created_at_s)
         same = grows or dict(job.spec) == dict(spec)
         goes_on |= {JobState.STOPPED, *([JobState.FINISHED] if grows else [])}
     else:
-        recorded = JobSpec.model_validate(dict(job.spec), context=RECORDED)
-        same = recorded == JobSpec.model_validate(spec, context=RECORDED)
+        given = JobSpec.model_validate(spec, context=RECORDED)
+        grows = with_larger_limits(job, given, load_settings().progress_minutes) == given
+        same = grows or recorded_spec(job) == given
+        goes_on |= {JobState.STOPPED} if grows else set()
     if not same:
         other = "--sweep-id" if job.kind is JobKind.SWEEP else "--job"
         raise InputError(

@@ -1,6 +1,7 @@
 """The description of a sweep. `sweep.yaml` and the Prefect form of sweep/sweep have its fields."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -325,14 +326,31 @@ class SweepSpec(FormModel):
         """Return the deadline of the sweep if it starts at `start_s`, seconds since the epoch; None: no deadline."""
         return None if self.deadline is None else parse_deadline(self.deadline).time_s(start_s)
 
-    def extends(self, begun: "SweepSpec") -> bool:
-        """Return whether it is `begun` with more trials, and no other change."""
-        grown = {"trials": begun.trials, "space": begun.space if self.sampler == GRID else self.space}
-        return self.trial_count > begun.trial_count and self.model_copy(update=grown) == begun
+    def extends(self, begun: "SweepSpec", begun_at_s: float) -> bool:
+        """Return whether it is `begun` with more trials, a larger budget or a later deadline, and no other change.
 
-    def extends_recorded(self, begun: Mapping[str, Any]) -> bool:
-        """Return whether it is a recorded description with more trials, and no other change."""
-        return self.extends(SweepSpec.model_validate(dict(begun), context=RECORDED))
+        Parameters
+        ----------
+        begun_at_s : when that sweep was begun: a deadline may count from then.
+        """
+        trials = {"trials": begun.trials, "space": begun.space if self.sampler == GRID else self.space}
+        if self.model_copy(update=trials | {"budget_usd": begun.budget_usd, "deadline": begun.deadline}) != begun:
+            return False
+        sizes, begun_sizes = self._sizes(begun_at_s), begun._sizes(begun_at_s)
+        pairs = list(zip(sizes, begun_sizes, strict=True))
+        return sizes != begun_sizes and all(new >= old for new, old in pairs)
+
+    def _sizes(self, begun_at_s: float) -> tuple[float, ...]:
+        deadline_s = self.deadline_s(begun_at_s)
+        return (
+            self.trial_count,
+            math.inf if self.budget_usd is None else self.budget_usd,
+            math.inf if deadline_s is None else deadline_s,
+        )
+
+    def extends_recorded(self, begun: Mapping[str, Any], begun_at_s: float) -> bool:
+        """Return whether it is a recorded description with more trials or larger limits, and no other change."""
+        return self.extends(SweepSpec.model_validate(dict(begun), context=RECORDED), begun_at_s)
 
     def on(self, day: str) -> "SweepSpec":
         """Return the sweep with `day`, as in 2026-01-31, where its name, its id and its data say ``{date}``."""

@@ -61,14 +61,17 @@ def recorded_markets(spec: SweepSpec) -> SweepSpec:
 
 @runtime_task("record sweep")
 def record_sweep(spec: SweepSpec) -> Job:
-    """Record the sweep, or return the recorded one; the same id with another description is refused."""
+    """Record the sweep, or return the recorded one; the same id with another description is refused.
+
+    More trials and larger limits are taken: what stopped the sweep, or ended it, holds no longer.
+    """
     store = current_runtime().store
     job = store.find_job(spec.job_id)
     if job is not None and job.kind is JobKind.SWEEP:
         begun = sweep_spec(spec.job_id)
         if begun == spec:
             return job  # also where it was recorded before a field with a default was added
-        if spec.extends(begun):
+        if spec.extends(begun, job.created_at_s):
             check_extension(spec, SweepJournal(spec.job_id).current())
             return store.replace_sweep_spec(spec.job_id, spec.model_dump(mode="json"))
     now_s = current_runtime().clock.now_s()

@@ -20,7 +20,7 @@ from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import BlobError, Blobs
 from proteus_spot.infra.storage.trial_paths import SweepPaths, TrialPaths
 from proteus_spot.tasks.ending.stop_answer import stop_job
-from proteus_spot.tasks.job_ends import request_stop
+from proteus_spot.tasks.job_ends import how_it_goes_on, request_stop
 from proteus_spot.tasks.local.checks import JobStatus, begun_before
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
 from proteus_spot.tasks.market.reaping import enter
@@ -357,6 +357,30 @@ def test_a_finished_sweep_gets_more_trials_under_the_same_id(make: Make) -> None
             begun_before(url, "sweep", spec.model_dump(mode="json"), spec.extends_recorded)
 
 
+def test_a_sweep_that_its_budget_has_stopped_goes_on_under_its_id_with_a_larger_one(make: Make) -> None:
+    world = make()
+    fields = {"max_trial_steps": 200, "deadline": "20h"}
+    world.begin_sweep(sweep_spec(**fields, budget_usd=0.12))
+    figures = world.to_the_end()
+    assert (figures["state"], figures["why"]) == ("stopped", "budget")
+    steps = sum(trial["steps"] for trial in figures["trials"])
+    assert 0 < steps < 800
+    assert figures["ledger_usd"] <= 0.12
+    assert how_it_goes_on(world.job) == "sweep sweep was stopped: budget; submit it with a larger budget_usd"
+    larger = sweep_spec(**fields | {"budget_usd": 2, "deadline": "30h"})
+    url = world.runtime.settings.database_url
+    asked = begun_before(url, "sweep", larger.model_dump(mode="json"), larger.extends_recorded)
+    assert asked is JobStatus.PAUSED
+    for change in ({"budget_usd": 0.04}, {"budget_usd": 1, "deadline": "2h"}, {"budget_usd": 1, "max_trial_steps": 9}):
+        with pytest.raises(StoreError):
+            world.begin_sweep(sweep_spec(**{**fields, **change}))
+    world.begin_sweep(larger)
+    figures = world.to_the_end(most_ticks=500)
+    assert (figures["state"], [trial["steps"] for trial in figures["trials"]]) == ("finished", [200] * 4)
+    assert 0.12 < figures["ledger_usd"] <= 2
+    assert how_it_goes_on(world.job) == ""
+
+
 def test_where_no_lease_can_be_written_nothing_is_bought_and_the_tick_fails(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,4 +400,28 @@ def test_where_no_lease_can_be_written_nothing_is_bought_and_the_tick_fails(
                 world.tick_job("sweep")
             world.advance(120)
         assert world.sweep_facts() == []
+    assert world.to_the_end()["state"] == "finished"
+
+
+def test_without_a_bucket_a_tick_books_what_runs_and_buys_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec())
+    all_begin(world)
+
+    def fail(blobs: Blobs, *_: Any) -> None:
+        raise BlobError("the bucket is away")
+
+    bought = len(world.sweep_facts())
+    with monkeypatch.context() as patch:
+        for name in ("read_bytes", "write_bytes", "exists", "list"):
+            patch.setattr(Blobs, name, fail)
+        world.market.terminate([world.sweep_facts()[0].instance_id])
+        for _ in range(5):
+            world.clock.at_s += 1200
+            with pytest.raises(PurchaseBlocked, match="leases cannot be written, so nothing is bought"):
+                world.tick_job("sweep")
+    assert len(world.sweep_facts()) == bought
+    living = {fact.instance_id for fact in world.sweep_facts() if fact.alive}
+    assert {name for record in world.store.allocations("sweep", alive=True) for name in record.living_ids} == living
+    assert world.store.spent("sweep") > 0
     assert world.to_the_end()["state"] == "finished"
