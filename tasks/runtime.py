@@ -60,13 +60,14 @@ class RuntimeTask(Generic[P, R]):
         from prefect import State
         from prefect.exceptions import TerminationSignal
 
-        result: Any = self._task(*args, **kwargs)
+        result: Any = self.task(*args, **kwargs)
         if isinstance(result, State) and result.name == _TOLD_TO_END:
             raise TerminationSignal(signal.SIGTERM)
         return cast(R, result)
 
     @cached_property
-    def _task(self) -> "Task[P, R]":
+    def task(self) -> "Task[P, R]":
+        """The task, for what Prefect alone can do: other options, a run in the background."""
         from prefect import Task
         from prefect.cache_policies import NO_CACHE
 

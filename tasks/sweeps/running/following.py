@@ -93,7 +93,7 @@ class TaskRuns:
 
     def _begin(self, name: str, deployment: Deployment) -> None:
         end, before = DeploymentEnd(), self._newest.get(deployment.trial)
-        named = cast("Task[Any, Any]", deployment_run).with_options(
+        named = cast("Task[Any, Any]", deployment_run.task).with_options(
             task_run_name=f"{trial_name(deployment.trial)} on {deployment.market}", tags=[f"sweep:{self.sweep_id}"]
         )
         after = [] if before is None else [allow_failure(before)]
