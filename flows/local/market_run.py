@@ -124,12 +124,14 @@ def run_on_market(
             if run.database is None:
                 forget_claims(run.url)
             verb = f"goes on after {clock_time(start_s - run.market.start_s)} of market time; starting"
+        say(f"job {run.job_id}: {verb} a Prefect API and a market on this machine; state in {run.directory}")
+        say("1/4 market: its prices are written")
         make_database(run.url)
         note_place(run.directory)
         if run.prices is None and not run.market.path.exists():
             bids_decide = not run.availability
             write_generated(run.market, run.catalog, run.seed, run.market_hours, bids_decide=bids_decide)
-        say(f"job {run.job_id}: {verb} a Prefect API and a market on this machine; state in {run.directory}")
+        say("2/4 Prefect: its server starts, which takes up to a minute on a busy machine")
         made = LocalEnvironment(
             directory=run.directory,
             prices=run.market.path,
@@ -144,6 +146,7 @@ def run_on_market(
         with opened_environment(made, run.variables) as world:
             clock = world.clock
             say(f"Prefect UI at {world.prefect.ui_url}")
+            say("3/4 ticks: one is timed")
             tick_takes_s = TOUCHES * measured_latency_s()
             if run.scale is None and begun is JobStatus.NEW:
                 fastest, scale = scale, kept_scale(run.variables, scale, tick_takes_s)
@@ -156,6 +159,7 @@ def run_on_market(
                 if begun is JobStatus.NEW:
                     raise
                 say(f"ticks may come late, for the machine is slower than when the job was begun: {error}")
+            say("4/4 job: its flow begins, and buys the first machines")
             with _pausing(run, interrupts):
                 return to_the_end(clock)
 

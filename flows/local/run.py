@@ -1,7 +1,6 @@
 """`proteus run`: one training job over the simulated market of this machine."""
 
 import math
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from proteus_spot.infra.clock import ScaledClock, SystemClock
 from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.market_data.catalogs import read_catalog
+from proteus_spot.infra.processes.surroundings import proteus_command
 from proteus_spot.infra.validation import first_fault
 from proteus_spot.reports.pages.job_tables import predict_command
 from proteus_spot.tasks.billing_options import billing_model
@@ -189,8 +189,8 @@ def _closing_lines(spec: JobSpec, result: Mapping[str, Any], database: str | Non
     where = ["--dir", result["directory"], *([] if database is None else ["--database", database])]
     commands = [
         predict_command(result["model"], spec.training.data, spec.training.app, spec.training.code),
-        shlex.join(["proteus", "cost", result["job"], *where]),
-        shlex.join(["proteus", "logs", result["job"], *where]),
+        proteus_command("cost", result["job"], *where),
+        proteus_command("logs", result["job"], *where),
     ]
     return [f"report: {result['report']}", f"model: {result['model']}", "next:", *(f"  {each}" for each in commands)]
 
@@ -321,4 +321,4 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
 
 def _again(job_id: str, directory: Path, options: RunOptions) -> str:
     """Return the command that continues the job, quoted for a shell."""
-    return shlex.join(["proteus", "run", "--job", job_id, "--dir", str(directory), *options.given])
+    return proteus_command("run", "--job", job_id, "--dir", str(directory), *options.given)

@@ -1,6 +1,5 @@
 """`proteus sweep run`: one whole sweep over the simulated market of this machine, with real machines' processes."""
 
-import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -13,6 +12,7 @@ from proteus_spot.flows.terminal.interrupts import Interrupts
 from proteus_spot.flows.terminal.sweep_view import SweepProgress, head_lines
 from proteus_spot.infra.clock import ScaledClock, SystemClock
 from proteus_spot.infra.errors import JobFailed
+from proteus_spot.infra.processes.surroundings import proteus_command
 from proteus_spot.reports.sweep_view import SweepView
 from proteus_spot.tasks.local.checks import JobStatus, begun_before, check_database, check_finite, newest_unfinished
 from proteus_spot.tasks.local.environment import environment_variables, local_settings
@@ -151,13 +151,13 @@ def _market(options: SweepOptions, directory: Path) -> MarketFile:
 def _closing_lines(spec: SweepSpec, directory: Path, database: str | None, *, has_best: bool) -> list[str]:
     """Return lines with the path of the best trial's state and the next commands, quoted for a shell."""
     where = ["--dir", str(directory), *([] if database is None else ["--database", database])]
-    commands = [["proteus", "sweep", verb, spec.job_id, *where] for verb in ("show", "report")]
+    commands = [["sweep", verb, spec.job_id, *where] for verb in ("show", "report")]
     best = directory / "blobs" / "jobs" / spec.job_id / "best"
     state = [f"best state: {best}"] if has_best and best.exists() else []
-    return [*state, "next:", *(f"  {shlex.join(words)}" for words in commands)]
+    return [*state, "next:", *(f"  {proteus_command(*words)}" for words in commands)]
 
 
 def _again(sweep_id: str, directory: Path, options: SweepOptions) -> str:
     """Return the command that continues the sweep, quoted for a shell."""
-    words = ["proteus", "sweep", "run", str(options.sweep_file), "--sweep-id", sweep_id, "--dir", str(directory)]
-    return shlex.join([*words, *options.given])
+    words = ["sweep", "run", str(options.sweep_file), "--sweep-id", sweep_id, "--dir", str(directory)]
+    return proteus_command(*words, *options.given)

@@ -1,6 +1,5 @@
 """`proteus train`: the engine alone on local nodes, from the options of a job to its figures."""
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.errors import InputError, JobFailed, ProteusError
 from proteus_spot.infra.local.environment import own_directory
 from proteus_spot.infra.local.node_events import read_script
+from proteus_spot.infra.processes.surroundings import proteus_command
 from proteus_spot.infra.validation import first_fault
 from proteus_spot.psengine.controller.model_saving import NOT_SAVED
 from proteus_spot.tasks.job_spec import SCALE_IN, Training
@@ -124,14 +124,17 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
                 show.say(f"job {job_id}: nodes {options.nodes} on this machine; state in {directory}")
                 for hint in hints(job, events):
                     show.say(hint)
+                show.say("1/3 data: it is read and cut")
                 for note in training.prepare():
                     show.say(f"data: {note}")
+                show.say("2/3 controller: it starts")
                 with books.beginning(wanted):
                     clock = training.start(show.say)
                 if training.dashboard:
                     show.say(f"dashboard: {training.dashboard}")
                 if clock:
                     show.say(f"goes on from clock {clock}")
+                show.say("3/3 nodes: they join")
                 figures = _follow(training, job_id, show, interrupts)
             for event in script.to_come:
                 show.say(
@@ -231,7 +234,7 @@ def _outcome(training: LocalTraining, books: RunFiles, job: LocalJob, failed: bo
 def _again(job: LocalJob, directory: Path, options: TrainOptions) -> str:
     """Return the command that continues the job, quoted for a shell."""
     where = ["--job", job.job_id, "--dir", str(directory)]
-    return shlex.join(["proteus", "train", options.app, *where, *options.given])
+    return proteus_command("train", options.app, *where, *options.given)
 
 
 def _training(options: TrainOptions) -> Training:

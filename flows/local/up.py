@@ -5,7 +5,6 @@ kept by this process, as `proteus run` does; `train` and what a user starts in t
 """
 
 import os
-import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait
@@ -28,6 +27,7 @@ from proteus_spot.flows.local.job_threads import (
 from proteus_spot.flows.terminal.interrupts import Interrupted, Interrupts
 from proteus_spot.infra.clock import ScaledClock
 from proteus_spot.infra.local.environment import LocalEnvironment, own_directory
+from proteus_spot.infra.processes.surroundings import proteus_command
 from proteus_spot.tasks.local.checks import (
     check_database,
     check_directory,
@@ -91,7 +91,7 @@ def local_up(
     """
     check_finite("--scale", options.scale)
     directory = (options.directory or UP_DIRECTORY).absolute()
-    again = shlex.join(["proteus", "up", "--dir", str(directory)])
+    again = proteus_command("up", "--dir", str(directory))
     settings = local_settings(directory, options.scale or SCALE)
     url = settings["PROTEUS_DATABASE_URL"]
     scale = options.scale or kept_scale(settings, SCALE, FLOW_LATENCY_S)

@@ -90,7 +90,7 @@ class Display(Generic[S]):
 
     def show(self, shot: S, now_s: float) -> None:
         """Show `shot`; `now_s` is real time."""
-        if self.console.is_terminal:
+        if self.console.is_terminal and not self.console.is_dumb_terminal:  # which shows no screen that changes
             if not self._live.is_started:
                 self._live.start()
             self._live.update(self._screen(shot))

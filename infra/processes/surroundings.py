@@ -6,6 +6,8 @@ machines' processes call it before they import a library that reads the environm
 
 import os
 import pwd
+import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import MutableMapping
@@ -19,6 +21,13 @@ _ROOT = Path(__file__).resolve().parents[2]
 def python_module(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
     """Return the command that runs a module, which Python does not look for in the working directory."""
     return [python, "-P", "-m", module, *arguments]
+
+
+def proteus_command(*words: str) -> str:
+    """Return a command of ours that can be pasted: as this one was typed where a shell would not find `proteus`."""
+    typed = sys.argv[0]
+    found = shutil.which("proteus") is not None or Path(typed).name != "proteus"
+    return shlex.join(["proteus" if found else typed, *words])
 
 
 def settle(environment: MutableMapping[str, str] | None = None) -> None:

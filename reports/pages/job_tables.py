@@ -1,6 +1,5 @@
 """The tables of a job's report: the chart as text, decisions, costs to the micro-dollar, parameters and links."""
 
-import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from proteus_spot.bidding.market.model import EndCause, Market, Tier
 from proteus_spot.bidding.market.money import Micros, usd
 from proteus_spot.bidding.policies.base import Choice
 from proteus_spot.infra.masking import masked
+from proteus_spot.infra.processes.surroundings import proteus_command
 from proteus_spot.infra.state.records import LedgerKind, LedgerLine
 from proteus_spot.reports.pages.job_page import DecisionRow, Link, PageFigure, Table
 from proteus_spot.reports.pages.job_series import DecisionRecord, JobFacts, decisions, marks, on_demand_reference
@@ -243,10 +243,10 @@ def links(facts: JobFacts, model_url: str, command: str) -> tuple[Link, ...]:
 
 def predict_command(model: str, data: str, app: str, code: str) -> str:
     """Return the command that predicts with the model, quoted for a shell."""
-    words = ["proteus", "predict", model, "--data", data, "--out", "-"]
+    words = ["predict", model, "--data", data, "--out", "-"]
     if ":" in app:  # the user's own code is run only if named
         words += ["--app", app, *(["--code", code] if code else [])]
-    return masked(shlex.join(words))
+    return masked(proteus_command(*words))
 
 
 def _opened(url: str) -> str:

@@ -1,6 +1,5 @@
 """Submission of a job to a Prefect server."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.errors import InputError, ProteusError
 from proteus_spot.infra.local.announcement import DEFAULT_DIRECTORY, Announcement, find_announcement
+from proteus_spot.infra.processes.surroundings import proteus_command
 from proteus_spot.infra.structured_text import read_yaml
 from proteus_spot.infra.validation import first_fault
 from proteus_spot.tasks.job_pages import open_page
@@ -103,7 +103,7 @@ class PrefectServer:
         if self.up is not None and Path(self.up.directory) != DEFAULT_DIRECTORY.absolute():
             where = ("--dir", _shown(Path(self.up.directory)))
         commands = (("jobs",), ("logs", job_id, "--follow"), ("cost", job_id), ("stop", job_id))
-        return [shlex.join(["proteus", *words, *where]) for words in commands]
+        return [proteus_command(*words, *where) for words in commands]
 
 
 def _shown(directory: Path) -> str:

@@ -256,7 +256,7 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
     first, second = np.random.default_rng(3).integers((10, 50), (40, 60))
     (tmp_path / "events.csv").write_text(f"clock:{first},kill,t1\nclock:{second},join\n")
     events = ("--events", str(tmp_path / "events.csv"))
-    to_go_on = rf"to go on: proteus train {APP} --job broken --dir {re.escape(str(directory))} (?P<given>.*)"
+    to_go_on = rf"to go on: \S*proteus train {APP} --job broken --dir {re.escape(str(directory))} (?P<given>.*)"
 
     with begun(directory, 0, *events) as run:  # while its nodes start
         wait_for((directory / "logs" / "r1.log").exists, "the first node")

@@ -126,3 +126,13 @@ def test_on_a_terminal_the_screen_is_given_back() -> None:
     progress.close()
     assert not progress._live.is_started
     progress.close()
+
+
+def test_a_terminal_without_a_cursor_gets_lines_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    progress = RunProgress(quiet=False)
+    out = io.StringIO()
+    progress.console = Console(file=out, force_terminal=True, width=200)
+    progress.show(SHOT, 0.0)
+    progress.close()
+    assert out.getvalue().count("running") == 1

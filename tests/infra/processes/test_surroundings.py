@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proteus_spot.infra.processes.surroundings import python_module, settle
+from proteus_spot.infra.processes.surroundings import proteus_command, python_module, settle
 
 
 def settled(**variables: str) -> dict[str, str]:
@@ -61,3 +61,20 @@ def test_without_a_home_or_a_name_there_are_folders_for_caches(tmp_path: Path, m
             folders += [environment["MPLCONFIGDIR"], environment["PREFECT_HOME"]]
         assert all(Path(folder).is_dir() for folder in [environment["HOME"], *folders])
     assert settled(HOME="/proc", NUMBA_CACHE_DIR="/proc/1")["NUMBA_CACHE_DIR"] != "/proc/1"
+
+
+@pytest.mark.parametrize(
+    ("typed", "found", "printed"),
+    [
+        (".venv/bin/proteus", None, ".venv/bin/proteus cost 'a b'"),
+        ("/opt/my env/proteus", None, "'/opt/my env/proteus' cost 'a b'"),
+        (".venv/bin/proteus", "/usr/bin/proteus", "proteus cost 'a b'"),
+        ("pytest", None, "proteus cost 'a b'"),
+    ],
+)
+def test_a_command_that_is_printed_can_be_pasted(
+    typed: str, found: str | None, printed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [typed])
+    monkeypatch.setattr("shutil.which", lambda name: found)
+    assert proteus_command("cost", "a b") == printed
