@@ -27,6 +27,7 @@ from proteus_spot.flows.local.job_threads import (
 from proteus_spot.flows.terminal.interrupts import Interrupted, Interrupts
 from proteus_spot.infra.clock import ScaledClock
 from proteus_spot.infra.local.environment import LocalEnvironment, own_directory
+from proteus_spot.infra.local.prefect_server import kept_port
 from proteus_spot.infra.processes.surroundings import proteus_command
 from proteus_spot.tasks.local.checks import (
     check_database,
@@ -114,10 +115,11 @@ def local_up(
             start_s=last_market_s(directory, url, market.file.start_s),
             scale=scale,
             notice_s=120,
-            port=options.port,
+            port=kept_port(directory / "prefect-port", options.port),
         )
         with opened_environment(made, settings) as world:
             say(f"Prefect UI: {world.prefect.ui_url}")
+            say(f"for Prefect's own commands: export PREFECT_API_URL={world.prefect.api_url}")
             with _pausing(again, interrupts), deployments_of(world, os.environ.copy()) as deployments:
                 tick_takes_s = TOUCHES * measured_latency_s()
                 if options.scale is None:

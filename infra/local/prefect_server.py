@@ -9,6 +9,7 @@ import httpx
 
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.files import write_whole
 from proteus_spot.infra.local.child_process import Child
 from proteus_spot.infra.processes.surroundings import python_module
 
@@ -31,6 +32,17 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def kept_port(file: Path, given: int | None = None) -> int:
+    """Return the port that is given, else the one that the file names if it is free now, else a free one; keep it."""
+    port = given
+    if port is None and file.is_file():
+        text = file.read_text().strip()
+        port = int(text) if text.isdecimal() and int(text) < 2**16 and is_free(int(text)) else None
+    port = free_port() if port is None else port
+    write_whole(file, f"{port}\n".encode())
+    return port
 
 
 def is_free(port: int) -> bool:

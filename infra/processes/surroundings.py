@@ -41,6 +41,7 @@ def settle(environment: MutableMapping[str, str] | None = None) -> None:
     -----
     - No proxy for this machine; other addresses keep it.
     - No configuration of Dask. Proteus sets its own.
+    - No telemetry of Prefect, unless the environment says otherwise.
     - A home, a user's name, and folders for caches that can be written.
     """
     environment = os.environ if environment is None else environment
@@ -49,6 +50,7 @@ def settle(environment: MutableMapping[str, str] | None = None) -> None:
         environment[name] = ",".join([*words, *(host for host in _NO_PROXY if host not in words)])
     for name in [name for name in environment if name.startswith("DASK_")]:
         del environment[name]
+    environment.setdefault("DO_NOT_TRACK", "1")  # Prefect's telemetry, and its notice of it
     environment["DASK_CONFIG"] = environment["DASK_ROOT_CONFIG"] = os.devnull
     _set_home(environment)
 

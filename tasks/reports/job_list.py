@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proteus_spot.infra.errors import ProteusError
 from proteus_spot.infra.local.announcement import find_announcement
-from proteus_spot.infra.local.job_stores import JobStore, find_job, open_job_stores
+from proteus_spot.infra.local.job_stores import JobStore, find_job, is_under_way, open_job_stores
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.state.records import Job, JobKind, ObservationKind
 from proteus_spot.infra.state.store import Store
@@ -31,9 +31,10 @@ class JobLine:
     spent_is_known : false until the first charge is booked.
     begun_s, ended_s : market time (Unix seconds); `ended_s` is None while its work goes on.
     kind : "job" or "sweep".
-    clock, loss : of a sweep the steps of all trials, and the best metric.
+    clock, loss : of a sweep the steps of all trials, and the best metric, which `why` names.
     directory : of a local run; None where the database is shared.
-    page : address of the job's page in the Prefect UI; None before its run has made it.
+    page : address of the job's page in the Prefect UI; None before its run has made it, and of a local run whose
+        server has ended.
     """
 
     job_id: str
@@ -103,7 +104,7 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
         held = sum(holding.count for holding in shot.holdings if holding.state in ("held", "noticed", "lapsing"))
         clock, loss, trials = shot.clock, shot.loss, ""
         if job.kind is JobKind.SWEEP:
-            clock, loss, trials = _sweep_progress(jobs.store, job.job_id, notes)
+            clock, loss, trials = _sweep_progress(jobs.store, job, notes)
         nothing_bought = shot.buys_nothing or ("" if job.state.terminal else ended)
         waits = (what_purchases_wait_for(jobs.store, job), nothing_bought, shot.unpriced, _alarm(jobs, job, notes))
         reasons = (why_ended(job), lateness(job, ended_s), trials, *waits)
@@ -129,22 +130,23 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
     return lines
 
 
-def _sweep_progress(store: Store, sweep_id: str, notes: list[str]) -> tuple[int, float | None, str]:
-    """Return the steps of all trials, the best metric, and how many trials are in each state."""
+def _sweep_progress(store: Store, sweep: Job, notes: list[str]) -> tuple[int, float | None, str]:
+    """Return the steps of all trials, the best metric, and in words that and how many trials are in each state."""
     from proteus_spot.bidding.engine.journal import JournalError  # only for sweeps: the engines take a while to import
     from proteus_spot.bidding.tuning.journal import replay
     from proteus_spot.bidding.tuning.record import SweepError
     from proteus_spot.bidding.tuning.views import result_view
 
     try:
-        view = result_view(replay(entry.record for entry in store.journal(sweep_id)))
+        view = result_view(replay(entry.record for entry in store.journal(sweep.job_id)))
     except (JournalError, SweepError) as error:
-        notes.append(f"sweep {sweep_id}: its journal cannot be read: {error}")
+        notes.append(f"sweep {sweep.job_id}: its journal cannot be read: {error}")
         return 0, None, ""
     counts = Counter(str(trial.state) for trial in view.trials)
-    best = next((trial.value for trial in view.trials if trial.number == view.best), None)
-    trials = ", ".join(f"{count} {state}" for state, count in counts.items())
-    return sum(trial.steps for trial in view.trials), best, f"trials: {trials}" if trials else ""
+    value = next((trial.value for trial in view.trials if trial.number == view.best), None)
+    best = [] if value is None else [f"best {sweep.spec['metric']['name']} {value:.6g}"]
+    trials = [f"trials: {', '.join(f'{count} {state}' for state, count in counts.items())}"] if counts else []
+    return sum(trial.steps for trial in view.trials), value, "; ".join([*best, *trials])
 
 
 def _alarm(jobs: JobStore, job: Job, notes: list[str]) -> str:
@@ -161,5 +163,7 @@ def _alarm(jobs: JobStore, job: Job, notes: list[str]) -> str:
 
 
 def _page(jobs: JobStore, job_id: str) -> str | None:
+    if jobs.directory is not None and not is_under_way(jobs.directory):
+        return None
     seen = jobs.store.last_observation(job_id, ObservationKind.PAGE)
     return None if seen is None else str(seen.payload["url"])

@@ -27,9 +27,14 @@ def loss_hint(
     if held is not None and held > first:
         what = f"the loss on what is held out is {held:.3g}, and that of a guess {first:.3g}"
     elif plain and last > _HIGH * first:
-        what = f"the loss is still {last / first:.0%} of that of the first clock"
+        what = f"the loss is still {_times(last / first)} that of the first clock"
     else:
         return ""
     if plain:
         return f"{what}; inputs of different scales are learnt slowly: leave out standardize=false, or give more clocks"
     return f"{what}; try shorter steps (--param step={training.app_params.get('step', 1.0) / 10:g}), or more examples"
+
+
+def _times(share: float) -> str:
+    """Return a share as text: percents of what is less than the whole, times of what is more."""
+    return f"{share:.0%} of" if share < 1.0 else f"{share:.1f} times"

@@ -1,5 +1,6 @@
 """Submission of a job to a Prefect server."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -134,6 +135,8 @@ def prefect_server(directory: Path | None) -> Iterator[PrefectServer]:
         )
     api_url = configured if up is None else up.api_url
     assert api_url is not None
+    # It would warn at the end that an event is still being sent, which is nothing to a user.
+    logging.getLogger("EventsWorker").setLevel(logging.ERROR)
     try:
         httpx.get(f"{api_url.rstrip('/')}/health", timeout=_ANSWER_S)
     except httpx.HTTPError as error:

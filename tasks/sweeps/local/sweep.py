@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -59,6 +59,7 @@ class LocalProgress:
     """Something that happened to a trial: its state now, the step it stands at, and the metric there."""
 
     trial: int
+    params: Mapping[str, object]
     state: str
     steps: int
     value: float | None
@@ -280,7 +281,7 @@ class LocalSweep:
             now = (str(trial.state), trial.steps)
             if trial.deployments and self._told.get(number) != now:
                 self._told[number] = now
-                self._tell(LocalProgress(number, *now, trial.value, trial.why))
+                self._tell(LocalProgress(number, trial.params, *now, trial.value, trial.why))
 
     # -- what it consists of
 

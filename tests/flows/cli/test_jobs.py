@@ -204,3 +204,22 @@ def test_cost_lists_what_the_ledger_does_not_count_and_estimates_bytes_between_z
     shown = run(cost, JOB).stdout
     assert f"{JOB}: 1.500 GB between zones, about $0.0300 at $0.02 a GB (an estimate, not in the ledger)" in shown
     assert "not in the ledger: volumes, the bucket and its requests; public IPv4 addresses" in shown
+
+
+def test_a_page_is_shown_while_its_server_runs(here: Path) -> None:
+    directory = local_run(here, "mine")
+    with Store.open(f"sqlite:///{directory}/state.db") as store:
+        store.observe("mine", START_S, ObservationKind.PAGE, {"url": "http://127.0.0.1:9/artifacts/artifact/1"})
+    assert listed()["mine"]["page"] is None, "the server of an interrupted run has ended"
+    with own_directory(directory):
+        assert listed()["mine"]["page"] == "http://127.0.0.1:9/artifacts/artifact/1"
+
+
+def test_eighty_columns_keep_how_far_a_job_is(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local_run(here, "mine")
+    monkeypatch.setenv("COLUMNS", "80")
+    head, row = run(jobs).output.splitlines()[:2]
+    for column in ("job", "state", "clock", "loss", "machines", "spent"):
+        assert f"{column} " in head
+    assert "began" not in head
+    assert "0.5000" in row

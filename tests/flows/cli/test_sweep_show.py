@@ -108,7 +108,7 @@ def test_jobs_and_cost_list_sweeps(recorded: RecordedSweep) -> None:
         13,
         1,
     )
-    assert (line["why"], line["evictions"], line["spent_micros"]) == ("trials: 4 running", 1, 120_000)
+    assert (line["why"], line["evictions"], line["spent_micros"]) == ("best loss 1; trials: 4 running", 1, 120_000)
     table = CliRunner().invoke(jobs, []).output
     assert SWEEP in table
     assert "sweep" in table

@@ -147,9 +147,7 @@ def test_the_terminal_is_told_the_same(eventful: tuple[Path, Path, Outcome], fig
     assert f"${figures['ledger_usd']:.4f}" in outcome.out
     assert f"{figures['accuracy']:.4f}" in outcome.out
     assert re.search(r"clock +\d+ +loss \d", outcome.out), "progress in plain lines"
-    assert re.findall(r"^(\d/4) ", outcome.out, re.MULTILINE) == ["1/4", "2/4", "3/4", "4/4"], (
-        "no long silence at the start"
-    )
+    assert re.findall(r"^(\d/4) ", outcome.out, re.MULTILINE) == ["1/4", "2/4", "3/4", "4/4"], "no long silence"
     assert "Traceback" not in outcome.out
 
 

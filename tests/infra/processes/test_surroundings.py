@@ -78,3 +78,8 @@ def test_a_command_that_is_printed_can_be_pasted(
     monkeypatch.setattr(sys, "argv", [typed])
     monkeypatch.setattr("shutil.which", lambda name: found)
     assert proteus_command("cost", "a b") == printed
+
+
+def test_prefect_sends_no_telemetry_unless_the_user_wants_it() -> None:
+    assert settled(HOME="/root")["DO_NOT_TRACK"] == "1"
+    assert settled(HOME="/root", DO_NOT_TRACK="0")["DO_NOT_TRACK"] == "0"

@@ -15,12 +15,12 @@ _COLUMNS = (
     Column("job"),
     Column("kind", 11),
     Column("state"),
-    Column("began", 2),
-    Column("ended", 5),
-    Column("took", 4, right=True),
-    Column("clock", 3, right=True),
-    Column("loss", 7, right=True),
-    Column("machines", 6, right=True),
+    Column("began", 6),
+    Column("ended", 7),
+    Column("took", 5, right=True),
+    Column("clock", 2, right=True),
+    Column("loss", 3, right=True),
+    Column("machines", 4, right=True),
     Column("evictions", 8, right=True),
     Column("spent", right=True),
     Column("why", 1, least=20),
@@ -35,7 +35,7 @@ _COLUMNS = (
 def jobs(database: str | None, directory: Path | None, json_target: str | None) -> None:
     """List the jobs and sweeps of the state database and the local runs in runs/, oldest first.
 
-    Of a sweep, clock is the steps of all its trials, and loss the best value of its metric.
+    Of a sweep, clock is the steps of all its trials; the best value of its metric stands under why.
 
     With --dir or --database, list only the jobs of that run or database. Times are UTC of the market.
     """
@@ -58,7 +58,7 @@ def jobs(database: str | None, directory: Path | None, json_target: str | None) 
             "" if line.ended_s is None else _moment(line.ended_s),
             clock_time(line.market_s),
             str(line.clock),
-            "" if line.loss is None else f"{line.loss:.4f}",
+            "" if line.loss is None or line.kind == "sweep" else f"{line.loss:.4f}",
             str(line.machines),
             str(line.evictions),
             spent_text(line.spent_micros, line.spent_is_known),

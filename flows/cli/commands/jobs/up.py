@@ -20,7 +20,11 @@ from proteus_spot.flows.terminal.output import write_json
     help="Market seconds per real second.",
 )
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the market. Default: that of the directory, else 0.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port of the Prefect server. Default: a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help="Port of the Prefect server. Default: that of the last time, else a free one.",
+)
 @json_option("the addresses, once jobs can be submitted,")
 def up(json_target: str | None, **options: Any) -> None:
     """Keep a Prefect server, a worker, a simulated spot market and all deployments running until Ctrl-C.

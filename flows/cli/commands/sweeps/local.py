@@ -73,7 +73,8 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
 
 def _line(progress: "LocalProgress", metric: str) -> str:
     at = "" if progress.value is None else f", step {progress.steps}: {metric} {progress.value:.6g}"
-    return f"trial-{progress.trial:02d} {progress.state}{at}{f' ({progress.why})' if progress.why else ''}"
+    setting = ", ".join(f"{name}={value}" for name, value in progress.params.items())
+    return f"trial-{progress.trial:02d} ({setting}) {progress.state}{at}{f' ({progress.why})' if progress.why else ''}"
 
 
 def _summary(figures: dict[str, Any], metric: str, saved: Path | None) -> str:
