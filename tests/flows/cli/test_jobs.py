@@ -217,7 +217,7 @@ def test_a_page_is_shown_while_its_server_runs(here: Path) -> None:
 
 def test_eighty_columns_keep_how_far_a_job_is(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local_run(here, "mine")
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(proteus_spot.flows.terminal.tables, "terminal_width", lambda: 80)
     head, row = run(jobs).output.splitlines()[:2]
     for column in ("job", "state", "clock", "loss", "machines", "spent"):
         assert f"{column} " in head
