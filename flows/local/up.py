@@ -153,7 +153,7 @@ def _keep(clock: ScaledClock, check: Callable[[], None], say: Callable[[str], No
     periodic = (Periodic(_REAP_S, reap), Periodic(_INGEST_S, ingest_prices))
     ticks = MarketTicks(clock, say, ticking_jobs, periodic=periodic)
     ticking = in_thread("tick", partial(ticks.until, done))
-    shown: dict[str, str] = {}
+    shown = job_states()  # what ended before, or goes on, was said before
     try:
         while not ticking.done():
             check()

@@ -31,6 +31,7 @@ class JobLine:
     spent_is_known : false until the first charge is booked.
     begun_s, ended_s : market time (Unix seconds); `ended_s` is None while its work goes on.
     kind : "job" or "sweep".
+    paused : of a local run, or of a `proteus up`, that is not under way: nothing of it runs or costs.
     clock, loss : of a sweep the steps of all trials, and the best metric, which `why` names.
     directory : of a local run; None where the database is shared.
     page : address of the job's page in the Prefect UI; None before its run has made it, and of a local run whose
@@ -51,6 +52,7 @@ class JobLine:
     ended_s: float | None
     directory: str | None
     page: str | None = None
+    paused: bool = False
     kind: str = "job"
 
 
@@ -98,6 +100,7 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
     lines = []
     up = None if jobs.directory is None else find_announcement(jobs.directory)
     ended = "" if up is None else ended_prices(up)
+    rests = jobs.directory is not None and not is_under_way(jobs.directory)
     for job in jobs.store.jobs():
         ended_s = job.ended_at_s if job.ended_at_s is not None else jobs.now_s(job.job_id)
         shot = snapshot_of(jobs.store, job.job_id, ended_s)
@@ -123,8 +126,9 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
                 begun_s=job.created_at_s,
                 ended_s=job.ended_at_s,
                 directory=None if jobs.directory is None else str(jobs.directory),
-                page=_page(jobs, job.job_id),
+                page=None if rests else _page(jobs, job.job_id),
                 kind=str(job.kind),
+                paused=rests and not job.state.terminal,
             )
         )
     return lines
@@ -163,7 +167,5 @@ def _alarm(jobs: JobStore, job: Job, notes: list[str]) -> str:
 
 
 def _page(jobs: JobStore, job_id: str) -> str | None:
-    if jobs.directory is not None and not is_under_way(jobs.directory):
-        return None
     seen = jobs.store.last_observation(job_id, ObservationKind.PAGE)
     return None if seen is None else str(seen.payload["url"])

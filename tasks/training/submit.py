@@ -23,7 +23,9 @@ from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.errors import InputError, ProteusError
 from proteus_spot.infra.local.announcement import DEFAULT_DIRECTORY, Announcement, find_announcement
+from proteus_spot.infra.local.job_stores import open_job_stores
 from proteus_spot.infra.processes.surroundings import proteus_command
+from proteus_spot.infra.state.records import JobState
 from proteus_spot.infra.structured_text import read_yaml
 from proteus_spot.infra.validation import first_fault
 from proteus_spot.tasks.job_pages import open_page
@@ -97,6 +99,13 @@ class PrefectServer:
         """Return a line if the market's prices end before its now, so that nothing would be bought."""
         fault = ended_prices(self.up)
         return [fault] if fault else []
+
+    def is_finished(self, job_id: str) -> bool:
+        """Return whether the state database here says that the job was trained to its end before."""
+        directory = None if self.up is None else Path(self.up.directory)
+        with open_job_stores(directory=directory) as (stores, _):
+            found = [each.store.job(job_id) for each in stores if each.directory == directory and each.has(job_id)]
+        return any(job.state is JobState.FINISHED for job in found)
 
     def next_commands(self, job_id: str) -> list[str]:
         """Return the commands that look after a job, quoted for a shell."""

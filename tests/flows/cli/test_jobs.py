@@ -223,3 +223,12 @@ def test_eighty_columns_keep_how_far_a_job_is(here: Path, monkeypatch: pytest.Mo
         assert f"{column} " in head
     assert "began" not in head
     assert "0.5000" in row
+
+
+def test_a_job_of_a_run_that_is_not_under_way_is_paused(here: Path) -> None:
+    directory = local_run(here, "mine")
+    assert (listed()["mine"]["state"], listed()["mine"]["paused"]) == ("starting", True)
+    assert "paused" in run(jobs).output
+    with own_directory(directory):
+        assert not listed()["mine"]["paused"]
+        assert "paused" not in run(jobs).output

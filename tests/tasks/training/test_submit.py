@@ -20,6 +20,8 @@ from proteus_spot.infra.local.announcement import Announcement, announced
 from proteus_spot.infra.local.environment import clock_file, own_directory
 from proteus_spot.infra.local.job_stores import JobStore
 from proteus_spot.infra.local.prefect_server import free_port
+from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.job_records import job_spec
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
@@ -347,3 +349,13 @@ def test_a_job_that_has_no_price_to_decide_on_says_so_in_the_list(here: TaskRunt
     JobEngine("job").commit(lambda engine: [tick])
     (line,) = job_lines(JobStore(here.store, None), [])
     assert line.why == "nothing is bought: the feed has stopped"
+
+
+def test_a_job_that_was_trained_to_its_end_is_known(up: Announcement) -> None:
+    with Store.open(f"sqlite:///{up.directory}/state.db") as store:
+        for job_id in ("over", "open"):
+            store.create_job(job_id, {}, 1000.0)
+        for state in (JobState.RUNNING, JobState.FINISHED):
+            store.move_job("over", state, 1000.0)
+    with prefect_server(None) as server:
+        assert [server.is_finished(job_id) for job_id in ("over", "open", "new")] == [True, False, False]

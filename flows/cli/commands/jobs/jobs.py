@@ -53,7 +53,7 @@ def jobs(database: str | None, directory: Path | None, json_target: str | None) 
         (
             line.job_id,
             line.kind,
-            line.state,
+            "paused" if line.paused else line.state,
             _moment(line.begun_s),
             "" if line.ended_s is None else _moment(line.ended_s),
             clock_time(line.market_s),

@@ -41,10 +41,13 @@ def submit(
     spec = with_limits(read_job(job_file), budget, deadline)
     unknown = f"whether job {spec.job_id} was submitted is not known; submit it again, and it attaches"
     with explain_interrupt(unknown), prefect_server(directory) as server:
+        finished = server.is_finished(spec.job_id)
         done = submit_job(spec)
         notes(server.warnings())
         write_json(json_target, done)
         if json_target != "-":
+            if finished:
+                click.echo(f"job {done['job']} is finished: its run shows the figures again, and buys nothing")
             click.echo(f"job {done['job']} was submitted as flow run {done['flow_run']} ({done['flow_run_id']})")
             click.echo(f"its run:  {done['run_url']}")
             click.echo(f"its page: {done['page_url']}")
