@@ -23,6 +23,8 @@ def test_the_page_has_figures_pictures_and_tables() -> None:
     assert "&lt;b&gt;odd&lt;/b&gt; | data" in html
     assert "<b>odd" not in html
     assert html.count("data:image/svg+xml;base64,") == 2
+    assert '<meta name="color-scheme" content="light dark">' in html
+    assert "prefers-color-scheme: dark" in html
     assert render(sweep_page(empty_view(), {})).count("no value yet") == 1
     failed = render(sweep_page(replace(view, state="failed", why="no trial has a value"), {}))
     assert '<p class="warning" role="alert">no trial has a value</p>' in failed
