@@ -25,7 +25,7 @@ from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.nodes.open_files import raise_file_limit
 from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs, DamagedSet, blobs_of_process
 from proteus_spot.infra.storage.checkpoints import read_shard, read_state
-from proteus_spot.infra.storage.job_paths import part_name
+from proteus_spot.infra.storage.job_paths import JobPaths, part_name
 from proteus_spot.infra.version import program_version
 from proteus_spot.psengine.config import JobError
 from proteus_spot.psengine.protocol.version import PROTOCOL, version_misfit
@@ -111,8 +111,20 @@ async def run_node(
             logger.info("closed by the controller")
             return 0
         if not stop.is_set():
-            logger.warning("lost the controller at %s; looking for it again", address)
+            await asyncio.to_thread(_log_loss, blobs, options.job, address)
     return 0
+
+
+def _log_loss(blobs: Blobs, job_id: str, address: str) -> None:
+    """Log that the controller has gone: a loss, but where the training has ended."""
+    try:
+        ended = blobs.manifest(JobPaths(job_id).model) is not None
+    except BlobError:
+        ended = False
+    if ended:
+        logger.info("the model is stored and the controller has ended; waiting for the end of this machine")
+    else:
+        logger.warning("lost the controller at %s; looking for it again", address)
 
 
 async def _meet(blobs: Blobs, rendezvous: str, stop: asyncio.Event) -> str | None:

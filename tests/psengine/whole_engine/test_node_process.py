@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import subprocess
 import sys
@@ -248,3 +249,15 @@ def test_a_notice_on_the_node_drains_it(tmp_path: Path, metadata: str) -> None:
         assert next(n for n in status["nodes"] if n["name"] == "r1")["partitions"] == list(range(12))
         assert cluster.client.stop("seen enough")["repeated_micro_tasks"] == 0
         cluster.wait_state("stopped")
+
+
+def test_the_end_of_a_controller_is_no_loss_where_the_model_is_stored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    blobs = Blobs(tmp_path.as_uri())
+    with caplog.at_level(logging.INFO):
+        node._log_loss(blobs, "job", "tcp://1.2.3.4:5")
+        blobs.write_set(JobPaths("job").model, {"model.npz": b"model"})
+        node._log_loss(blobs, "job", "tcp://1.2.3.4:5")
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert caplog.messages[0] == "lost the controller at tcp://1.2.3.4:5; looking for it again"
