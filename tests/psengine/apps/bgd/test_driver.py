@@ -265,6 +265,16 @@ def test_a_loss_in_a_line_search_ends_it() -> None:
     assert np.array_equal(job.models[3], model), "the round is done again at the same model"
 
 
+def test_a_loss_in_the_first_line_search_ends_it_too() -> None:
+    job = CheckedDescent("searched")
+    job.until("trial", 0)
+    job.lose([4, 5])  # they are in no stored gradient yet
+    job.until("gradient", 1)
+    assert job.state.contributors == {0, 1, 2, 3}
+    assert job.state.redone == 1
+    assert job.queue == [([4], 0), ([5], 0)]
+
+
 def test_a_loss_in_round_0_is_left_out_counted_and_logged() -> None:
     job = CheckedDescent("constant")
     job.lose([1, 4])
