@@ -8,7 +8,8 @@ from proteus_spot.bidding.engine.orders import Acquire, Wait
 from proteus_spot.bidding.market.model import HOUR_S, Tier
 from proteus_spot.infra.local.job_stores import JobStore
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
-from proteus_spot.infra.state.records import ObservationKind
+from proteus_spot.infra.simulated_ec2.rules.behaviour import Ec2Behaviour
+from proteus_spot.infra.state.records import IntentState, ObservationKind
 from proteus_spot.tasks.job_ends import lateness
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
@@ -100,6 +101,20 @@ def test_in_a_market_that_gives_nothing_on_demand_machines_finish_the_job_in_tim
     assert training.on_demand == 2
     late = timed(None, CLOCKS).model_copy(update={"job_id": "late"})
     assert time_left(late.model_copy(update={"job_id": job.job_id})) is None
+
+
+def test_a_quota_that_has_room_for_one_of_two_machines_on_demand_gives_one(here: TaskRuntime) -> None:
+    without_capacity(here)
+    here.market.behaviour = Ec2Behaviour(quotas={"L-1216C47A": 4})  # of which the reliable machine has 2
+    job = timed("5h", CLOCKS)
+    here.begin(job)
+    training = Training(here, job)
+    assert training.to_the_end(7) < 5.5, "alone it takes 6 h"
+    assert training.on_demand == 1
+    asked = [
+        intent for intent in here.store.intents("job", [IntentState.REFUSED]) if intent.params["bid_micros"] is None
+    ]
+    assert [intent.params["count"] for intent in asked] == [2], "the quota is not asked again at each tick"
 
 
 def test_machines_that_are_taken_late_are_replaced_on_demand(here: TaskRuntime) -> None:
