@@ -30,7 +30,7 @@ from proteus_spot.tasks.market.prices import prices_to_decide_on
 from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked, abandon_orders, buy
 from proteus_spot.tasks.market.renewals import book_renewals
-from proteus_spot.tasks.market.tick import claim_tick, drain_s, is_overtaken, time_to_let_go
+from proteus_spot.tasks.market.tick import claim_tick, drain_s, is_overtaken, note_tick, time_to_let_go
 from proteus_spot.tasks.reports.publish import show_job_now_and_then
 from proteus_spot.tasks.run_labels import label_run, one_client
 from proteus_spot.tasks.runtime import untraversed
@@ -39,6 +39,7 @@ from proteus_spot.tasks.training.controller import drain
 from proteus_spot.tasks.training.deadline import time_left
 from proteus_spot.tasks.training.traffic import crossing_usd_per_vcpu_h
 
+_RUNNING = "skipped: another tick of this job is running"
 _OVERTAKEN = "skipped: it is late, and another late tick decides"
 
 
@@ -98,7 +99,13 @@ def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: 
     notices : eviction time of each machine or allocation with an eviction notice, by its id, market seconds.
     patience_s : market seconds to wait for another tick of the job to end.
     """
-    outcome = _tick_claimed(job_id, notices or {}, patience_s)
+    try:
+        outcome = _tick_claimed(job_id, notices or {}, patience_s)
+    except Exception as error:
+        note_tick(job_id, error)
+        raise
+    if outcome != _RUNNING:
+        note_tick(job_id)
     if not is_sweep(job_id):
         show_job_now_and_then(job_id)
     get_run_logger().info("%s: %s", job_id, outcome)
@@ -108,7 +115,7 @@ def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: 
 def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) -> str:
     with claim_tick(job_id, patience_s) as mine:
         if not mine:
-            return "skipped: another tick of this job is running"
+            return _RUNNING
         if is_sweep(job_id):
             done, alarms = tick_sweep(job_id, notices)
             if alarms:

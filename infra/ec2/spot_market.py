@@ -7,7 +7,7 @@ service has it exactly.
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -134,11 +134,16 @@ class Ec2SpotMarket:
 
     def dry_run(self, request: LaunchRequest) -> None:
         """Have EC2 check a purchase, permissions included; see `SpotMarket.dry_run`."""
-        try:
-            self._client.run_instances(**dict(self.freeze(request).parameters or {}), DryRun=True)
-        except (ClientError, BotoCoreError) as error:
-            if not isinstance(error, ClientError) or _code_and_message(error)[0] != "DryRunOperation":
-                _raise(error)
+        client, parameters = self._client, dict(self.freeze(request).parameters or {})
+        calls: list[Callable[[], Any]] = [lambda: client.run_instances(**parameters, DryRun=True)]
+        if request.bid_micros is not None:  # what tells the bid and the notice of a spot machine
+            calls.append(lambda: client.describe_spot_instance_requests(DryRun=True))
+        for call in calls:
+            try:
+                call()
+            except (ClientError, BotoCoreError) as error:
+                if not isinstance(error, ClientError) or _code_and_message(error)[0] != "DryRunOperation":
+                    _raise(error)
 
     def _parameters(self, request: LaunchRequest) -> dict[str, Any]:
         """Return the parameters of RunInstances, of JSON's types."""

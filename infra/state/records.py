@@ -54,6 +54,7 @@ class ObservationKind(StrEnum):
     COMMAND = "command"  # the command line that runs the job again
     TRAFFIC = "traffic"  # bytes by pair of zones, in all, and of the model, when they change
     ALARM = "alarm"  # a machine reported that it ends itself, and why
+    TICK = "tick"  # why a tick of the job failed, or nothing where it did not, when that changes
     BOOKED = "booked"  # the ledger was brought up to then; at most once an hour
     WENT_ON = "went on"  # a job that a limit had stopped goes on; which model it had saved then
     SETTLED = "settled"  # an ended job has no machine and no unbooked hour left

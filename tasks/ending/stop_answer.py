@@ -106,7 +106,8 @@ def _stop_deployed(job_id: str, why: str, *, at_once: bool) -> StopAnswer:
     try:
         if at_once:
             ended = [fact.instance_id for fact in _end_now(job)]
-        facts = living_machines(job_id)
+        # The market's reads may still show a machine alive that it has just ended.
+        facts = [fact for fact in living_machines(job_id) if fact.instance_id not in ended]
     except MarketError as error:
         failed = at_once
         notes.append(f"the market does not answer ({error}); the machines are those of the state database")

@@ -1,11 +1,15 @@
-"""Claim on a job, so that one tick of it runs at a time; a dead process cannot hold it for long."""
+"""Claim on a job, so that one tick of it runs at a time; a dead process cannot hold it for long. What became of it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.errors import ProteusError
+from proteus_spot.infra.masking import masked
+from proteus_spot.infra.state.records import ObservationKind, StoreError
 from proteus_spot.tasks.job_records import is_paid_by_hour
+from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
 from proteus_spot.tasks.runtime import current_runtime
 
 #: Name of the claim of a late tick; it is not released.
@@ -35,6 +39,20 @@ def claim_tick(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
     finally:
         if mine:
             runtime.store.release(name, holder)
+
+
+def note_tick(job_id: str, error: Exception | None = None) -> None:
+    """Record why a tick of the job failed, for the list of jobs, or that it did not; only what differs from before."""
+    runtime = current_runtime()
+    failed = ""
+    if error is not None:
+        name = "" if isinstance(error, ProteusError) else f"{type(error).__name__}: "
+        failed = masked(name + " ".join(str(error).split()))
+    with suppress(StoreError):  # then the database is what fails
+        last = runtime.store.last_observation(job_id, ObservationKind.TICK)
+        if failed != ("" if last is None else last.payload["failed"]):
+            about = {"failed": failed, "is_purchase": isinstance(error, PurchaseBlocked)}
+            runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.TICK, about)
 
 
 def is_overtaken() -> bool:

@@ -109,7 +109,9 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
         if job.kind is JobKind.SWEEP:
             clock, loss, trials = _sweep_progress(jobs.store, job, notes)
         nothing_bought = shot.buys_nothing or ("" if job.state.terminal else ended)
-        waits = (what_purchases_wait_for(jobs.store, job), nothing_bought, shot.unpriced, _alarm(jobs, job, notes))
+        purchase = what_purchases_wait_for(jobs.store, job)
+        failing = _failing(jobs.store, job.job_id, purchase)
+        waits = (purchase, failing, nothing_bought, shot.unpriced, _alarm(jobs, job, notes))
         reasons = (why_ended(job), lateness(job, ended_s), trials, *waits)
         lines.append(
             JobLine(
@@ -151,6 +153,14 @@ def _sweep_progress(store: Store, sweep: Job, notes: list[str]) -> tuple[int, fl
     best = [] if value is None else [f"best {sweep.spec['metric']['name']} {value:.6g}"]
     trials = [f"trials: {', '.join(f'{count} {state}' for state, count in counts.items())}"] if counts else []
     return sum(trial.steps for trial in view.trials), value, "; ".join([*best, *trials])
+
+
+def _failing(store: Store, job_id: str, waits: str) -> str:
+    """Return why the ticks of a job fail; empty if the last one did not, or `waits` says the same of its purchases."""
+    last = store.last_observation(job_id, ObservationKind.TICK)
+    if last is None or not last.payload["failed"] or (waits and last.payload["is_purchase"]):
+        return ""
+    return f"its ticks fail: {last.payload['failed']}"
 
 
 def _alarm(jobs: JobStore, job: Job, notes: list[str]) -> str:

@@ -231,6 +231,7 @@ def test_ticks_that_stop_and_orphans_that_are_found_fire_their_automations(here:
     bought = here.market.request_of(here.facts(spec())[0].instance_id)
     tags = {**bought.tags, "proteus:job": "unknown", "proteus:order": "stray"}
     (stray,) = here.market.launch(replace(bought, token="stray", tags=tags))
+    JobEngine("job").commit(lambda engine: [TickDue(BEGIN_S + 420, {MARKET: 20_000}, buy=False)])  # it is no younger
     here.clock.at_s += 2 * here.runtime.settings.tick_s
     with get_client(sync_client=True) as client:
         for automation in notifications(None, no_tick_s=NO_TICK_S):

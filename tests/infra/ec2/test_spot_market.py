@@ -177,6 +177,15 @@ def test_a_dry_run_is_right_when_it_would_have_succeeded(stub, code, error):
     market = market_of(stub)
     stub.add_client_error("run_instances", code, "told", 412)
     with nullcontext() if error is None else pytest.raises(error):
+        market.dry_run(request("t", bid=None))
+
+
+@pytest.mark.parametrize(("code", "error"), [("DryRunOperation", None), ("UnauthorizedOperation", AccessRefused)])
+def test_the_dry_run_of_a_spot_machine_asks_for_what_tells_its_bid_and_notice(stub, code, error):
+    market = market_of(stub)
+    stub.add_client_error("run_instances", "DryRunOperation", "told", 412)
+    stub.add_client_error("describe_spot_instance_requests", code, "told", 412, expected_params={"DryRun": True})
+    with nullcontext() if error is None else pytest.raises(error):
         market.dry_run(request("t"))
 
 

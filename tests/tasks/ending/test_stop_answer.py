@@ -108,6 +108,19 @@ def test_machines_end_at_once(here: TaskRuntime, ticks: Ticks, controllers: Fake
     assert (again.ended, again.failed) == ([], False)
 
 
+def test_machines_that_were_ended_stay_ended_whatever_the_reads_of_the_market_show(
+    here: TaskRuntime, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.begin(spec())
+    ticks(3)
+    before = living(here)
+    shown = here.market.describe()
+    monkeypatch.setattr(here.market, "describe", lambda *_: shown)
+    answer = stop_job("job", "enough", at_once=True)
+    assert set(answer.ended) == before
+    assert (answer.stays, answer.next, answer.failed) == ([], [], False)
+
+
 def test_spot_machines_of_an_ended_job_are_named_and_can_be_ended_at_once(here: TaskRuntime, ticks: Ticks) -> None:
     here.begin(spec())
     ticks(3)

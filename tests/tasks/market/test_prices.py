@@ -16,6 +16,7 @@ from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew, Wai
 from proteus_spot.bidding.market.model import HOUR_S, Market, PricePoint
 from proteus_spot.bidding.market.traces import Trace, TraceSet
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.local.job_stores import JobStore
 from proteus_spot.infra.market_data.catalogs import read_catalog
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.storage.price_store import PriceStore
@@ -28,6 +29,7 @@ from proteus_spot.tasks.market.ledger import book_ledger
 from proteus_spot.tasks.market.opening import open_job
 from proteus_spot.tasks.market.prices import Prices, observe_prices, prices_to_decide_on
 from proteus_spot.tasks.market.purchases.sending import buy
+from proteus_spot.tasks.reports.job_list import job_lines
 from proteus_spot.tasks.reports.job_summary import snapshot_of
 from tests.support.market_servers import client, credentials, served
 from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, T0, TaskRuntime, plain, spec
@@ -102,6 +104,47 @@ def test_nothing_is_bought_on_the_prices_of_a_feed_that_has_stopped(
     assert orders[-1].decision.reason.endswith(f"; not weighed: {MARKET}: {STOPPED}")
     assert len(live.facts(spec())) == bought
     check_replay(live)
+
+
+def _changing(*until_s: int, every_s: int = 900) -> TraceSet:
+    """Return prices that change from a week before `BEGIN_S` on, each until its time."""
+    traces = {}
+    for market, end_s in zip((MARKET, OTHER), until_s, strict=True):
+        times_s = np.arange(BEGIN_S - 7 * DAY_S, end_s, every_s)
+        traces[market] = Trace(times_s, 20_000 + 10 * (times_s // every_s % 2))
+    return TraceSet(traces)
+
+
+def test_a_feed_that_falls_silent_is_noticed_after_some_hours(here: TaskRuntime) -> None:
+    silent = "no market's price was reported for 3 hours, and until then some every half-hour: the feed has stopped"
+    here.market.traces = _changing(BEGIN_S + 1, BEGIN_S + 1)
+    here.clock.at_s = BEGIN_S + 3 * HOUR_S
+    assert plain(observe_prices)([MARKET]).left_out == {}
+    here.clock.at_s += 1
+    assert plain(observe_prices)([MARKET]) == Prices({}, {MARKET: silent})
+    here.clock.at_s = BEGIN_S + 6 * HOUR_S
+    assert plain(observe_prices)([MARKET]) == Prices({}, {MARKET: silent})
+    here.market.traces = _changing(BEGIN_S + 1, BEGIN_S + 4 * HOUR_S)
+    assert plain(observe_prices)([MARKET]).left_out == {}, "other markets of the feed are told"
+
+
+def test_a_feed_of_few_prices_is_not_silent(here: TaskRuntime) -> None:
+    here.market.traces = _changing(BEGIN_S + 1, BEGIN_S + 1, every_s=2 * HOUR_S)
+    here.clock.at_s = BEGIN_S + 6 * HOUR_S
+    assert plain(observe_prices)([MARKET]).left_out == {}
+
+
+def test_the_list_of_jobs_says_that_the_feed_has_stopped(here: TaskRuntime) -> None:
+    here.market.traces = _changing(BEGIN_S + 1, BEGIN_S + 1)
+    here.begin(spec())
+    here.clock.at_s = BEGIN_S + 6 * HOUR_S
+    prices = plain(observe_prices)([MARKET])
+    facts = here.facts(spec())
+    assert not [
+        one for one in plain(decide)(JobEngine("job"), facts, {}, {}, prices.left_out) if isinstance(one, Acquire)
+    ]
+    (line,) = job_lines(JobStore(here.store, None), [])
+    assert "nothing is bought: no market's price was reported for 3 hours" in line.why
 
 
 def test_a_market_that_tells_no_price_is_left_out_by_itself(live: TaskRuntime) -> None:
