@@ -27,6 +27,7 @@ from proteus_spot.tasks.market.ledger import (
     stop_at_budget,
 )
 from proteus_spot.tasks.market.prices import prices_to_decide_on
+from proteus_spot.tasks.market.purchases.fence import check_fence
 from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked, abandon_orders, buy
 from proteus_spot.tasks.market.renewals import book_renewals
@@ -90,6 +91,8 @@ def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: 
 
     Raises
     ------
+    Superseded
+        Before anything is done, if another copy of the state database has the job.
     PurchaseBlocked
         After all that can be done, if credentials or settings let nothing be bought, or the bucket fails: the run
         fails, and the next tick tries again.
@@ -116,6 +119,7 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
     with claim_tick(job_id, patience_s) as mine:
         if not mine:
             return _RUNNING
+        check_fence(job_id)
         if is_sweep(job_id):
             done, alarms = tick_sweep(job_id, notices)
             if alarms:

@@ -4,7 +4,7 @@ base             base class of the tables: engine, shared transaction, row helpe
 charges/         the prices of charges, and the share of each machine in one
 commitments      the maximum of a job's ledger
 database         opens SQLite or PostgreSQL; transactions
-identity         the owner, account and region of the machines of a database
+identity         the owner, account and region of the machines of a database, and its generation
 job_tables       methods on jobs and their observations
 ledger           computes the due lines of a job's ledger and adds those that are missing
 migrations/      Alembic's migrations

@@ -4,12 +4,16 @@ The owner's id is made with the schema and never changes. Two databases have dif
 process takes the machines of another database for its own. Account and region are recorded when the market is first
 used; afterwards others are refused, because from there all machines would look as if they had vanished.
 
+A database that was restored from a backup, or copied, has the same owner. Its generation tells it from the other one
+since it found that out, by the fences of its jobs (`infra.storage.fences`).
+
 The owner is also in a file, so that its machines can be found without the database: in the folder ``owners`` beside
 a SQLite database, otherwise in that folder of the user's data directory.
 """
 
 import json
 import logging
+import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -20,7 +24,8 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.state.base import Tables, columns
-from proteus_spot.infra.state.schema import identity
+from proteus_spot.infra.state.database import insert_or
+from proteus_spot.infra.state.schema import fences, identity
 
 _FOLDER = "owners"
 #: Seconds to wait for a database that is asked for its owner.
@@ -35,10 +40,26 @@ class Identity:
     owner_id: str
     account_id: str | None = None
     region: str | None = None
+    generation: str = "000000"
+
+
+@dataclass(frozen=True, slots=True)
+class FenceMarks:
+    """What this database has written, or is about to write, to the fence of a job: one of the two is in it.
+
+    Attributes
+    ----------
+    generation : of the database; the larger text is the newer one.
+    mark, next_mark : the last mark that is known to be written, and the one that follows; None before the first.
+    """
+
+    generation: str
+    mark: str | None = None
+    next_mark: str | None = None
 
 
 class IdentityTable(Tables):
-    """The one row of the identity."""
+    """The one row of the identity, and the marks in the fences of jobs."""
 
     def identity(self) -> Identity:
         """Return the identity of this database."""
@@ -69,6 +90,32 @@ class IdentityTable(Tables):
                 f"set that region, {others}"
             )
         return pinned
+
+    def fence_marks(self, job_id: str) -> FenceMarks:
+        """Return the marks that this database has in the fence of a job; the job need not be recorded."""
+        with self.read() as connection:
+            return _marks(connection, job_id)
+
+    def follow_mark(self, job_id: str, before: FenceMarks, mark: str) -> bool:
+        """Record the mark that is to follow the one in the fence; return False if `before` are not its marks now."""
+        with self.write() as connection:
+            if _marks(connection, job_id, locks=True) != before:
+                return False
+            row = {"job_id": job_id, "mark": before.next_mark, "next_mark": mark}
+            statement = insert_or(connection, fences).values(row)
+            connection.execute(statement.on_conflict_do_update(index_elements=["job_id"], set_=row))
+            return True
+
+    def begin_generation(self, after: str) -> str:
+        """Give this database, of the generation `after`, a newer one that no other database has; return it.
+
+        Where another process has done so meanwhile, that one is returned.
+        """
+        newer = f"{int(after.partition('-')[0]) + 1:06d}-{secrets.token_hex(8)}"
+        with self.write() as connection:
+            present = identity.c.generation == after
+            connection.execute(update(identity).where(present).values(generation=newer))
+            return _read(connection).generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +235,13 @@ def _read_file(path: Path) -> OwnerFile | None:
     except (OSError, ValueError, TypeError) as error:
         _log.warning("%s: names no owner of machines: %s", path, error)
         return None
+
+
+def _marks(connection: Connection, job_id: str, *, locks: bool = False) -> FenceMarks:
+    query = select(identity.c.generation)  # its row stands for those of all jobs, which may not be there yet
+    generation = str(connection.execute(query.with_for_update() if locks else query).scalar_one())
+    row = connection.execute(select(fences).where(fences.c.job_id == job_id)).one_or_none()
+    return FenceMarks(generation) if row is None else FenceMarks(generation, row.mark, row.next_mark)
 
 
 def _read(connection: Connection) -> Identity:

@@ -52,6 +52,7 @@ identity = Table(
     Column("owner_id", _NAME, nullable=False),
     Column("account_id", String(64)),
     Column("region", String(64)),
+    Column("generation", String(64), nullable=False, server_default="000000"),
     CheckConstraint("(account_id IS NULL) = (region IS NULL)", name="pinned_together"),
 )
 
@@ -71,6 +72,14 @@ jobs = Table(
     Column("stop_at_s", Double),
     Column("stop_now", Boolean),
     Column("kind", String(8), nullable=False, server_default="job"),
+)
+
+fences = Table(
+    "fences",
+    metadata,
+    Column("job_id", ForeignKey("jobs.job_id"), primary_key=True),
+    Column("mark", String(64)),
+    Column("next_mark", String(64), nullable=False),
 )
 
 journal = Table(

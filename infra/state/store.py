@@ -51,6 +51,12 @@ class Store(IdentityTable, JobTables, PurchaseTables, ClosedAtEnd):
         with self.write() as connection:
             yield Store(self._engine, connection)
 
+    def newest_entry_s(self) -> float | None:
+        """Return when the newest entry of any journal became known, market seconds; None if there is none."""
+        with self.read() as connection:
+            newest = connection.scalar(select(func.max(journal.c.known_at_s)))
+        return None if newest is None else float(newest)
+
     def append(self, job_id: str, expected_seq: int, entries: Sequence[Entry]) -> int:
         """Append `entries` to a journal of `expected_seq` entries; return its new number of entries.
 

@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import tempfile
+import threading
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from proteus_spot.infra.errors import InputError, ProteusError, check_fetched
 from proteus_spot.infra.json_values import finite
+from proteus_spot.infra.storage.conditional_writes import locked_file, swap_object
 from proteus_spot.infra.urls import local_path
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ _UNFINISHED = ".new"
 #: Bytes of a large file that are in memory at a time. An object store takes parts of 5 MiB and more.
 CHUNK = 8 * 2**20
 
+
+#: Held while this process replaces a blob of a filesystem that has no conditional writes.
+_SWAPPING = threading.Lock()
 
 #: Content of a file of a set.
 Content = bytes | Path | Iterator[bytes]
@@ -112,6 +117,29 @@ class Blobs:
                 _replace(path, (data,))
             else:
                 self._fs.pipe_file(path, data)  # a put on an object store appears when it is complete
+
+    def swap(self, name: str, old: bytes | None, new: bytes) -> bool:
+        """Write a blob if its content is still `old`; return whether it was. `BlobError` if that fails.
+
+        Of several processes that replace the same content at once one does, in a folder and in a bucket of S3. Another
+        filesystem has no such writes: there each of several may do so in the same moment.
+
+        Parameters
+        ----------
+        old : the content that was read before; None: there was no blob.
+        """
+        path = self._path(name)
+        with self._told(name, "write"):
+            if self.url.startswith("s3://"):
+                return swap_object(self._fs, path, old, new)
+            with locked_file(path) if isinstance(self._fs, LocalFileSystem) else _SWAPPING:
+                try:
+                    found = self.read_bytes(name)
+                except BlobMissing:
+                    found = None
+                if found == old:
+                    self.write_bytes(name, new)
+                return found == old
 
     def write_chunks(self, name: str, chunks: Iterable[bytes]) -> FileRecord:
         """Write a blob atomically, a chunk at a time; return its size and digest.

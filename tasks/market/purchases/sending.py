@@ -28,11 +28,13 @@ from proteus_spot.bidding.market.model import (
 from proteus_spot.bidding.market.spot_market import MarketError
 from proteus_spot.infra.errors import ProteusError
 from proteus_spot.infra.state.records import Intent, IntentState
+from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.infra.storage.leases import FIRST_S
 from proteus_spot.tasks.job_ends import wants_machines
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import EngineJournal, JobEngine
 from proteus_spot.tasks.market.instances import machine_tags, tier_of
+from proteus_spot.tasks.market.purchases.fence import keep_fence
 from proteus_spot.tasks.market.purchases.requests import from_record, launch_request, to_record
 from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
@@ -104,12 +106,17 @@ def send(
     ------
     InputError
         If the account or the region is another one than before.
+    Superseded
+        If another copy of the state database has the job.
     """
     try:
+        keep_fence(job_engine.job_id)
         return _send(job_engine, order_id, make_request)
     except MarketError as error:  # while it was looked for, or its request was made: nothing was sent
         current_runtime().store.note_answer(order_id, _answer(error))
         return PurchaseOutcome(Result.OPEN, f"not bought yet: {error}", error.failure)
+    except BlobError as error:  # while the fence was asked
+        return PurchaseOutcome(Result.OPEN, f"not bought yet: {error}", Failure.CONFIGURATION)
 
 
 def _send(

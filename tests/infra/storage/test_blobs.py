@@ -5,7 +5,9 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -232,3 +234,49 @@ def test_other_job_ids_are_refused(job_id: str) -> None:
     assert JobPaths("x" * 63).root
     with pytest.raises(InputError, match="job id"):
         JobPaths(job_id)
+
+
+def test_a_blob_is_swapped_only_where_it_is_as_it_was_read(blobs: Blobs) -> None:
+    assert not blobs.swap("a/b", b"0", b"1"), "it is not there"
+    assert blobs.swap("a/b", None, b"1")
+    assert not blobs.swap("a/b", None, b"2"), "it is there"
+    assert not blobs.swap("a/b", b"0", b"2")
+    assert blobs.read_bytes("a/b") == b"1"
+    assert blobs.swap("a/b", b"1", b"2")
+    assert blobs.read_bytes("a/b") == b"2"
+    blobs.remove("a/b")
+    assert not blobs.swap("a/b", b"2", b"3"), "it was removed"
+    assert blobs.list() == []
+
+
+@pytest.mark.parametrize("old", [None, b"0"])
+def test_of_many_that_swap_the_same_content_at_once_one_does(blobs: Blobs, old: bytes | None) -> None:
+    if old is not None:
+        blobs.write_bytes("a", old)
+    begin = threading.Barrier(8)
+
+    def swap(number: int) -> bool:
+        begin.wait()
+        return blobs.swap("a", old, b"%d" % number)
+
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(swap, range(1, 9)))
+    assert sum(done) == 1
+    assert blobs.read_bytes("a") == b"%d" % (1 + done.index(True))
+
+
+def test_a_conditional_write_between_the_read_and_the_write_of_another_is_not_overwritten(
+    bucket_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = open_blobs(Settings(blob_url=f"{bucket_url}/{uuid.uuid4().hex}"))
+    for old in (None, b"1"):
+        put = blobs._fs.call_s3
+
+        def overtaken(*names: object, put: Any = put, **more: object) -> Any:
+            put(*names, **more | {"Body": b"1" if more["Body"] == b"mine" else b"2"})
+            return put(*names, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(blobs._fs, "call_s3", overtaken)
+            assert not blobs.swap("a", old, b"mine" if old is None else b"mine too")
+        assert blobs.read_bytes("a") == (b"1" if old is None else b"2")

@@ -8,4 +8,5 @@
 0006_identity                 the owner, account and region of a database's machines
 0007_frozen_requests          the request of an order, and what the market answered
 0008_kinds_of_jobs            the kind of a row of `jobs`: a job or a sweep
+0009_generations              the generation of a database, and its marks in the fences of its jobs
 """

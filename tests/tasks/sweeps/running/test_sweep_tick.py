@@ -15,6 +15,7 @@ from proteus_spot.bidding.tuning.journal import from_record, replay, to_record
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.simulated_ec2.rules.bill import by_second
 from proteus_spot.infra.state.records import IntentState, JobState, StoreError
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import BlobError, Blobs
@@ -22,9 +23,11 @@ from proteus_spot.infra.storage.trial_paths import SweepPaths, TrialPaths
 from proteus_spot.tasks.ending.stop_answer import stop_job
 from proteus_spot.tasks.job_ends import how_it_goes_on, request_stop
 from proteus_spot.tasks.local.checks import JobStatus, begun_before
+from proteus_spot.tasks.market.purchases.fence import Superseded
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
 from proteus_spot.tasks.market.reaping import enter
 from proteus_spot.tasks.sweeps.running.opening import has_finished
+from tests.support.copied_databases import on_a_copy
 from tests.support.sweep_world import SweepWorld, loss, sweep_spec
 from tests.support.task_runtime import BEGIN_S, plain
 
@@ -71,6 +74,26 @@ def test_a_whole_sweep(make: Make) -> None:
     assert best is not None
     assert (best.about["params"], best.about["state_step"]) == ({"rate": 4}, 20)
     assert world.job.state is JobState.FINISHED
+
+
+def test_a_sweep_from_a_backup_goes_on_and_the_other_head_stops(make: Make, tmp_path: Path) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec(parallel=1))
+    first, backup = world.runtime, on_a_copy(world.runtime, tmp_path / "copy.db")
+    for _ in range(5):
+        world.tick_job("sweep")
+        world.advance(120)
+    bought = len(world.market.log())
+    assert bought > 0, "since the backup"
+    world.runtime, world.store = backup, backup.store
+    assert world.to_the_end()["state"] == "finished"
+    assert world.store.spent("sweep") == sum(world.market.bill(by_second, by_second).values())
+    bought = len(world.market.log())
+    world.runtime, world.store = first, first.store
+    with pytest.raises(Superseded, match=r"^job sweep: another copy of this state database, on .*, has it"):
+        world.tick_job("sweep")
+    assert len(world.market.log()) == bought
+    backup.store.close()
 
 
 def test_machines_that_are_taken_cost_nothing_and_no_step_up_to_a_saved_one_is_trained_again(make: Make) -> None:
