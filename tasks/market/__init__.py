@@ -1,5 +1,17 @@
 """One job on the spot market: prices, decisions, purchases, ledger.
 
+Which record is the truth:
+
+| record | written by | where it differs |
+|---|---|---|
+| EC2 | EC2 | wins over all: the next tick enters what it lists in the journal |
+| journal | `engine_journal` | decides: the engine is its replay |
+| snapshot | `engine_journal` | a copy of the engine: made anew if it does not fit the journal |
+| intent | `engine_journal`, `purchases` | an order under way; unanswered, it is sent again with its token |
+| allocation | `engine_journal` | a copy of the journal for queries |
+| ledger | `ledger` | follows from allocations and prices; budgets are held to it |
+| tags | `purchases` | a copy for people and `panic`: machines are known by instance id and token |
+
 costs             costs by job, market and use, which add up to the ledger
 decisions         decision points: observations to the engine, its orders to the journal
 engine_journal    the engine of a job and its journal, replayed and appended in one transaction
