@@ -50,7 +50,8 @@ def live(here: JobWorld) -> None:
 
 def check_money(here: JobWorld) -> None:
     spent, bill = here.store.spent(here.job_id), here.bill()
-    assert (spent >= bill) if here.taken_unseen() else (spent == bill)
+    assert spent >= bill
+    assert spent == bill or here.ended_unseen()
 
 
 def check(here: JobWorld, script: FaultScript, *states: JobState) -> None:

@@ -421,18 +421,20 @@ class JobWorld:
             purchases.setdefault(fact.tags["proteus:order"], set()).add((fact.token, fact.launched_at_s))
         return {order: len(found) for order, found in purchases.items() if len(found) > 1}
 
-    def taken_unseen(self) -> set[str]:
-        """The machines that the market took and had forgotten before anybody looked: no refund is known of them."""
-        taken = {fact.instance_id for fact in self.ours() if fact.end_cause is EndCause.EVICTED}
+    def ended_unseen(self) -> dict[str, EndCause | None]:
+        """The machines that had ended, and were forgotten by the market, before anybody looked: by id, with the cause.
+
+        No refund is known of them, and they are booked up to the end of their leases.
+        """
         with self.boundary.outside():
             records = self.store.allocations(self.job_id)
-        seen = {
-            name
+        booked = {
+            name: life.ended_at_s
             for record in records
             for name, life in zip(record.instance_ids, record.machines, strict=True)
-            if life.end_cause is EndCause.EVICTED
         }
-        return taken - seen
+        facts = [fact for fact in self.ours() if fact.instance_id in booked]
+        return {fact.instance_id: fact.end_cause for fact in facts if fact.ended_at_s != booked[fact.instance_id]}
 
     def bill(self) -> Micros:
         """What the market bills for all of it."""
