@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV := $(BIN)/python tools/uv.py --quiet
+# Torch is outside the lock: one version alone is a build for the CPU, and most users train no nets.
+TORCH := $(VENV)/.torch
+ADD_TORCH := $(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 safetensors ml-dtypes
 
 # Tests and benchmarks read real price files only where they are; nothing needs them.
 ifneq ($(wildcard ../shared/traces),)
@@ -14,7 +17,7 @@ endif
 # Storms of many seeds in one process each; the others start processes of their own.
 MANY_SEEDS := tests/storms/test_engine_storms.py tests/storms/test_crash_points.py tests/storms/test_fault_scripts.py
 
-.PHONY: help lock run test storms papers lint compiled bench size clean
+.PHONY: help lock torch run test storms papers lint compiled bench size clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +30,7 @@ $(STAMP): requirements.lock pyproject.toml tools/uv.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/uv.txt
 	$(UV) pip sync --python $(BIN)/python --require-hashes requirements.lock
 	$(UV) pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@test ! -e $(TORCH) || $(ADD_TORCH)
 	@touch $@
 
 .venv: $(STAMP) ## make the environment
@@ -37,6 +41,12 @@ lock: COMPILE = UV_INDEX= UV_FIND_LINKS= $(UV) pip compile --universal --python-
 lock: $(STAMP) ## make the locks again for pyproject.toml; LOCK=--upgrade takes the newest versions
 	$(COMPILE) --extra dev pyproject.toml --output-file requirements.lock
 	$(COMPILE) --group node --constraints requirements.lock --output-file requirements-node.lock
+
+$(TORCH): | $(STAMP)
+	$(ADD_TORCH)
+	@touch $@
+
+torch: $(TORCH) ## add PyTorch to the environment, for nets
 
 run: $(STAMP) ## train a model on a simulated spot market, on this machine
 	$(BIN)/proteus run

@@ -7,6 +7,7 @@ repository are the packages of this one.
     benchmarks/  the benchmarks of `proteus bench`
     flows/       the Prefect flows, and the command
     infra/       the boundary to EC2, S3, the state database and the simulated market
+    nets/        neural networks by DiLoCo
     psengine/    AgileML: the parameter server, its applications and drivers
     reports/     pages and pictures
     tasks/       the steps of the flows

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("bidding", "psengine", "infra", "reports", "tasks", "flows")
+PACKAGES = ("bidding", "psengine", "nets", "infra", "reports", "tasks", "flows")
 CORES = ("bidding", "psengine")
 #: An exception to a rule carries this on its line, with the reason.
 MARK = "# impure-ok:"

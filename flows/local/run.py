@@ -49,10 +49,12 @@ from proteus_spot.tasks.market_data.on_demand import check_budget
 from proteus_spot.tasks.times import parse_deadline
 from proteus_spot.tasks.training.application_checks import application, check_application, default_params
 from proteus_spot.tasks.training.hints import loss_hint
-from proteus_spot.tasks.training.inputs import check_data, default_data
+from proteus_spot.tasks.training.inputs import check_data, default_data, partitions_of
 
 #: Default hours of a training without a deadline.
 _HOURS = 2.0
+#: Default number of partitions.
+_PARTITIONS = 16
 _ALLOCATION_VCPUS = 4
 
 
@@ -284,7 +286,7 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
             "data": data_kinds.absolute(data),
             "label": options.label,
             "empty": options.empty,
-            "partitions": 16,
+            "partitions": partitions_of(chosen, None, _PARTITIONS),
             "shards": 4,
             "staleness": options.staleness,
             "clocks": options.clocks,

@@ -31,10 +31,12 @@ from proteus_spot.tasks.local.training import LocalJob, LocalTraining, figures_o
 from proteus_spot.tasks.reports.training_page import write_training_report
 from proteus_spot.tasks.training.application_checks import application, check_application, default_params
 from proteus_spot.tasks.training.hints import loss_hint
-from proteus_spot.tasks.training.inputs import default_data
+from proteus_spot.tasks.training.inputs import default_data, partitions_of
 
 #: Default number of clocks of a job.
 CLOCKS = 50
+#: Default number of partitions.
+PARTITIONS = 16
 #: Bytes for logs and the smallest data, model and checkpoint.
 _NEEDED_BYTES = 2**20
 _TIERS = {"r": "reliable", "t": "transient"}
@@ -63,7 +65,7 @@ class TrainOptions:
     passes: int | None
     seconds: float | None
     until: str
-    partitions: int
+    partitions: int | None
     shards: int
     seed: int
     job: str | None
@@ -251,7 +253,7 @@ def _training(options: TrainOptions) -> Training:
             data=data_kinds.absolute(data),
             label=options.label,
             empty=options.empty,
-            partitions=options.partitions,
+            partitions=partitions_of(chosen, options.partitions, PARTITIONS),
             shards=options.shards,
             staleness=options.staleness,
             stage=_STAGES[options.stage],

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from proteus_spot.infra.applications.trained_models import ModelAbout
 from proteus_spot.infra.datasets import documents as data_documents
 from proteus_spot.infra.datasets import ratings as data_ratings
+from proteus_spot.infra.datasets.arrays import read_new as read_new_arrays
 from proteus_spot.infra.datasets.examples import fill_in, learns_labels
 from proteus_spot.infra.datasets.files import read_data
 from proteus_spot.infra.datasets.formats.example_table import ExampleTable, examples, unlabelled
 from proteus_spot.infra.datasets.formats.reading import Reading
-from proteus_spot.infra.datasets.kinds import kind_for
 from proteus_spot.infra.errors import InputError
 from proteus_spot.psengine.apps.csr import Csr
 
@@ -60,10 +60,10 @@ def read_new(source: str, about: ModelAbout, labels: bool = True, label: str = "
         One line: the source cannot be read, has other columns than the model, or contains users, items or words that
         the model does not know.
     """
-    kind = kind_for(about.app)
-    if kind != "examples" and not labels:
+    kind = about.kind
+    if kind not in ("examples", "arrays") and not labels:
         raise InputError(f"--no-labels: {about.url} is a model of app {about.app}, whose data have none; leave it out")
-    if kind != "examples" and label:
+    if kind not in ("examples", "arrays") and label:
         raise InputError(
             f"--label {label}: {about.url} is a model of app {about.app}, whose data have none; leave it out"
         )
@@ -103,6 +103,19 @@ def _check_width(about: ModelAbout, source: str, table: ExampleTable) -> None:
         )
 
 
+def _arrays(source: str, about: ModelAbout, labels: bool, label: str) -> NewData:
+    arrays = read_new_arrays(source)
+    if arrays is None:
+        return _examples(source, about, labels, label)
+    rows = np.arange(len(next(iter(arrays.values()))), dtype=np.int64)
+    known = arrays.pop("y", None)
+    return NewData(arrays, rows, known if labels and known is not None and known.ndim == 1 else None, _row)
+
+
+def _row(row: int) -> str:
+    return f"row {row}"
+
+
 def _pairs(source: str, about: ModelAbout, labels: bool, label: str) -> NewData:
     del labels, label
     if not about.names:
@@ -121,5 +134,5 @@ def _documents(source: str, about: ModelAbout, labels: bool, label: str) -> NewD
 
 
 _READERS: Mapping[str, Callable[[str, ModelAbout, bool, str], NewData]] = MappingProxyType(
-    {"examples": _examples, "ratings": _pairs, "documents": _documents}
+    {"arrays": _arrays, "examples": _examples, "ratings": _pairs, "documents": _documents}
 )

@@ -1,6 +1,7 @@
 """Save trained models with all that is needed to use them, and load them by their URL.
 
-A model is a set of blobs: `model.npz` holds the application's tables; if their rows stand for users and items,
+A model is a set of blobs: `model.npz` holds the application's tables; a net has `model.safetensors` in place of it, and
+the file of the user's code beside it. If rows stand for users and items,
 `names.npz` holds the names. The manifest holds the job's result and, under `model`, the application with its
 parameters, the labels of the classes, and the digest of a user's code. Code is never loaded from the model's URL: the
 caller has to name an application that is not built in, and to supply its file.
@@ -16,17 +17,20 @@ from numpy.typing import NDArray
 
 from proteus_spot.infra.applications.code_files import read_code
 from proteus_spot.infra.applications.code_shipping import place_code
+from proteus_spot.infra.datasets.kinds import kind_for
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.storage.blobs import BlobError, Blobs, Manifest, npz_arrays, npz_bytes, open_blobs
 from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths
 from proteus_spot.infra.urls import file_url
-from proteus_spot.psengine.apps.base import Model
+from proteus_spot.psengine.apps.base import Model, SavesFiles
 from proteus_spot.psengine.apps.registry import BUILT_IN, resolve
 from proteus_spot.psengine.config import JobConfig, JobError
 from proteus_spot.psengine.tables.sharding import Arrays
 
 MODEL = "model.npz"
+#: File of a net's model.
+NET_MODEL = "model.safetensors"
 NAMES = "names.npz"
 #: Arrays of `names.npz` and of the held-out part: the user and the item of the source by number.
 _NAMES = ("user_names", "item_names")
@@ -49,6 +53,7 @@ class ModelAbout:
     inputs : names of the inputs; empty if the training data had none, or an older version wrote it.
     label_name : name of the column of the labels; None without one.
     fill : of each input the value that stands for none in new data; empty: each must have one.
+    kind : kind of the data (`infra.datasets.kinds`).
     names : `user_names` and `item_names`, each (n,), integers or strings in the order of the tables' rows; empty if the
         model is not of ratings, or an older version wrote it.
     """
@@ -62,6 +67,7 @@ class ModelAbout:
     inputs: tuple[str, ...] = ()
     label_name: str | None = None
     fill: tuple[float, ...] = ()
+    kind: str = "examples"
     names: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
@@ -74,8 +80,18 @@ def save_model(blobs: Blobs, config: JobConfig, arrays: Arrays, result: Mapping[
         "code_sha256": config.code_sha256,
         **_of_data(config.data_url),
     }
-    files = {MODEL: npz_bytes(arrays), **_names(config.data_url)}
+    files = {**_model_files(blobs, config, arrays), **_names(config.data_url)}
     blobs.write_set(JobPaths(config.job_id).model, files, {**result, _ABOUT: about})
+
+
+def _model_files(blobs: Blobs, config: JobConfig, arrays: Arrays) -> Mapping[str, bytes]:
+    app = resolve(config.app, config.app_params)
+    if not isinstance(app, SavesFiles):
+        return {MODEL: npz_bytes(arrays)}
+    prefix = JobPaths(config.job_id).code
+    code = blobs.manifest(prefix)
+    shipped = {} if code is None else {name: blobs.read_checked(prefix, name, code) for name in code.files}
+    return {**app.model_files(arrays), **shipped}
 
 
 def find_result(blobs: Blobs, config: JobConfig) -> dict[str, Any] | None:
@@ -84,6 +100,14 @@ def find_result(blobs: Blobs, config: JobConfig) -> dict[str, Any] | None:
     if manifest is None:
         return None
     return {name: value for name, value in manifest.about.items() if name != _ABOUT}
+
+
+def model_url(blobs: Blobs, job_id: str) -> str:
+    """Return the URL of the file of a job's saved model."""
+    prefix = JobPaths(job_id).model
+    manifest = blobs.manifest(prefix)
+    name = NET_MODEL if manifest is not None and NET_MODEL in manifest.files else MODEL
+    return blobs.url_of(f"{prefix}/{name}")
 
 
 def load_model(
@@ -114,11 +138,11 @@ def load_model(
         _check_app(about, app)
         if about.app not in BUILT_IN:
             _place_user_code(about, code, directory)
-        arrays: Arrays = dict(npz_arrays(blobs.read_checked(prefix, MODEL, manifest), f"{url}/{MODEL}"))
+        application = resolve(about.app, about.app_params)
+        arrays = _arrays(blobs, prefix, manifest, application, f"{url}/{MODEL}")
         if NAMES in manifest.files:
             names = npz_arrays(blobs.read_checked(prefix, NAMES, manifest), f"{url}/{NAMES}")
             about = replace(about, names=names)
-        application = resolve(about.app, about.app_params)
     except BlobError as error:
         raise InputError(str(error)) from None
     except JobError as error:
@@ -127,9 +151,15 @@ def load_model(
     return application, arrays, about
 
 
+def _arrays(blobs: Blobs, prefix: str, manifest: Manifest, application: Model, where: str) -> Arrays:
+    if isinstance(application, SavesFiles) and NET_MODEL in manifest.files:
+        return application.tables_of_files({NET_MODEL: blobs.read_checked(prefix, NET_MODEL, manifest)})
+    return dict(npz_arrays(blobs.read_checked(prefix, MODEL, manifest), where))
+
+
 def _about(url: str, manifest: Manifest) -> ModelAbout:
     record = manifest.about.get(_ABOUT)
-    if MODEL not in manifest.files:
+    if MODEL not in manifest.files and NET_MODEL not in manifest.files:
         raise InputError(f"{url}: is a set of other files and no model; name what the training named")
     if not isinstance(record, Mapping):
         raise InputError(f"{url}: does not say what it is a model of, as an older version wrote it; train it again")
@@ -142,7 +172,9 @@ def _about(url: str, manifest: Manifest) -> ModelAbout:
             raise ValueError(f"first_index {first!r}")
         inputs, fill = tuple(record.get("inputs") or ()), tuple(map(float, record.get("fill") or ()))
         code, name = str(record["code_sha256"]), record.get("label_name")
-        return ModelAbout(url, str(record["app"]), params, labels, code, first, inputs, name, fill)
+        app = str(record["app"])
+        kind = str(record.get("kind") or kind_for(app))  # absent in an older model
+        return ModelAbout(url, app, params, labels, code, first, inputs, name, fill, kind)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{url}: its manifest is damaged ({error!r}); train it again") from None
 
@@ -198,6 +230,7 @@ def _of_data(data_url: str) -> dict[str, Any]:
         "inputs": list(about.get("inputs") or ()),
         "label_name": about.get("label_name"),
         "fill": list(about.get("fill") or ()),
+        "kind": about.get("kind"),
     }
 
 
@@ -213,7 +246,7 @@ def _names(data_url: str) -> dict[str, bytes]:
 
 def _url(where: str) -> str:
     url = where if "://" in where else file_url(Path(where))
-    return url.rstrip("/").removesuffix(f"/{MODEL}").rstrip("/")
+    return url.rstrip("/").removesuffix(f"/{MODEL}").removesuffix(f"/{NET_MODEL}").rstrip("/")
 
 
 def _set_at(url: str) -> tuple[Blobs, str]:

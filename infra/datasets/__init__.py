@@ -1,6 +1,7 @@
 """Data files and built-in sets, prepared as partitions.
 
 formats/           readers of data formats, one per file
+arrays             arrays of any rank, the data of nets: read, held-out part, partitions
 documents          documents of words: read, held-out part, partitions of equal tokens
 examples           labelled examples: read, held-out part, partitions
 files              the data that a user names: built-in sets, forms of files, decompression

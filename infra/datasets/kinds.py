@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from proteus_spot.infra.datasets import arrays as data_arrays
 from proteus_spot.infra.datasets import documents as data_documents
 from proteus_spot.infra.datasets import examples as data_examples
 from proteus_spot.infra.datasets import files as data_files
@@ -63,7 +64,12 @@ class Prepared(Protocol):
 Reader = Callable[[str, int, str | None, Reading], Prepared]
 
 KINDS: Mapping[str, Reader] = MappingProxyType(
-    {"examples": data_examples.read, "ratings": data_ratings.read, "documents": data_documents.read}
+    {
+        "arrays": data_arrays.read,
+        "examples": data_examples.read,
+        "ratings": data_ratings.read,
+        "documents": data_documents.read,
+    }
 )
 
 #: The default built-in set of each kind, and the names of all built-in sets.
@@ -78,6 +84,7 @@ def kind_for(app: str | None) -> str:
 
 _NAMES: Mapping[str, tuple[frozenset[str], tuple[str, ...]]] = MappingProxyType(
     {
+        "arrays": (frozenset(data_files.BUILT_IN), data_files.DATA_ENDINGS),
         "examples": (frozenset(data_files.BUILT_IN), data_files.DATA_ENDINGS),
         "ratings": (frozenset(data_ratings.BUILT_IN), data_ratings.RATING_ENDINGS),
         "documents": (frozenset({data_documents.TOPICS}), data_documents.DOCUMENT_ENDINGS),
@@ -85,15 +92,17 @@ _NAMES: Mapping[str, tuple[frozenset[str], tuple[str, ...]]] = MappingProxyType(
 )
 
 
-def check_name(source: str, app: str | None) -> None:
+def check_name(source: str, app: str | None, kind: str | None = None) -> None:
     """Refuse a name that is neither a built-in set of the kind that `app` learns from, nor that of a file of such data.
+
+    `kind`: the kind, where it is known; None: by `app`.
 
     Raises
     ------
     InputError
         One line that names the source. The file is not opened.
     """
-    sets, endings = _NAMES[kind_for(app)]
+    sets, endings = _NAMES[kind or kind_for(app)]
     if source not in sets:
         data_files.check_form(source, endings, sets)
 

@@ -48,6 +48,7 @@ def prepare(
     check_sizes: SizesCheck | None = None,
     standardize: bool | None = False,
     how: Reading = PLAIN,
+    kind: str | None = None,
 ) -> DataSummary:
     """Write the partitions of a data set for a job unless they are written.
 
@@ -65,6 +66,7 @@ def prepare(
     standardize : whether mean and standard deviation of the inputs are taken, for labelled examples. None: where they
         are dense.
     how : how a table of examples is to be read.
+    kind : kind of data; None: that of a built-in application, or labelled examples.
 
     Raises
     ------
@@ -75,7 +77,7 @@ def prepare(
     paths = JobPaths(job_id)
     if n_partitions < 1:
         raise InputError(f"data of {job_id}: {n_partitions} partitions; want at least 1")
-    kind = kind_for(app)
+    kind = kind or kind_for(app)
     wanted = {"source": name_or_url, "kind": kind, "n_partitions": n_partitions, "seed": seed}
     wanted |= {"standardize": True} if standardize else {}
     wanted |= {"label": how.label} if how.label else {}
@@ -109,9 +111,10 @@ def check_data(
     check_sizes: SizesCheck | None = None,
     standardize: bool | None = False,
     how: Reading = PLAIN,
+    kind: str | None = None,
 ) -> tuple[str, ...]:
     """Raise what `prepare` would raise of this source; return the notes of it. Nothing is written."""
-    data = KINDS[kind_for(app)](name_or_url, n_partitions, app, how)
+    data = KINDS[kind or kind_for(app)](name_or_url, n_partitions, app, how)
     if check_sizes is not None:
         check_sizes(data.sizes)
     _scales(data, standardize)
@@ -143,7 +146,7 @@ def _summary(blobs: Blobs, paths: JobPaths, manifest: Manifest) -> DataSummary:
         n_partitions=about["n_partitions"],
         rows=about["rows"],
         heldout_rows=about["heldout_rows"],
-        sizes=about["sizes"],
+        sizes=about["sizes"] | ({"job_seed": about["seed"]} if about["kind"] == "arrays" else {}),
         notes=tuple(about.get("notes", ())),  # absent in a set of an older version
         scales=about.get("scales", {}),
     )

@@ -36,6 +36,7 @@ SIZES = (
     "input_mean",
     "input_sd",
     "input_curvature",
+    "job_seed",
 )
 
 
@@ -271,4 +272,46 @@ class ChecksSizes(Protocol):
 
     def check_sizes(self) -> None:
         """Raise ValueError, in one line, if the parameters do not fit the sizes of the training set."""
+        ...
+
+
+@runtime_checkable
+class StandsFor(Protocol):
+    """What a user's class may be in place of an application: it makes one, as a net does."""
+
+    def engine_application(self) -> Any:
+        """Return the application."""
+        ...
+
+
+class NodeBroken(Exception):
+    """An application raises it where this node cannot run its tasks any more: the node fails, not the job."""
+
+
+@runtime_checkable
+class EntersNodes(Protocol):
+    """An application that has processes of its own on each node."""
+
+    def enter_node(self, tasks: int, data: Any) -> None:
+        """Make ready for as many tasks at a time as the node runs, with the `data` of one partition.
+
+        The node says that it is ready when this has returned. It may be called several times.
+        """
+        ...
+
+    def leave_node(self) -> None:
+        """End what `enter_node` has started."""
+        ...
+
+
+@runtime_checkable
+class SavesFiles(Protocol):
+    """An application whose model is saved in files of its own form, in place of its tables."""
+
+    def model_files(self, params: Mapping[str, NDArray[np.generic]]) -> Mapping[str, bytes]:
+        """Return the files, by name."""
+        ...
+
+    def tables_of_files(self, files: Mapping[str, bytes]) -> Arrays:
+        """Return the tables of which `model_files` made these files."""
         ...

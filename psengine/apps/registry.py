@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.psengine.apps.base import SIZES, App, Application, MakesDriver, Model, SaysMemoryFalls, SaysPass
+from proteus_spot.psengine.apps.base import (
+    SIZES,
+    App,
+    Application,
+    MakesDriver,
+    Model,
+    SaysMemoryFalls,
+    SaysPass,
+    StandsFor,
+)
 from proteus_spot.psengine.apps.returned import checked_driver, tables_of, wrong
 from proteus_spot.psengine.config import JobConfig, JobError
 from proteus_spot.psengine.drivers.interface import Driver
@@ -83,7 +92,8 @@ def resolve(name: str, params: Mapping[str, Any]) -> App | Application:
         # A user's module may raise any error, and end the process.
         raise JobError(f"app {name!r} cannot be imported on this node: {_text(error)}") from error
     try:
-        app: App | Application = constructor(**_select_sizes(constructor, params))
+        made = constructor(**_select_sizes(constructor, params))
+        app: App | Application = made.engine_application() if isinstance(made, StandsFor) else made
     except KeyboardInterrupt:
         raise
     except BaseException as error:

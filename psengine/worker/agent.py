@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.psengine.apps.base import MakesDriver
+from proteus_spot.psengine.apps.base import EntersNodes, MakesDriver, NodeBroken
 from proteus_spot.psengine.apps.executors import as_application, initial_rows, prepare, shared_tables
 from proteus_spot.psengine.apps.registry import initial_shards, resolve
 from proteus_spot.psengine.config import JobConfig, JobError
@@ -94,7 +94,7 @@ class NodeAgent:
         self.transport, self._loader, self._shard_loader = transport, loader, shard_loader
         self._state_loader = state_loader
         self._read_again_s = tuple(read_again_s)
-        self._on_failed = on_failed
+        self._on_failed, self._threads = on_failed, threads
         self.server = ShardServer()
         #: Admission of readers to the local server.
         self.admission = ReadAdmission()
@@ -151,6 +151,8 @@ class NodeAgent:
         self._runner.drop_ahead()
         await cancel_all([*self._tasks, *self.partitions.loading.values()])
         self._runner.close()
+        if self._job is not None and isinstance(self._job[1], EntersNodes):
+            self._job[1].leave_node()
 
     def instruct(self, instruction: instructions.NodeInstruction, number: int | None = None) -> None:
         """Begin to carry out an instruction; repeated ones, and those for another process of this node, are ignored.
@@ -207,11 +209,13 @@ class NodeAgent:
 
     async def _load(self, instruction: instructions.LoadPartitions) -> None:
         try:
-            await self._adopt(instruction.config)
+            self._job = await self._adopt(instruction.config)
             for partition in instruction.partitions:
                 if instruction.request != self._request:
                     return  # a later request has replaced this one
-                await self.partitions.get(partition)
+                data = await self.partitions.get(partition)
+                if isinstance(self._job[1], EntersNodes):
+                    await self._blocking.do("prepare", self._job[1].enter_node, self._threads, data)
         except (Unreadable, JobError) as error:
             await self._report(self._unfit(error))
             return
@@ -285,6 +289,9 @@ class NodeAgent:
             what = self.node, self.address, error.checkpoint, self._line(error)
             await self._report(events.CheckpointDamaged(*what, 0.0) if damaged else self._unfit(error))
             fatal = False
+        if isinstance(error, NodeBroken):
+            await self._end(str(error))
+            return
         if isinstance(error, BadSumError):  # of an earlier clock, and of all partitions
             await self._report(events.NodeFailed(self.node, self.address, str(error), 0.0))
         await self._report(self._failed(instruction, error, fatal=fatal))

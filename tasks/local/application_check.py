@@ -30,11 +30,13 @@ from proteus_spot.tasks.training.application_checks import (
     check_sizes_here,
     default_params,
 )
-from proteus_spot.tasks.training.inputs import cut_data, default_data
+from proteus_spot.tasks.training.inputs import cut_data, default_data, partitions_of
 from proteus_spot.tasks.training.job_config import job_config
 
 #: Digits of the seeds with which the two processes scatter the texts in their sets.
 _HASH_SEEDS = ("1", "2")
+#: Default number of partitions.
+_PARTITIONS = 4
 
 
 def find_faults(training: Training) -> tuple[str, ...]:
@@ -101,7 +103,12 @@ def report_of(child: Child, report: Path) -> Mapping[str, Any]:
 
 
 def checked_training(
-    chosen: NamedApplication, data: str | None, partitions: int, seed: int, label: str = "", empty: Empty = "refuse"
+    chosen: NamedApplication,
+    data: str | None,
+    partitions: int | None,
+    seed: int,
+    label: str = "",
+    empty: Empty = "refuse",
 ) -> Training:
     """Return the training to check of an application; `InputError` names an invalid option."""
     data = data or default_data(chosen.app)
@@ -113,7 +120,7 @@ def checked_training(
             data=data_kinds.absolute(data),
             label=label,
             empty=empty,
-            partitions=partitions,
+            partitions=partitions_of(chosen, partitions, _PARTITIONS),
             seed=seed,
             clocks=CLOCKS,
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from proteus_spot.infra.applications import code_shipping as code
+from proteus_spot.infra.applications.trained_models import model_url
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.errors import InputError, JobFailed, ProteusError
 from proteus_spot.infra.json_values import finite
@@ -287,7 +288,7 @@ def figures_of(
             "nodes": list(nodes),
             **{name: result.get(name) for name in counts},
             "events": list(events),
-            "model": blobs.url_of(f"{JobPaths(job_id).model}/model.npz"),
+            "model": model_url(blobs, job_id),
         }
     )
     return figures

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from proteus_spot.infra.applications.prediction_inputs import NewData, read_new
 from proteus_spot.infra.applications.trained_models import ModelAbout, load_model
-from proteus_spot.infra.datasets.kinds import kind_for
 from proteus_spot.infra.errors import InputError, ProteusError
 from proteus_spot.psengine.apps.base import Predicts
 from proteus_spot.psengine.apps.returned import predictions_of
@@ -105,11 +104,13 @@ def predict(
             _check_labels(about, source, found)
         values = _ask(made, tables, found, about, source)
     origin = (about.url, source, about.app, made.predicts, found.rows)
-    kind = kind_for(about.app)
+    kind = about.kind
     if classes:
         values = np.array(about.labels, object)[values]
         accuracy = None if found.known is None else float((values == found.known).mean())
         return Predictions(*origin, values, accuracy=accuracy, notes=found.notes)
+    if made.predicts == _CLASS and found.known is not None and found.known.shape == values.shape:
+        return Predictions(*origin, values, accuracy=float((values == found.known).mean()), notes=found.notes)
     if found.known is not None and values.ndim == 1 and (kind == "ratings" or _is_numeric(about, found, values)):
         rmse = float(np.sqrt(np.mean((np.float64(values) - np.float64(found.known)) ** 2)))
         return Predictions(*origin, values, rmse=rmse, notes=found.notes)

@@ -2,11 +2,42 @@
 
 from functools import partial
 
+from proteus_spot.infra.applications.code_files import UnreadableCode
+from proteus_spot.infra.applications.net_source import NetSource, net_source
 from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.datasets import prepare as datasets
+from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.tasks.job_spec import JobSpec, Training
-from proteus_spot.tasks.training.application_checks import check_sizes_here
+from proteus_spot.tasks.training.application_checks import NamedApplication, check_sizes_here
+
+
+def net_of(training: Training) -> NetSource | None:
+    """Return what the text of an application says of it as a net; None if it is none. `InputError` as `net_source`."""
+    return net_source(training.app, training.code, training.app_params)
+
+
+def partitions_of(chosen: NamedApplication, given: int | None, default: int) -> int:
+    """Return the number of partitions of an application; a net has as many as it has workers.
+
+    Raises
+    ------
+    InputError
+        If `--partitions` was given for a net, or its file is not one.
+    """
+    try:
+        net = net_source(chosen.app, chosen.code, chosen.params)
+    except UnreadableCode:  # a job that has begun goes on without it; any other is refused when its code is shipped
+        net = None
+    if net is None:
+        return default if given is None else given
+    if given is not None:
+        raise InputError(
+            f"--partitions {given}: {chosen.app} has {net.workers} workers, and a partition for each; leave it out, "
+            "or set workers"
+        )
+    return net.workers
 
 
 def default_data(app: str) -> str:
@@ -26,8 +57,15 @@ def check_data(spec: JobSpec) -> tuple[str, ...]:
     """
     training = spec.training
     fits = partial(check_sizes_here, training)
+    net = net_of(training)
     return datasets.check_data(
-        training.data, training.partitions, training.app, fits, training.standardizes, training.reading
+        training.data,
+        training.partitions if net is None else net.workers,
+        training.app,
+        fits,
+        training.standardizes,
+        training.reading,
+        None if net is None else "arrays",
     )
 
 
@@ -41,14 +79,28 @@ def cut_data(blobs: Blobs, job_id: str, training: Training, fits: datasets.Sizes
     InputError
         One line that names the file, the line in it where there is one, and the mend.
     """
+    partitions, kind = _cut(blobs, job_id, training)
     return datasets.prepare(
         blobs,
         job_id,
         training.data,
-        training.partitions,
+        partitions,
         training.seed,
         training.app,
         fits,
         training.standardizes,
         training.reading,
+        kind,
     )
+
+
+def _cut(blobs: Blobs, job_id: str, training: Training) -> tuple[int, str | None]:
+    """Return the number of partitions, and the kind of data, None: by the application's name."""
+    try:
+        net = net_of(training)
+    except UnreadableCode:  # a job that has begun goes on with the code that it began with
+        manifest = blobs.manifest(JobPaths(job_id).data)
+        if manifest is None or manifest.about.get("kind") != "arrays":
+            return training.partitions, None
+        return int(manifest.about["n_partitions"]), "arrays"
+    return (training.partitions, None) if net is None else (net.workers, "arrays")

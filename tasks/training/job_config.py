@@ -30,7 +30,7 @@ def job_config(
         app=training.app,
         app_params={**data.sizes, **_scales(training, data), **training.app_params},
         data_url=data.data_url,
-        n_partitions=training.partitions,
+        n_partitions=data.n_partitions,
         n_shards=training.shards,
         staleness=training.staleness,
         stage=training.stage,

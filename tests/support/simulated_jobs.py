@@ -27,9 +27,9 @@ Meanwhile = Callable[[WiredCluster], Awaitable[None]]
 
 
 def job(app: str, **config: object) -> JobConfig:
-    """Return the configuration of one of the small applications."""
+    """Return the configuration of one of the small applications, or of `module:Class`."""
     fields = {"n_partitions": PARTITIONS, "n_shards": SHARDS, "clocks": CLOCKS, "start_patience_s": 5.0} | config
-    return JobConfig("job", f"tests.support.small_apps:{app}", **fields)
+    return JobConfig("job", app if ":" in app else f"tests.support.small_apps:{app}", **fields)
 
 
 def run_job(

@@ -18,7 +18,11 @@ from proteus_spot.infra.errors import ProteusError
     "--data", metavar="FILE", help="Built-in set, or a data file. Default: digits; ratings for mf, topics for lda."
 )
 @table_options
-@click.option("--partitions", type=click.IntRange(2, 64), default=4, show_default=True, help="Slices of the data.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(2, 64),
+    help="Slices of the data. [4; a net has as many as it has workers]",
+)
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -35,7 +39,7 @@ def check(
     data: str | None,
     label: str,
     empty: Literal["refuse", "drop", "mean"],
-    partitions: int,
+    partitions: int | None,
     seed: int,
 ) -> None:
     """Run each micro-task of APP twice, in two processes, and compare the bits; nothing is bought or kept.
@@ -58,11 +62,14 @@ def check(
         check_file_target("--json", Path(json_target))
     chosen = application("APP", app, code, params)
     with explain_interrupt("nothing was kept"):
-        faults = find_faults(checked_training(chosen, data, partitions, seed, label, empty))
+        training = checked_training(chosen, data, partitions, seed, label, empty)
+        faults = find_faults(training)
     write_json(json_target, {"app": app, "faults": list(faults)})
     for fault in faults if json_target != "-" else ():
         click.echo(f"{app}: {fault}")
     if faults:
         raise ProteusError(f"check {app}: {len(faults)} fault{'s' * (len(faults) > 1)}; mend what the lines above name")
     if json_target != "-":
-        click.echo(f"{app}: no fault found; {partitions} partitions gave the same bits twice, in two processes")
+        click.echo(
+            f"{app}: no fault found; {training.partitions} partitions gave the same bits twice, in two processes"
+        )

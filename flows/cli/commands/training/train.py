@@ -90,7 +90,11 @@ from proteus_spot.flows.terminal.output import write_json
 )
 @scale_in_option
 @nan_option
-@click.option("--partitions", type=click.IntRange(min=1), default=16, show_default=True, help="Slices of the data.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    help="Slices of the data. [16; a net has as many as it has workers]",
+)
 @click.option(
     "--max-partitions-per-node",
     type=click.IntRange(min=1),

@@ -1,0 +1,174 @@
+"""A net as an application of the engine: a task is the local steps of one worker in one clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proteus_spot.nets.layout import Flat, Layout
+from proteus_spot.nets.local_steps import Errand, LocalSteps, Outcome
+from proteus_spot.nets.processes import Children
+from proteus_spot.nets.settings import NetSettings
+from proteus_spot.nets.trainer import Arrays, Trainer
+from proteus_spot.psengine.apps.base import Executor, Parameters
+from proteus_spot.psengine.config import JobError, TableSpec
+
+#: Arrays of a partition that say which examples it has; they are no examples.
+_ABOUT_ROWS = ("ids", "first")
+#: Libraries have one random generator, and one number of threads, a process.
+_ONE_AT_A_TIME = threading.RLock()
+#: Stands for the partition of the step with which a process is warmed.
+_NO_WORKER = -1
+
+
+class NetApplication:
+    """The engine's view of a net.
+
+    Parameters
+    ----------
+    net : NetSettings
+    """
+
+    def __init__(self, net: NetSettings) -> None:
+        self.net = net
+        #: Heads the column of what is predicted.
+        self.predicts = "class" if net.n_classes else "value"
+        self._children: Children | None = None
+
+    @cached_property
+    def _steps(self) -> LocalSteps:
+        return LocalSteps(self.net)
+
+    @contextmanager
+    def trainer(self) -> Iterator[Trainer]:
+        """Have the trainer of this process to oneself."""
+        with _ONE_AT_A_TIME:
+            yield self._steps.trainer
+
+    def enter_node(self, tasks: int, data: Arrays) -> None:
+        """Start the processes of a node that runs `tasks` tasks at a time, and have each take a step with `data`."""
+        if self._children is None and self.net.in_processes:
+            self._children = Children(self.net, max(1, tasks // self.net.threads))
+            self._children.warm(Errand(_NO_WORKER, self._first, {}, 0, 0, 1), data)
+
+    def leave_node(self) -> None:
+        """End the processes."""
+        if self._children is not None:
+            self._children.end()
+
+    def take(self, errand: Errand, data: Arrays) -> Outcome:
+        """Return what comes of a task, in a process of the node if it has some."""
+        if self._children is None:
+            with _ONE_AT_A_TIME:
+                return self._steps.take(errand, data)
+        with self._children.borrowed(errand.partition) as child:
+            return child.take(errand, data)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The arrays of the net."""
+        with self.trainer() as trainer:
+            return trainer.layout
+
+    @cached_property
+    def _first(self) -> Flat:
+        with self.trainer() as trainer:
+            return trainer.layout.flat(trainer.first())
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        """Return the tables of the net."""
+        return self.layout.tables(self.net.outer)
+
+    def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> NDArray[np.generic]:
+        """Return rows of the first model, which the job's seed decides."""
+        del rng  # it differs from shard to shard
+        found: NDArray[np.generic] = self._first[table.name][slice(*rows)]
+        return found
+
+    def prepare(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Return the examples of a partition."""
+        return {name: array for name, array in arrays.items() if name not in _ABOUT_ROWS}
+
+    def executor(self, data: Arrays, partition: int, n_partitions: int) -> Executor:
+        """Return the worker of a partition."""
+        if n_partitions != self.net.workers:
+            raise JobError(
+                f"the job has {n_partitions} partitions, and {type(self.net).__name__} {self.net.workers} workers: "
+                "the base class has to be named in the file of the class"
+            )
+        kind = _WorkerWithMoments if self.net.moments == "keep" else _Worker
+        return kind(self, data, partition)
+
+    def evaluate(self, params: Arrays, heldout: Arrays) -> dict[str, float]:
+        """Return the figures of the net on held-out data."""
+        with self.trainer() as trainer:
+            return trainer.evaluate(params, self.prepare(heldout))
+
+    def predict(self, params: Arrays, arrays: Arrays) -> NDArray[Any]:
+        """Return a value for each example."""
+        with self.trainer() as trainer:
+            return trainer.predict(params, self.prepare(arrays))
+
+    def model_files(self, params: Arrays) -> Mapping[str, bytes]:
+        """Return the files of the model, in the form of the net's library."""
+        with self.trainer() as trainer:
+            return trainer.files(params)
+
+    def tables_of_files(self, files: Mapping[str, bytes]) -> Flat:
+        """Return the tables that `model_files` made these files of."""
+        with self.trainer() as trainer:
+            return trainer.of_files(files)
+
+
+class _Worker:
+    """A logical worker without state: the moments of its inner optimiser end with the clock."""
+
+    def __init__(self, app: NetApplication, data: Arrays, partition: int) -> None:
+        self._app, self._net, self._data, self._partition = app, app.net, data, partition
+        self._moments: Arrays = {}
+
+    def reads(self, args: Any, group: int) -> dict[str, None]:
+        """Return all tables: a worker begins with the whole model."""
+        return dict.fromkeys(self._app.layout.sizes)
+
+    def run(self, args: Any, params: Parameters, rng: np.random.Generator) -> tuple[Any, float, int]:
+        """Take the local steps of a clock; add the worker's share of the mean change."""
+        before = {name: params.get(name) for name in self._app.layout.sizes}
+        steps = self._net.calendar.steps(params.group)
+        errand = Errand(self._partition, before, self._moments, int(rng.integers(1 << 62)), steps.start, len(steps))
+        outcome = self._app.take(errand, self._data)
+        self._moments = outcome.moments
+        for table in self._app.tables():
+            change = self._share(table, before[table.name], outcome.tables[table.name])
+            if change is not None:
+                params.add(table.name, change)
+        examples = len(steps) * self._net.batch_size * self._net.accumulate
+        return None, sum(outcome.losses) / len(steps) * examples, examples
+
+    def _share(self, table: TableSpec, before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any] | None:
+        """Return what this worker adds to a table; None if that is nothing."""
+        change: NDArray[Any] = after - before
+        if table.dtype.startswith("int"):
+            return change if self._partition == 0 and change.any() else None
+        if not table.name.startswith("parameters") and not change.any():
+            return None
+        share: NDArray[Any] = change / change.dtype.type(self._net.workers)
+        return share
+
+
+class _WorkerWithMoments(_Worker):
+    """A logical worker whose state is the moments of its inner optimiser."""
+
+    def snapshot(self) -> Arrays:
+        """Return the moments; they are new arrays after each task."""
+        return self._moments
+
+    def restore(self, state: Arrays) -> None:
+        """Go on with the moments of a snapshot."""
+        self._moments = state

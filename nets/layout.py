@@ -1,0 +1,110 @@
+"""Named arrays of a net as flat tables of rows, which are cut into shards like any other table.
+
+| kind | holds | a worker pushes | the table becomes |
+|---|---|---|---|
+| parameters | what is trained | its change, divided by the number of workers | by the outer rule |
+| buffers | other numbers with a fraction, as the means of batch norm | likewise | the mean over the workers |
+| counts | other whole numbers, as the batches that batch norm has seen | worker 0 its change | that of worker 0 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proteus_spot.psengine.config import Add, Nesterov, TableSpec
+
+Kind = Literal["parameters", "buffers", "counts"]
+Flat = dict[str, NDArray[Any]]
+
+#: Numbers in a row of a table.
+COLUMNS = 256
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A named array of a net: its kind, its shape, and the type that its table has."""
+
+    name: str
+    kind: Kind
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def size(self) -> int:
+        """Number of its numbers."""
+        return prod(self.shape)
+
+    @property
+    def table(self) -> str:
+        """Name of the table that holds it."""
+        usual = "int64" if self.kind == "counts" else "float32"
+        return self.kind if self.dtype == usual else f"{self.kind}.{self.dtype}"
+
+
+class Layout:
+    """Where each array of a net lies in its table.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        In the order of the model.
+    """
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = tuple(entries)
+
+    @cached_property
+    def places(self) -> Mapping[str, Mapping[str, slice]]:
+        """Return where each array lies: {table: {name: part of the flat table}}."""
+        places: dict[str, dict[str, slice]] = {}
+        ends: dict[str, int] = {}
+        for entry in self.entries:
+            start = ends.get(entry.table, 0)
+            ends[entry.table] = start + entry.size
+            places.setdefault(entry.table, {})[entry.name] = slice(start, start + entry.size)
+        return places
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Return the number of numbers of each table, without the rest of its last row."""
+        sizes: dict[str, int] = {}
+        for entry in self.entries:
+            sizes[entry.table] = sizes.get(entry.table, 0) + entry.size
+        return sizes
+
+    def tables(self, outer: Nesterov) -> tuple[TableSpec, ...]:
+        """Return the tables; those of parameters have the outer rule."""
+        kinds = {entry.table: entry for entry in self.entries}
+        return tuple(
+            TableSpec(
+                name,
+                max(1, -(-size // COLUMNS)),
+                COLUMNS,
+                kinds[name].dtype,
+                rule=outer if kinds[name].kind == "parameters" else Add(),
+            )
+            for name, size in self.sizes.items()
+        )
+
+    def flat(self, arrays: Mapping[str, NDArray[Any]]) -> Flat:
+        """Return named arrays as tables of rows."""
+        tables: Flat = {}
+        for table in self.tables(Nesterov(1, 0)):
+            rows = np.zeros((table.n_rows, COLUMNS), table.dtype)
+            for name, place in self.places[table.name].items():
+                rows.reshape(-1)[place] = np.asarray(arrays[name]).reshape(-1)
+            tables[table.name] = rows
+        return tables
+
+    def named(self, tables: Mapping[str, NDArray[Any]]) -> Iterator[tuple[Entry, NDArray[Any]]]:
+        """Yield each array in the tables, as a view of its shape."""
+        for entry in self.entries:
+            rows = tables[entry.table].reshape(-1)
+            yield entry, rows[self.places[entry.table][entry.name]].reshape(entry.shape)

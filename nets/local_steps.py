@@ -1,0 +1,75 @@
+"""The local steps of one worker in one clock: what a task of a net is, in whatever process it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proteus_spot.nets.layout import Flat
+from proteus_spot.nets.sampling import Walk
+from proteus_spot.nets.settings import NetSettings
+from proteus_spot.nets.trainer import Arrays, Trainer
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A task.
+
+    Attributes
+    ----------
+    partition : int
+        Number of the worker.
+    tables, moments : mapping
+        The committed model, and the moments of the worker's optimiser.
+    seed : int
+        Seeds what is random in the steps.
+    first, count : int
+        Number of the first step, and how many there are.
+    """
+
+    partition: int
+    tables: Arrays
+    moments: Arrays
+    seed: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The tables and moments after a task, and the mean loss of each step."""
+
+    tables: Flat
+    moments: dict[str, NDArray[Any]]
+    losses: list[float]
+
+
+class LocalSteps:
+    """Takes the local steps of workers, one worker after the other.
+
+    Parameters
+    ----------
+    net : NetSettings
+    """
+
+    def __init__(self, net: NetSettings) -> None:
+        self._net = net
+        self.trainer: Trainer = net.trainer()
+        self._walks: dict[int, Walk] = {}
+
+    def take(self, errand: Errand, data: Arrays) -> Outcome:
+        """Return what comes of a task on the examples of its worker."""
+        if errand.partition not in self._walks:
+            self._walks[errand.partition] = Walk(self.trainer.count(data), self._net.job_seed, errand.partition)
+        walk, accumulate = self._walks[errand.partition], self._net.accumulate
+        each_step = self._net.batch_size * accumulate
+        self.trainer.begin(errand.tables, errand.moments, data, errand.seed)
+        losses = []
+        for step in range(errand.first, errand.first + errand.count):
+            rows = walk.take(step * each_step, each_step)
+            losses.append(self.trainer.step(step, np.split(rows, accumulate)))
+        tables, moments = self.trainer.end()
+        return Outcome(tables, moments if self._net.moments == "keep" else {}, losses)

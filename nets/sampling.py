@@ -1,0 +1,44 @@
+"""Which examples of its partition a worker takes in which step.
+
+A worker walks through its partition in a permutation, epoch after epoch, in a new one each time. What it takes in a
+step follows from the step's number alone, so a repeated task takes the same examples, on whatever node.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Walk:
+    """The order of the examples of one partition.
+
+    Parameters
+    ----------
+    n_examples : int
+        How many the partition has.
+    seed, partition : int
+        With the number of the epoch they seed its permutation.
+    """
+
+    def __init__(self, n_examples: int, seed: int, partition: int) -> None:
+        self._n, self._seed, self._partition = n_examples, seed, partition
+        self._epoch = -1
+        self._order: NDArray[np.int64] = np.empty(0, np.int64)
+
+    def take(self, first: int, count: int) -> NDArray[np.int64]:
+        """Return the examples at the places from `first` on in the walk through all epochs."""
+        taken = np.empty(count, np.int64)
+        done = 0
+        while done < count:
+            epoch, at = divmod(first + done, self._n)
+            here = min(count - done, self._n - at)
+            taken[done : done + here] = self._permutation(epoch)[at : at + here]
+            done += here
+        return taken
+
+    def _permutation(self, epoch: int) -> NDArray[np.int64]:
+        if epoch != self._epoch:
+            rng = np.random.default_rng([self._seed, self._partition, epoch])
+            self._epoch, self._order = epoch, rng.permutation(self._n)
+        return self._order

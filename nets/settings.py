@@ -1,0 +1,94 @@
+"""The settings of a net: attributes of the user's class, or parameters of the job."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from proteus_spot.nets.calendar import Calendar
+from proteus_spot.nets.trainer import Trainer
+from proteus_spot.psengine.apps.base import SIZES
+from proteus_spot.psengine.config import Nesterov
+
+
+class NetSettings:
+    """The settings of a net, and what takes its local steps.
+
+    Attributes
+    ----------
+    workers : int
+        Logical workers (K): each has a partition of the data, whatever machines there are.
+    local_steps : int
+        Steps of the inner optimiser between two exchanges (H).
+    warm_steps : int
+        The first so many steps are exchanged one by one.
+    batch_size, accumulate : int
+        Examples of a batch of a worker, and batches whose gradients a step adds up.
+    outer : Nesterov
+        What the servers do with the mean of the workers' changes.
+    moments : {"keep", "reset"}
+        Whether a worker's inner optimiser goes on with its moments in the next clock, or begins anew.
+    threads : int
+        Threads of a task.
+    job_seed, n_examples, n_inputs, n_classes : int
+        Seed of the job, and sizes of its training set, which the job fills in; 0 where there is no such size.
+    """
+
+    workers: int = 8
+    local_steps: int = 50
+    warm_steps: int = 0
+    batch_size: int = 32
+    accumulate: int = 1
+    outer: Nesterov = Nesterov(1.0, 0.0)
+    moments: Literal["keep", "reset"] = "keep"
+    threads: int = 1
+    job_seed: int = 0
+    n_examples: int = 0
+    n_inputs: int = 0
+    n_classes: int = 0
+
+    #: Settings that are whole numbers, and the least of each.
+    _WHOLE: ClassVar[tuple[tuple[str, int], ...]] = (
+        ("workers", 1),
+        ("local_steps", 1),
+        ("warm_steps", 0),
+        ("batch_size", 1),
+        ("accumulate", 1),
+        ("threads", 1),
+    )
+
+    #: Whether the tasks of a node run in processes of their own.
+    in_processes: ClassVar[bool] = False
+
+    def __init__(self, **params: Any) -> None:
+        #: As the job has them.
+        self.params = params
+        for name, value in params.items():
+            if name in SIZES:
+                setattr(self, name, value)
+            elif name.startswith("_") or not hasattr(type(self), name) or callable(getattr(type(self), name)):
+                raise TypeError(f"{type(self).__name__} has no setting {name!r}; make it an attribute of the class")
+            else:
+                setattr(self, name, value)
+        if isinstance(self.outer, dict):  # as a job's file has it
+            self.outer = Nesterov(**self.outer)
+        self.check_settings()
+
+    def check_settings(self) -> None:
+        """Raise ValueError, in one line, at the first setting that cannot be."""
+        for name, least in self._WHOLE:
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ValueError(f"{name} is {value!r}: want a whole number from {least}")
+        if type(self.outer) is not Nesterov:
+            raise ValueError(f"outer is {self.outer!r}: want Nesterov(lr, momentum)")
+        if self.moments not in ("keep", "reset"):
+            raise ValueError(f"moments is {self.moments!r}: want keep or reset")
+
+    @property
+    def calendar(self) -> Calendar:
+        """Which steps belong to which clock."""
+        return Calendar(self.local_steps, self.warm_steps)
+
+    def trainer(self) -> Trainer:
+        """Return what takes the net's local steps."""
+        raise NotImplementedError(f"{type(self).__name__} has no trainer; inherit from TorchNet")

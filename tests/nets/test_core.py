@@ -1,0 +1,111 @@
+"""The parts of the core: steps of a clock, examples of a step, places of arrays, settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proteus_spot.nets import Nesterov
+from proteus_spot.nets.calendar import Calendar
+from proteus_spot.nets.layout import COLUMNS, Entry, Layout
+from proteus_spot.nets.sampling import Walk
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobError
+from tests.support import numpy_net
+
+SMALL = f"{numpy_net.__name__}:Small"
+
+
+@given(st.integers(1, 9), st.integers(0, 9), st.integers(1, 30))
+def test_the_clocks_take_all_steps_in_order(local_steps: int, warm_steps: int, clocks: int) -> None:
+    calendar = Calendar(local_steps, warm_steps)
+    taken = [step for clock in range(1, clocks + 1) for step in calendar.steps(clock)]
+    assert taken == list(range(len(taken)))
+    assert [len(calendar.steps(clock)) for clock in range(1, clocks + 1)] == [
+        1 if clock <= warm_steps else local_steps for clock in range(1, clocks + 1)
+    ]
+
+
+@given(st.integers(1, 20), st.lists(st.integers(1, 9), min_size=1, max_size=20))
+@settings(max_examples=50)
+def test_a_walk_takes_each_example_once_an_epoch_however_it_is_cut(examples: int, batches: list[int]) -> None:
+    walk = Walk(examples, seed=1, partition=2)
+    taken, first = [], 0
+    for count in batches:
+        taken += walk.take(first, count).tolist()
+        first += count
+    assert Walk(examples, 1, 2).take(0, first).tolist() == taken
+    for epoch in range(first // examples):
+        assert sorted(taken[epoch * examples : (epoch + 1) * examples]) == list(range(examples))
+
+
+def test_walks_differ_by_seed_partition_and_epoch() -> None:
+    orders = [
+        Walk(50, *key).take(first, 50).tolist() for key, first in (((0, 0), 0), ((1, 0), 0), ((0, 1), 0), ((0, 0), 50))
+    ]
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def test_arrays_lie_in_flat_tables_by_kind_and_type() -> None:
+    arrays = {
+        "a": np.arange(300, dtype=np.float32).reshape(30, 10),
+        "b": np.float32(7),
+        "c": np.arange(3.0),
+        "mean": np.ones(2, np.float32),
+        "seen": np.int64(5),
+    }
+    layout = Layout(
+        [
+            Entry("a", "parameters", (30, 10)),
+            Entry("b", "parameters", ()),
+            Entry("c", "parameters", (3,), "float64"),
+            Entry("mean", "buffers", (2,)),
+            Entry("seen", "counts", (), "int64"),
+        ]
+    )
+    outer = Nesterov(0.7, 0.9)
+    tables = {table.name: table for table in layout.tables(outer)}
+    assert {name: (table.n_rows, table.dtype) for name, table in tables.items()} == {
+        "parameters": (2, "float32"),
+        "parameters.float64": (1, "float64"),
+        "buffers": (1, "float32"),
+        "counts": (1, "int64"),
+    }
+    assert [name for name, table in tables.items() if table.rule == outer] == ["parameters", "parameters.float64"]
+    flat = layout.flat(arrays)
+    assert all(rows.shape[1] == COLUMNS for rows in flat.values())
+    for entry, array in layout.named(flat):
+        np.testing.assert_array_equal(array, arrays[entry.name])
+
+
+def test_settings_come_from_the_class_and_from_the_job() -> None:
+    net = resolve(SMALL, {"local_steps": 9, "outer": {"lr": 1, "momentum": 0.5}, "job_seed": 4, "n_words": 3}).net
+    assert (net.local_steps, net.workers, net.job_seed, net.outer) == (9, 5, 4, Nesterov(1, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("params", "line"),
+    [
+        ({"worker": 3}, "Small has no setting 'worker'"),
+        ({"trainer": 3}, "Small has no setting 'trainer'"),
+        ({"workers": 0}, "workers is 0: want a whole number from 1"),
+        ({"local_steps": 2.5}, "local_steps is 2.5: want a whole number from 1"),
+        ({"outer": 0.7}, "outer is 0.7: want Nesterov(lr, momentum)"),
+        ({"outer": {"lr": 1, "momentum": 1}}, "Nesterov: momentum is 1; want a number from 0 on and below 1"),
+        ({"moments": "keeps"}, "moments is 'keeps': want keep or reset"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_in_one_line(params: dict[str, Any], line: str) -> None:
+    with pytest.raises(JobError) as refused:
+        resolve(SMALL, params)
+    assert line in str(refused.value)
+
+
+def test_a_job_of_another_number_of_partitions_is_refused() -> None:
+    app = resolve(SMALL, {})
+    with pytest.raises(JobError, match="has 16 partitions, and Small 5 workers"):
+        app.executor({"x": np.int64(0)}, 0, 16)

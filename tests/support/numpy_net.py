@@ -1,0 +1,85 @@
+"""A net in NumPy, whose model reveals a missing or doubled step; with it the core is tested without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from proteus_spot.nets import Nesterov, Net
+from proteus_spot.nets.layout import Entry, Flat, Layout
+
+PARTITIONS, EXAMPLES, INPUTS = 5, 7, 300
+
+
+class Small(Net):
+    """Regression by gradient descent with momentum; a mean of the inputs, and a count of the steps."""
+
+    workers, local_steps, warm_steps, batch_size, accumulate = PARTITIONS, 3, 4, 2, 2
+    outer = Nesterov(0.8, 0.5)
+
+    def trainer(self) -> Trainer:
+        return Trainer(self)
+
+
+class Forgetful(Small):
+    """Likewise; the momentum begins anew in each clock."""
+
+    moments = "reset"
+
+
+class Trainer:
+    """Its step depends on every bit of what was read, on the seed, and on what the momentum remembers."""
+
+    def __init__(self, net: Small) -> None:
+        self._net = net
+        self.layout = Layout(
+            [
+                Entry("w", "parameters", (INPUTS,)),
+                Entry("mean", "buffers", (3, 5)),
+                Entry("steps", "counts", (), "int64"),
+            ]
+        )
+
+    def first(self) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(self._net.job_seed)
+        w = rng.standard_normal(INPUTS, dtype=np.float32)
+        return {"w": w, "mean": np.full((3, 5), 0.1, np.float32), "steps": np.zeros((), np.int64)}
+
+    def count(self, data: Any) -> int:
+        return EXAMPLES
+
+    def begin(self, tables: Mapping[str, Any], moments: Mapping[str, Any], data: Any, seed: int) -> None:
+        self._now = {entry.name: np.array(array) for entry, array in self.layout.named(tables)}
+        self._velocity = np.array(moments["velocity"]) if moments else np.zeros(INPUTS, np.float32)
+        self._number, self._dice = int(data["x"]), np.random.default_rng(seed)
+
+    def step(self, number: int, batches: Sequence[np.ndarray]) -> float:
+        loss = 0.0
+        for rows in batches:
+            rng = np.random.default_rng([self._number, *rows.tolist()])
+            x = rng.standard_normal((len(rows), INPUTS), dtype=np.float32)
+            x += self._dice.standard_normal(dtype=np.float32) * np.float32(0.01)
+            error = np.tanh(x @ self._now["w"] / np.float32(17)) - np.float32(0.3)
+            loss += float((error**2).mean())
+            self._velocity = np.float32(0.5) * self._velocity - np.float32(0.05) * (error @ x)
+        self._now["w"] += self._velocity
+        self._now["mean"] += np.float32(0.1) * (x.mean() - self._now["mean"])
+        self._now["steps"] += 1
+        return loss / len(batches)
+
+    def end(self) -> tuple[Flat, dict[str, np.ndarray]]:
+        return self.layout.flat(self._now), {"velocity": self._velocity.copy()}
+
+    def evaluate(self, tables: Any, heldout: Any) -> dict[str, float]:
+        return {"norm": float(np.linalg.norm(tables["parameters"]))}
+
+    def predict(self, tables: Any, arrays: Any) -> np.ndarray:
+        return np.asarray(arrays["x"]) * 0
+
+    def files(self, tables: Any) -> dict[str, bytes]:
+        return {f"{name}.bin": array.tobytes() for name, array in tables.items()}
+
+    def of_files(self, files: Mapping[str, bytes]) -> Flat:
+        raise NotImplementedError
