@@ -41,15 +41,16 @@ def _numbers(*allowed: int) -> Callable[[click.Context, click.Parameter, str | N
 
 
 def _parts(ctx: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """Parse a comma-separated list of parts of `litz`."""
+    """Parse a comma-separated list of parts of `litz` or `nets`."""
     del ctx, option
     if value is None:
         return ()
-    from proteus_spot.benchmarks.papers.litz.litz import PARTS
+    from proteus_spot.benchmarks.runner import parts_of
 
+    known = parts_of()
     words = tuple(word.strip() for word in value.split(","))
-    if unknown := [word for word in words if word not in PARTS]:
-        raise click.BadParameter(f"{unknown[0]!r}: give {', '.join(PARTS)}, or several with commas between them")
+    if unknown := [word for word in words if word not in known]:
+        raise click.BadParameter(f"{unknown[0]!r}: give {', '.join(known)}, or several with commas between them")
     return words
 
 
@@ -78,7 +79,7 @@ def _parts(ctx: click.Context, option: click.Parameter, value: str | None) -> tu
     "--parts",
     metavar="NAME,…",
     callback=_parts,
-    help="For litz: measure only these of its parts, such as over-decomposition. [all]",
+    help="For litz or nets: measure only these of its parts, such as over-decomposition. [all]",
 )
 @click.option(
     "--pictures",

@@ -38,6 +38,7 @@ _MODULES = MappingProxyType(
         "sweep": "proteus_spot.benchmarks.papers.sweeps.sweep",
         "bgd": "proteus_spot.benchmarks.papers.bgd.bgd",
         "litz": "proteus_spot.benchmarks.papers.litz.litz",
+        "nets": "proteus_spot.benchmarks.nets.nets",
     }
 )
 NAMES = tuple(_MODULES)
@@ -45,6 +46,8 @@ NAMES = tuple(_MODULES)
 _PAPERS = "proteus_spot.benchmarks.papers"
 #: Benchmarks with a selectable number of nodes.
 OF_MANY_NODES = ("tiering", "elasticity", "scaling")
+#: Benchmarks whose parts can be selected.
+OF_PARTS = ("litz", "nets")
 #: Benchmarks that draw a picture.
 DRAWN = (*OF_MANY_NODES, "sweep", "revpred", "bgd", "litz")
 
@@ -90,7 +93,7 @@ def measure(
     nodes : numbers of nodes of the benchmarks of many nodes; none: the default of each.
     paper_figures : figures of the paper whose layouts `tiering` measures; none: all.
     examples : size of the training set of `bgd`; none: its default.
-    parts : names of the parts of `litz` to measure; none: all.
+    parts : names of the parts of `litz` or `nets` to measure; none: all.
     pictures : folder for the pictures, which are named after the benchmarks.
     so_far : called with all figures after each, so that a run that is broken off leaves those that it has measured.
     """
@@ -108,7 +111,7 @@ def measure(
                 options["figures"] = tuple(paper_figures)
             if name == "bgd" and examples is not None:
                 options["examples"] = examples
-            if name == "litz":
+            if name in OF_PARTS:
                 options["parts"] = tuple(parts)
             module = importlib.import_module(_MODULES[name])
             for one in module.run(Path(scratch), **options):
@@ -135,6 +138,13 @@ def chosen(names: Sequence[str]) -> Sequence[str]:
     if missing := [name for name in names if name not in found]:
         raise InputError(f"bench {missing[0]}: repeats a paper's figures, and is in a clone of the repository alone")
     return found
+
+
+def parts_of() -> tuple[str, ...]:
+    """Return the names of the parts that can be selected, of all benchmarks that are installed."""
+    is_clone = importlib.util.find_spec(_PAPERS) is not None
+    names = [name for name in OF_PARTS if is_clone or not _MODULES[name].startswith(_PAPERS)]
+    return tuple(part for name in names for part in importlib.import_module(_MODULES[name]).PARTS)
 
 
 def show(figures: list[Figure]) -> None:

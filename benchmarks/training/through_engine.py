@@ -13,7 +13,7 @@ from proteus_spot.infra.applications.trained_models import MODEL
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.local.nodes import LocalNodes
 from proteus_spot.infra.nodes.controller_client import ControllerClient
-from proteus_spot.infra.storage.blobs import Blobs, npz_bytes
+from proteus_spot.infra.storage.blobs import Blobs, npz_arrays, npz_bytes
 from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from proteus_spot.infra.urls import file_url
 from proteus_spot.psengine.config import JobConfig
@@ -40,7 +40,22 @@ def through_engine(
     n_shards: int = 1,
     scale_in: bool | None = None,
 ) -> tuple[dict[str, Any], Arrays]:
-    """Train, bulk synchronous, in the directory `path`; return the job's result and the tables of its model.
+    """Train as `trained`; return the job's result and the tables of its model."""
+    result, files = trained(path, app, params, parts, heldout, clocks, n_shards, scale_in)
+    return result, npz_arrays(files[MODEL], MODEL)
+
+
+def trained(
+    path: Path,
+    app: str,
+    params: Mapping[str, Any],
+    parts: Iterable[Arrays],
+    heldout: Arrays,
+    clocks: int,
+    n_shards: int = 1,
+    scale_in: bool | None = None,
+) -> tuple[dict[str, Any], Mapping[str, bytes]]:
+    """Train, bulk synchronous, in the directory `path`; return the job's result and the files of its model.
 
     Its `seconds` are from the first dispatch to the last common clock, without reading the input and without the
     evaluation of `heldout`, whose figures are in `metrics`.
@@ -67,7 +82,10 @@ def through_engine(
         status = _until(client, nodes, lambda status: status["state"] in ("finished", "failed"))
     if status["state"] == "failed":
         raise RuntimeError(status["reason"])
-    return status["result"], blobs.read_npz(f"{JobPaths(_JOB).model}/{MODEL}")
+    prefix = JobPaths(_JOB).model
+    manifest = blobs.manifest(prefix)
+    assert manifest is not None, "the job has finished"
+    return status["result"], {name: blobs.read_checked(prefix, name, manifest) for name in manifest.files}
 
 
 def _files(parts: Iterable[Arrays], heldout: Arrays) -> Iterator[tuple[str, bytes]]:

@@ -1,4 +1,4 @@
-"""Which compiled kernels NumPy, BLAS and numba take on a node: the fastest of its processor, or the same on all.
+"""Which compiled kernels NumPy, BLAS, numba and torch take on a node: the fastest of its processor, or the same on all.
 
 BLAS and NumPy choose kernels by the processor when they are imported, and numba compiles for it. Other kernels add up
 in another order, so that a model trained on machines of several types, or repeated on another type, differs in its last
@@ -20,6 +20,8 @@ _AVX2: Mapping[str, str] = MappingProxyType(
     {
         "OPENBLAS_CORETYPE": "Haswell",
         "MKL_CBWR": "AVX2",
+        "ATEN_CPU_CAPABILITY": "avx2",  # these two: torch's
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
         "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
         "NUMBA_CPU_NAME": "haswell",
         "NUMBA_CPU_FEATURES": "+avx2,+fma,+bmi,+bmi2,+f16c,+lzcnt,+movbe,+popcnt",
