@@ -12,6 +12,8 @@ from proteus_spot.nets.layout import Flat
 from proteus_spot.nets.sampling import Walk
 from proteus_spot.nets.settings import NetSettings
 from proteus_spot.nets.trainer import Arrays, Trainer
+from proteus_spot.psengine.tables.allowed_values import WrongValue
+from proteus_spot.psengine.telemetry.formatting import format_error
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,22 @@ class LocalSteps:
         self._walks: dict[int, Walk] = {}
 
     def take(self, errand: Errand, data: Arrays) -> Outcome:
-        """Return what comes of a task on the examples of its worker."""
+        """Return what comes of a task on the examples of its worker.
+
+        Raises
+        ------
+        WrongValue
+            What the user's code raised or returned, as one line with its place.
+        """
+        try:
+            return self._take(errand, data)
+        except WrongValue:
+            raise
+        except Exception as error:
+            kind = type(self._net)
+            raise WrongValue(format_error(error, f"{kind.__module__}:{kind.__qualname__}")) from error
+
+    def _take(self, errand: Errand, data: Arrays) -> Outcome:
         if errand.partition not in self._walks:
             self._walks[errand.partition] = Walk(self.trainer.count(data), self._net.job_seed, errand.partition)
         walk, accumulate = self._walks[errand.partition], self._net.accumulate

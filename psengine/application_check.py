@@ -116,7 +116,10 @@ class _Check:
         try:
             return work()
         except (_FaultError, WrongValue, JobError) as fault:
-            self._fault(call, str(fault).removeprefix(f"{call.partition(',')[0]}: "))
+            method = f"{call.partition(',')[0]}: "
+            # A method that the user's class has beside those of an application is named with its place.
+            place = "" if str(fault).startswith(method) else getattr(fault, "place", "")
+            self._fault(call, f"{place}: {fault}" if place else str(fault).removeprefix(method))
         except DriverFailed as error:
             cause = error.__cause__ or error
             wrong = isinstance(cause, WrongValue)
