@@ -84,7 +84,6 @@ def kind_for(app: str | None) -> str:
 
 _NAMES: Mapping[str, tuple[frozenset[str], tuple[str, ...]]] = MappingProxyType(
     {
-        "arrays": (frozenset(data_files.BUILT_IN), data_files.DATA_ENDINGS),
         "examples": (frozenset(data_files.BUILT_IN), data_files.DATA_ENDINGS),
         "ratings": (frozenset(data_ratings.BUILT_IN), data_ratings.RATING_ENDINGS),
         "documents": (frozenset({data_documents.TOPICS}), data_documents.DOCUMENT_ENDINGS),
@@ -92,17 +91,15 @@ _NAMES: Mapping[str, tuple[frozenset[str], tuple[str, ...]]] = MappingProxyType(
 )
 
 
-def check_name(source: str, app: str | None, kind: str | None = None) -> None:
+def check_name(source: str, app: str | None) -> None:
     """Refuse a name that is neither a built-in set of the kind that `app` learns from, nor that of a file of such data.
-
-    `kind`: the kind, where it is known; None: by `app`.
 
     Raises
     ------
     InputError
         One line that names the source. The file is not opened.
     """
-    sets, endings = _NAMES[kind or kind_for(app)]
+    sets, endings = _NAMES[kind_for(app)]
     if source not in sets:
         data_files.check_form(source, endings, sets)
 

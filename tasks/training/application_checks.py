@@ -7,20 +7,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from proteus_spot.infra.applications.code_files import (
-    UnreadableCode,
     check_code_name,
     check_no_library,
     read_code,
     split_app,
 )
-from proteus_spot.infra.applications.net_source import NetSource, net_source
 from proteus_spot.infra.datasets.kinds import check_name
 from proteus_spot.infra.errors import InputError
 from proteus_spot.psengine.apps.base import SIZES, App, Application, ChecksSizes, Model
@@ -31,8 +28,6 @@ from proteus_spot.tasks.job_spec import Training
 #: Number of random Fourier features; they are computed again every clock, so that a clock takes real work.
 FEATURES = 8192
 
-#: Version of torch that is tested.
-_TORCH = "2.13.0"
 
 #: Minimum number of copies of a model in memory: served, read, and as updates.
 _COPIES = 3
@@ -82,10 +77,7 @@ def check_asked(training: Training, place: str = "", params: str = "--param") ->
             check_code_name(training.app, training.code)
         else:
             check_no_library(training.app)
-        net = _net(training)
-        check_name(training.data, training.app, None if net is None else "arrays")
-        if net is not None:
-            _check_net(training, net)
+        check_name(training.data, training.app)
     except InputError as error:
         raise InputError(f"{place}{error}") from None
     check_parameters(f"{place}{params}", training)
@@ -96,31 +88,6 @@ def check_asked(training: Training, place: str = "", params: str = "--param") ->
             raise InputError(
                 f"{place}{params} {name}: is {str(value)[:60]}; write finite numbers, texts, lists or mappings"
             )
-
-
-def _net(training: Training) -> NetSource | None:
-    """Return what the text of an application says of it as a net; None if it is none, or is not here to be read."""
-    try:
-        return net_source(training.app, training.code, training.app_params)
-    except UnreadableCode:
-        return None
-
-
-def _check_net(training: Training, net: NetSource) -> None:
-    """Refuse a net whose library is not installed, and what a job of a net cannot have."""
-    if net.library and find_spec(net.library) is None:
-        raise InputError(
-            f"app {training.app}: needs {net.library}, which is not installed: pip install {net.library}=={_TORCH}, "
-            "on every machine of the job"
-        )
-    usual = Training.model_fields["partitions"].default
-    if training.partitions not in (usual, net.workers):
-        raise InputError(
-            f"partitions: is {training.partitions}, and {training.app} has {net.workers} workers, and a partition for "
-            "each; leave it out, or set workers"
-        )
-    if training.staleness:
-        raise InputError(f"staleness: is {training.staleness}, and the workers of a net read no stale model; want 0")
 
 
 def _check_ways(training: Training, place: str) -> None:

@@ -1,6 +1,7 @@
 """Checks of the user's data before a job begins. Imports no Prefect: `proteus run` and `train` check data first."""
 
 from functools import partial
+from importlib.util import find_spec
 
 from proteus_spot.infra.applications.code_files import UnreadableCode
 from proteus_spot.infra.applications.net_source import NetSource, net_source
@@ -12,10 +13,39 @@ from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.tasks.job_spec import JobSpec, Training
 from proteus_spot.tasks.training.application_checks import NamedApplication, check_sizes_here
 
+#: Version of torch that is tested.
+_TORCH = "2.13.0"
+
 
 def net_of(training: Training) -> NetSource | None:
-    """Return what the text of an application says of it as a net; None if it is none. `InputError` as `net_source`."""
-    return net_source(training.app, training.code, training.app_params)
+    """Return what the text of an application says of it as a net; None if it is none.
+
+    Raises
+    ------
+    InputError
+        As `net_source`; or the net's library is not installed, or the job has what that of a net cannot have.
+    """
+    net = net_source(training.app, training.code, training.app_params)
+    if net is not None:
+        _check_net(training, net)
+    return net
+
+
+def _check_net(training: Training, net: NetSource) -> None:
+    """Refuse a net whose library is not installed, and what a job of a net cannot have."""
+    if net.library and find_spec(net.library) is None:
+        raise InputError(
+            f"app {training.app}: needs {net.library}, which is not installed: pip install {net.library}=={_TORCH}, "
+            "on every machine of the job"
+        )
+    usual = Training.model_fields["partitions"].default
+    if training.partitions not in (usual, net.workers):
+        raise InputError(
+            f"partitions: is {training.partitions}, and {training.app} has {net.workers} workers, and a partition for "
+            "each; leave it out, or set workers"
+        )
+    if training.staleness:
+        raise InputError(f"staleness: is {training.staleness}, and the workers of a net read no stale model; want 0")
 
 
 def partitions_of(chosen: NamedApplication, given: int | None, default: int) -> int:

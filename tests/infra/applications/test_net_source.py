@@ -38,7 +38,7 @@ def found(tmp_path: Path, text: str, app: str = "mine:Mine", **params: Any) -> N
         ("class TorchNet: pass\nclass Mine(TorchNet): pass", None),
         ("from nets import TorchNet\nclass Mine(TorchNet): pass", None),
         ("class Mine(Mine): pass", None),
-        ("class Mine: pass", None),
+        ("import abc\nclass Mine(abc.ABC): pass", None),
     ],
 )
 def test_a_net_is_known_by_its_base(tmp_path: Path, text: str, net: NetSource | None) -> None:
