@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.nets.layout import Flat, Layout
-from proteus_spot.nets.local_steps import Errand, LocalSteps, Outcome
-from proteus_spot.nets.processes import Children
+from proteus_spot.nets.layout import ArrayLayout, Flat
+from proteus_spot.nets.local_steps import Errand, LocalSteps, Trained
+from proteus_spot.nets.processes import TaskProcesses
 from proteus_spot.nets.settings import NetSettings
 from proteus_spot.nets.trainer import Arrays, Trainer
 from proteus_spot.psengine.apps.base import Executor, Parameters
@@ -39,7 +39,7 @@ class NetApplication:
         self.net = net
         #: Heads the column of what is predicted.
         self.predicts = "class" if net.n_classes else "value"
-        self._children: Children | None = None
+        self._children: TaskProcesses | None = None
 
     @cached_property
     def _steps(self) -> LocalSteps:
@@ -54,7 +54,7 @@ class NetApplication:
     def enter_node(self, tasks: int, data: Arrays) -> None:
         """Start the processes of a node that runs `tasks` tasks at a time, and have each take a step with `data`."""
         if self._children is None and self.net.in_processes:
-            self._children = Children(self.net, max(1, tasks // self.net.threads))
+            self._children = TaskProcesses(self.net, max(1, tasks // self.net.threads))
             self._children.warm(Errand(_NO_WORKER, self._first, {}, 0, 0, 1), data)
 
     def leave_node(self) -> None:
@@ -62,7 +62,7 @@ class NetApplication:
         if self._children is not None:
             self._children.end()
 
-    def take(self, errand: Errand, data: Arrays) -> Outcome:
+    def take(self, errand: Errand, data: Arrays) -> Trained:
         """Return what comes of a task, in a process of the node if it has some."""
         if self._children is None:
             with _ONE_AT_A_TIME:
@@ -71,7 +71,7 @@ class NetApplication:
             return child.take(errand, data)
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> ArrayLayout:
         """The arrays of the net."""
         with self.trainer() as trainer:
             return trainer.layout

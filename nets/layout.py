@@ -28,7 +28,7 @@ COLUMNS = 256
 
 
 @dataclass(frozen=True)
-class Entry:
+class NamedArray:
     """A named array of a net: its kind, its shape, and the type that its table has."""
 
     name: str
@@ -48,16 +48,16 @@ class Entry:
         return self.kind if self.dtype == usual else f"{self.kind}.{self.dtype}"
 
 
-class Layout:
+class ArrayLayout:
     """Where each array of a net lies in its table.
 
     Parameters
     ----------
-    entries : sequence of Entry
+    entries : sequence of NamedArray
         In the order of the model.
     """
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[NamedArray]) -> None:
         self.entries = tuple(entries)
 
     @cached_property
@@ -103,7 +103,7 @@ class Layout:
             tables[table.name] = rows
         return tables
 
-    def named(self, tables: Mapping[str, NDArray[Any]]) -> Iterator[tuple[Entry, NDArray[Any]]]:
+    def named(self, tables: Mapping[str, NDArray[Any]]) -> Iterator[tuple[NamedArray, NDArray[Any]]]:
         """Yield each array in the tables, as a view of its shape."""
         for entry in self.entries:
             rows = tables[entry.table].reshape(-1)

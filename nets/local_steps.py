@@ -41,7 +41,7 @@ class Errand:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Trained:
     """The tables and moments after a task, and the mean loss of each step."""
 
     tables: Flat
@@ -62,7 +62,7 @@ class LocalSteps:
         self.trainer: Trainer = net.trainer()
         self._walks: dict[int, Walk] = {}
 
-    def take(self, errand: Errand, data: Arrays) -> Outcome:
+    def take(self, errand: Errand, data: Arrays) -> Trained:
         """Return what comes of a task on the examples of its worker.
 
         Raises
@@ -78,7 +78,7 @@ class LocalSteps:
             kind = type(self._net)
             raise WrongValue(format_error(error, f"{kind.__module__}:{kind.__qualname__}")) from error
 
-    def _take(self, errand: Errand, data: Arrays) -> Outcome:
+    def _take(self, errand: Errand, data: Arrays) -> Trained:
         if errand.partition not in self._walks:
             self._walks[errand.partition] = Walk(self.trainer.count(data), self._net.job_seed, errand.partition)
         walk, accumulate = self._walks[errand.partition], self._net.accumulate
@@ -89,4 +89,4 @@ class LocalSteps:
             rows = walk.take(step * each_step, each_step)
             losses.append(self.trainer.step(step, np.split(rows, accumulate)))
         tables, moments = self.trainer.end()
-        return Outcome(tables, moments if self._net.moments == "keep" else {}, losses)
+        return Trained(tables, moments if self._net.moments == "keep" else {}, losses)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from proteus_spot.nets.local_steps import Errand, LocalSteps, Outcome
+from proteus_spot.nets.local_steps import Errand, LocalSteps, Trained
 from proteus_spot.nets.settings import NetSettings
 from proteus_spot.nets.trainer import Arrays
 from proteus_spot.psengine.apps.base import NodeBroken
@@ -26,7 +26,7 @@ from proteus_spot.psengine.telemetry.formatting import format_error
 _END_S = 2.0
 
 
-class Child:
+class TaskProcess:
     """A process that takes the local steps of one worker at a time."""
 
     def __init__(self, net: NetSettings, cpus: Sequence[int]) -> None:
@@ -40,7 +40,7 @@ class Child:
         #: Partitions whose examples it has.
         self.partitions: set[int] = set()
 
-    def take(self, errand: Errand, data: Arrays) -> Outcome:
+    def take(self, errand: Errand, data: Arrays) -> Trained:
         """Return what comes of a task.
 
         Raises
@@ -59,7 +59,7 @@ class Child:
         if isinstance(answer, str):
             raise WrongValue(answer)
         self.partitions.add(errand.partition)
-        outcome: Outcome = answer
+        outcome: Trained = answer
         return outcome
 
     def end(self) -> None:
@@ -73,7 +73,7 @@ def _ending(code: int | None) -> str:
     return "no code" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-class Children:
+class TaskProcesses:
     """The processes of a node.
 
     Parameters
@@ -88,13 +88,13 @@ class Children:
         # Where several nodes share a machine, each with some of its cores, the kernel deals the cores out.
         pins = count * each >= len(cpus)
         self._children = [
-            Child(net, cpus[number * each : (number + 1) * each] if pins else ()) for number in range(count)
+            TaskProcess(net, cpus[number * each : (number + 1) * each] if pins else ()) for number in range(count)
         ]
         self._free = list(self._children)
         self._changed = threading.Condition()
 
     @contextmanager
-    def borrowed(self, partition: int) -> Iterator[Child]:
+    def borrowed(self, partition: int) -> Iterator[TaskProcess]:
         """Have a process to oneself: one that has the examples of a partition, if such a one is free."""
         with self._changed:
             self._changed.wait_for(lambda: self._free)
@@ -121,7 +121,7 @@ class Children:
             child.end()
 
 
-def _try(child: Child, errand: Errand, data: Arrays) -> None:
+def _try(child: TaskProcess, errand: Errand, data: Arrays) -> None:
     with contextlib.suppress(WrongValue, NodeBroken):  # the first task says it, with its worker and clock
         child.take(errand, data)
 

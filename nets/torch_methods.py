@@ -65,7 +65,7 @@ class TorchMethods(NetSettings):
 
         By default an example is a row of each array.
         """
-        return Rows(arrays)
+        return ArrayRows(arrays)
 
     def evaluate(self, model: nn.Module, arrays: Tensors) -> dict[str, Any]:
         """Return figures of merit on held-out examples: the loss, and the accuracy where `y` holds class numbers."""
@@ -105,7 +105,7 @@ class TorchMethods(NetSettings):
             raise ValueError(f"clip_norm is {self.clip_norm!r}: want a number above 0")
 
 
-class Rows:
+class ArrayRows:
     """The rows of arrays as a data set; whole numbers arrive as int64."""
 
     def __init__(self, arrays: Tensors) -> None:
@@ -126,7 +126,7 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 
 def collated(dataset: Any, rows: Iterable[int]) -> dict[str, torch.Tensor]:
     """Return examples of a data set as one batch."""
-    if isinstance(dataset, Rows):
+    if isinstance(dataset, ArrayRows):
         return dataset[torch.as_tensor(list(rows))]
     batch: dict[str, torch.Tensor] = torch.utils.data.default_collate([dataset[int(row)] for row in rows])
     return batch

@@ -14,7 +14,7 @@ Make = Callable[[], tuple[torch.optim.Optimizer, Any]]
 _REMEMBERED = 4096
 
 
-class Schedule:
+class RateSchedule:
     """Rates by step.
 
     Parameters

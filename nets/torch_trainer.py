@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from proteus_spot.nets.layout import Entry, Flat, Kind, Layout
+from proteus_spot.nets.layout import ArrayLayout, Flat, Kind, NamedArray
 from proteus_spot.nets.torch_methods import TorchMethods, collated
-from proteus_spot.nets.torch_schedule import Schedule
+from proteus_spot.nets.torch_schedule import RateSchedule
 from proteus_spot.nets.trainer import Arrays
 from proteus_spot.psengine.apps.returned import wrong
 
@@ -42,10 +42,10 @@ class TorchTrainer:
         self._trained = {name: each for name, each in self._model.named_parameters() if each.requires_grad}
         #: What is in tables: what is trained, and the buffers that the model's file holds.
         self._tensors = {**self._trained, **_kept_buffers(self._model)}
-        self._layout = Layout([_entry(name, each, name in self._trained) for name, each in self._tensors.items()])
+        self._layout = ArrayLayout([_entry(name, each, name in self._trained) for name, each in self._tensors.items()])
         self._first = {each.name: _to_array(self._tensors[each.name], each.dtype) for each in self._layout.entries}
         self._optimizer = _checked_optimizer(net, list(self._trained.values()))
-        self._schedule = Schedule(self._scheduled)
+        self._schedule = RateSchedule(self._scheduled)
         #: The data of the last task, and the data set made of it.
         self._data: tuple[Arrays, Any] = {}, None
         self._before: Arrays = {}
@@ -53,7 +53,7 @@ class TorchTrainer:
         self._reached: set[str] = set()
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ArrayLayout:
         """The arrays of the net."""
         return self._layout
 
@@ -212,11 +212,11 @@ def _moment(kind: str, array: NDArray[Any], parameter: torch.Tensor) -> Any:
     return tensor.to(parameter.device) if tensor.ndim else tensor
 
 
-def _entry(name: str, tensor: torch.Tensor, trained: bool) -> Entry:
+def _entry(name: str, tensor: torch.Tensor, trained: bool) -> NamedArray:
     kind: Kind = "parameters" if trained else "buffers"
     if not tensor.is_floating_point():
-        return Entry(name, "counts", tuple(tensor.shape), "int64")
-    return Entry(name, kind, tuple(tensor.shape), "float64" if tensor.dtype == torch.float64 else "float32")
+        return NamedArray(name, "counts", tuple(tensor.shape), "int64")
+    return NamedArray(name, kind, tuple(tensor.shape), "float64" if tensor.dtype == torch.float64 else "float32")
 
 
 def _to_array(tensor: torch.Tensor, dtype: str) -> NDArray[Any]:

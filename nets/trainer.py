@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.nets.layout import Flat, Layout
+from proteus_spot.nets.layout import ArrayLayout, Flat
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -17,7 +17,7 @@ class Trainer(Protocol):
     """Takes local steps of a net, one worker after the other; it keeps nothing of a worker between two tasks."""
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ArrayLayout:
         """The arrays of the net."""
         ...
 

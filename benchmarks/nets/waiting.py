@@ -9,7 +9,7 @@ import numpy as np
 
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.nets import Net
-from proteus_spot.nets.layout import Entry, Flat, Layout
+from proteus_spot.nets.layout import ArrayLayout, Flat, NamedArray
 from proteus_spot.nets.trainer import Arrays
 
 
@@ -26,7 +26,7 @@ class Waiting(Net):
 class _Waits:
     def __init__(self, net: Waiting) -> None:
         self._net, self._clock = net, SystemClock()
-        self.layout = Layout([Entry("w", "parameters", (net.size,))])
+        self.layout = ArrayLayout([NamedArray("w", "parameters", (net.size,))])
 
     def first(self) -> Mapping[str, Any]:
         return {"w": np.zeros(self._net.size, np.float32)}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proteus_spot.nets import Nesterov
 from proteus_spot.nets.calendar import Calendar
-from proteus_spot.nets.layout import COLUMNS, Entry, Layout
+from proteus_spot.nets.layout import COLUMNS, ArrayLayout, NamedArray
 from proteus_spot.nets.sampling import Walk
 from proteus_spot.psengine.apps.registry import resolve
 from proteus_spot.psengine.config import JobError
@@ -58,13 +58,13 @@ def test_arrays_lie_in_flat_tables_by_kind_and_type() -> None:
         "mean": np.ones(2, np.float32),
         "seen": np.int64(5),
     }
-    layout = Layout(
+    layout = ArrayLayout(
         [
-            Entry("a", "parameters", (30, 10)),
-            Entry("b", "parameters", ()),
-            Entry("c", "parameters", (3,), "float64"),
-            Entry("mean", "buffers", (2,)),
-            Entry("seen", "counts", (), "int64"),
+            NamedArray("a", "parameters", (30, 10)),
+            NamedArray("b", "parameters", ()),
+            NamedArray("c", "parameters", (3,), "float64"),
+            NamedArray("mean", "buffers", (2,)),
+            NamedArray("seen", "counts", (), "int64"),
         ]
     )
     outer = Nesterov(0.7, 0.9)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from proteus_spot.nets import Nesterov, Net
-from proteus_spot.nets.layout import Entry, Flat, Layout
+from proteus_spot.nets.layout import ArrayLayout, Flat, NamedArray
 
 PARTITIONS, EXAMPLES, INPUTS = 5, 7, 300
 
@@ -34,11 +34,11 @@ class Trainer:
 
     def __init__(self, net: Small) -> None:
         self._net = net
-        self.layout = Layout(
+        self.layout = ArrayLayout(
             [
-                Entry("w", "parameters", (INPUTS,)),
-                Entry("mean", "buffers", (3, 5)),
-                Entry("steps", "counts", (), "int64"),
+                NamedArray("w", "parameters", (INPUTS,)),
+                NamedArray("mean", "buffers", (3, 5)),
+                NamedArray("steps", "counts", (), "int64"),
             ]
         )
 
