@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from proteus_spot.benchmarks.figure import Figure, figure
-from proteus_spot.benchmarks.nets.waiting import Waiting
+from proteus_spot.benchmarks.nets.waiting import WaitingNet
 from proteus_spot.benchmarks.training.through_engine import NODES, trained
 
 #: (parameters, asked share of a clock).
 SIZES = ((1_000_000, 0.01), (10_000_000, 0.10))
 CLOCKS = 8
-_APP = f"{Waiting.__module__}:{Waiting.__name__}"
+_APP = f"{WaitingNet.__module__}:{WaitingNet.__name__}"
 
 
 def run(scratch: Path, sizes: Sequence[tuple[int, float]] = SIZES, clocks: int = CLOCKS) -> Iterator[Figure]:
@@ -27,7 +27,7 @@ def run(scratch: Path, sizes: Sequence[tuple[int, float]] = SIZES, clocks: int =
 
 
 def _of(scratch: Path, size: int, asked: float, clocks: int) -> Iterator[Figure]:
-    net = Waiting(size=size)
+    net = WaitingNet(size=size)
     parts = [{"x": np.zeros((64, 1), np.float32)} for _ in range(net.workers)]
     result, _ = trained(scratch, _APP, {"size": size}, parts, parts[0], clocks, n_shards=2)
     steps_s = net.workers / len(NODES) * net.local_steps * net.step_s

@@ -13,7 +13,7 @@ from proteus_spot.nets.layout import ArrayLayout, Flat, NamedArray
 from proteus_spot.nets.trainer import Arrays
 
 
-class Waiting(Net):
+class WaitingNet(Net):
     """Its steps wait, and add a little to each parameter."""
 
     workers, local_steps, moments, in_processes = 4, 5, "reset", True
@@ -24,7 +24,7 @@ class Waiting(Net):
 
 
 class _Waits:
-    def __init__(self, net: Waiting) -> None:
+    def __init__(self, net: WaitingNet) -> None:
         self._net, self._clock = net, SystemClock()
         self.layout = ArrayLayout([NamedArray("w", "parameters", (net.size,))])
 
