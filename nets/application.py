@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from proteus_spot.nets.settings import NetSettings
 from proteus_spot.nets.trainer import Arrays, Trainer
 from proteus_spot.psengine.apps.base import Executor, Parameters
 from proteus_spot.psengine.config import JobError, TableSpec
+from proteus_spot.psengine.telemetry.formatting import format_bytes
 
 #: Arrays of a partition that say which examples it has; they are no examples.
 _ABOUT_ROWS = ("ids", "first")
@@ -25,6 +27,8 @@ _ABOUT_ROWS = ("ids", "first")
 _ONE_AT_A_TIME = threading.RLock()
 #: Stands for the partition of the step with which a process is warmed.
 _NO_WORKER = -1
+#: Most steps by which a clock is measured.
+_MEASURED = 10
 
 
 class NetApplication:
@@ -114,6 +118,24 @@ class NetApplication:
         """Return a value for each example."""
         with self.trainer() as trainer:
             return trainer.predict(params, self.prepare(arrays))
+
+    def describe(self, data: Arrays) -> tuple[str, ...]:
+        """Return what a clock takes and moves, measured by some local steps."""
+        net = self.net
+        steps = min(net.local_steps, _MEASURED)
+        errand = Errand(0, self._first, {}, 0, net.warm_steps, steps)
+        self.take(errand, data)
+        began_s = perf_counter()
+        self.take(errand, data)
+        clock_s = (perf_counter() - began_s) / steps * net.local_steps
+        moved = format_bytes(sum(rows.nbytes for rows in self._first.values()))
+        alone_s = clock_s * net.workers
+        took = f"{clock_s:.2g} s with a core for each, {alone_s:.2g} s on one core"
+        return (
+            f"a clock is {net.local_steps} local steps of {net.workers} workers: {took}",
+            f"a machine reads {moved} a clock, and pushes as much",
+            "a machine that is lost without notice costs the steps of the clock that it was in",
+        )
 
     def model_files(self, params: Arrays) -> Mapping[str, bytes]:
         """Return the files of the model, in the form of the net's library."""

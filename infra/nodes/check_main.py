@@ -38,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     from proteus_spot.infra.storage.blobs import open_blobs
     from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
     from proteus_spot.psengine.application_check import check_application
+    from proteus_spot.psengine.apps.base import DescribesClocks
     from proteus_spot.psengine.apps.registry import resolve
     from proteus_spot.psengine.config import JobConfig, JobError
 
@@ -56,6 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
         found: dict[str, Any] = {"refused": str(error)}
     else:
         found = {"faults": report.faults, "digests": dict(report.digests)}
+        if not report.faults and not options.backwards and isinstance(app, DescribesClocks):
+            found["notes"] = app.describe(app.prepare(parts[0]))
     options.report.write_text(json.dumps(found))
     return 0
 

@@ -284,6 +284,15 @@ class StandsFor(Protocol):
         ...
 
 
+@runtime_checkable
+class DescribesClocks(Protocol):
+    """An application that can say what a clock of it takes and moves."""
+
+    def describe(self, data: Any) -> tuple[str, ...]:
+        """Return lines for its user, from a task that is measured on the `data` of one partition."""
+        ...
+
+
 class NodeBroken(Exception):
     """An application raises it where this node cannot run its tasks any more: the node fails, not the job."""
 

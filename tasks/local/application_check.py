@@ -39,8 +39,10 @@ _HASH_SEEDS = ("1", "2")
 _PARTITIONS = 4
 
 
-def find_faults(training: Training) -> tuple[str, ...]:
-    """Return the faults of an application, a line each, as two processes find them (`psengine.application_check`).
+def find_faults(training: Training) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the faults of an application, as two processes find them (`psengine.application_check`), and notes on it.
+
+    Each is a line. Only an application without a fault has notes.
 
     Data and code are prepared as for a job, in a directory that is removed at the end.
 
@@ -58,7 +60,8 @@ def find_faults(training: Training) -> tuple[str, ...]:
         digest = ship_code(blobs, "check", training.app, training.code)
         config = directory / "config.json"
         config.write_text(json.dumps(job_config("check", training, data, 1, code_sha256=digest).to_dict()))
-        return compare(*_reports(directory, config, url))
+        first, second = _reports(directory, config, url)
+        return compare(first, second), tuple(first.get("notes", ()))
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, ...]:

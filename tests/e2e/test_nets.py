@@ -60,6 +60,11 @@ def test_kills_notices_and_joins_leave_the_bits_and_the_model_predicts(tmp_path:
 def test_a_net_refuses_partitions_and_a_check_says_what_cannot_work(tmp_path: Path) -> None:
     done = proteus("train", *NET, "--partitions", "4", cwd=tmp_path, home=tmp_path / "home")
     assert (done.code, "--partitions 4: digits_net:Digits has 8 workers" in done.err) == (2, True)
+    done = proteus("check", *NET, "--json", "check.json", cwd=tmp_path, home=tmp_path / "home")
+    assert done.code == 0, done.err
+    assert "a clock is 20 local steps of 8 workers: " in done.out
+    assert "a machine reads 38.9 kB a clock, and pushes as much" in done.out
+    assert len(json.loads((tmp_path / "check.json").read_text())["notes"]) == 3
     text = (EXAMPLES / "digits_net.py").read_text()
     (tmp_path / "lazy.py").write_text(text.replace("nn.Linear(64, 128)", "nn.LazyLinear(128)"))
     done = proteus("check", "lazy:Digits", "--data", "digits", cwd=tmp_path, home=tmp_path / "home")

@@ -63,8 +63,8 @@ def check(
     chosen = application("APP", app, code, params)
     with explain_interrupt("nothing was kept"):
         training = checked_training(chosen, data, partitions, seed, label, empty)
-        faults = find_faults(training)
-    write_json(json_target, {"app": app, "faults": list(faults)})
+        faults, notes = find_faults(training)
+    write_json(json_target, {"app": app, "faults": list(faults), "notes": list(notes)})
     for fault in faults if json_target != "-" else ():
         click.echo(f"{app}: {fault}")
     if faults:
@@ -73,3 +73,5 @@ def check(
         click.echo(
             f"{app}: no fault found; {training.partitions} partitions gave the same bits twice, in two processes"
         )
+        for note in notes:
+            click.echo(f"{app}: {note}")

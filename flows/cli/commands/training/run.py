@@ -19,6 +19,7 @@ from proteus_spot.flows.terminal.output import write_json
 
 
 @click.command(short_help="Run one job on a simulated spot market on this machine.")
+@click.argument("named", metavar="[APP]", required=False)
 @click.option(
     "--job", metavar="ID", help="Id of the job; the id of an ended job shows its figures again. Default: a new id."
 )
@@ -68,8 +69,10 @@ from proteus_spot.flows.terminal.output import write_json
 @click.option("--database", metavar="URL", help="State database. Default: a SQLite file in --dir.")
 @click.option("--endpoint", metavar="URL", help="A running EC2-compatible endpoint. Default: one started by the run.")
 @json_option()
-def run(json_target: str | None, **options: Any) -> None:
+def run(json_target: str | None, named: str | None, **options: Any) -> None:
     """Run one training job on this machine, on a simulated spot market, with the real components.
+
+    APP is the same as --app.
 
     It starts a local Prefect API, an EC2-compatible endpoint and a Dask cluster whose machines are bought, renewed,
     released and evicted, and ends with the costs.
@@ -81,5 +84,9 @@ def run(json_target: str | None, **options: Any) -> None:
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))
         given = given_options(click.get_current_context(), "job", "directory")
+        if named is not None:
+            if "--app" in given:
+                raise click.UsageError(f"APP {named} and --app {options['app']}: give one of them")
+            options["app"], given = named, ("--app", named, *given)
         result = local_run(RunOptions(**options, given=given), interrupts, quiet=json_target == "-")
         write_json(json_target, result)
