@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -119,15 +118,15 @@ class NetApplication:
         with self.trainer() as trainer:
             return trainer.predict(params, self.prepare(arrays))
 
-    def describe(self, data: Arrays) -> tuple[str, ...]:
+    def describe(self, data: Arrays, now_s: Callable[[], float]) -> tuple[str, ...]:
         """Return what a clock takes and moves, measured by some local steps."""
         net = self.net
         steps = min(net.local_steps, _MEASURED)
         errand = Errand(0, self._first, {}, 0, net.warm_steps, steps)
         self.take(errand, data)
-        began_s = perf_counter()
+        began_s = now_s()
         self.take(errand, data)
-        clock_s = (perf_counter() - began_s) / steps * net.local_steps
+        clock_s = (now_s() - began_s) / steps * net.local_steps
         moved = format_bytes(sum(rows.nbytes for rows in self._first.values()))
         alone_s = clock_s * net.workers
         took = f"{clock_s:.2g} s with a core for each, {alone_s:.2g} s on one core"
@@ -164,24 +163,12 @@ class _Worker:
         before = {name: params.get(name) for name in self._app.layout.sizes}
         steps = self._net.calendar.steps(params.group)
         errand = Errand(self._partition, before, self._moments, int(rng.integers(1 << 62)), steps.start, len(steps))
-        outcome = self._app.take(errand, self._data)
-        self._moments = outcome.moments
-        for table in self._app.tables():
-            change = self._share(table, before[table.name], outcome.tables[table.name])
-            if change is not None:
-                params.add(table.name, change)
+        trained = self._app.take(errand, self._data)
+        self._moments = trained.moments
+        for name, share in trained.shares.items():
+            params.add(name, share)
         examples = len(steps) * self._net.batch_size * self._net.accumulate
-        return None, sum(outcome.losses) / len(steps) * examples, examples
-
-    def _share(self, table: TableSpec, before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any] | None:
-        """Return what this worker adds to a table; None if that is nothing."""
-        change: NDArray[Any] = after - before
-        if table.dtype.startswith("int"):
-            return change if self._partition == 0 and change.any() else None
-        if not table.name.startswith("parameters") and not change.any():
-            return None
-        share: NDArray[Any] = change / change.dtype.type(self._net.workers)
-        return share
+        return None, sum(trained.losses) / len(steps) * examples, examples
 
 
 class _WorkerWithMoments(_Worker):

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.nets.layout import Flat
 from proteus_spot.nets.sampling import Walk
 from proteus_spot.nets.settings import NetSettings
 from proteus_spot.nets.trainer import Arrays, Trainer
@@ -42,11 +41,26 @@ class Errand:
 
 @dataclass(frozen=True)
 class Trained:
-    """The tables and moments after a task, and the mean loss of each step."""
+    """What comes of a task.
 
-    tables: Flat
-    moments: dict[str, NDArray[Any]]
+    Attributes
+    ----------
+    shares : dict
+        What the worker adds to each table that it changes.
+    moments : mapping
+        Those of the worker's optimiser.
+    losses : list of float
+        Mean loss of each step.
+    """
+
+    shares: dict[str, NDArray[Any]]
+    moments: Arrays
     losses: list[float]
+
+    def copied(self) -> Trained:
+        """Return it with arrays of its own."""
+        arrays = [{name: array.copy() for name, array in each.items()} for each in (self.shares, self.moments)]
+        return Trained(arrays[0], arrays[1], self.losses)
 
 
 class LocalSteps:
@@ -88,5 +102,20 @@ class LocalSteps:
         for step in range(errand.first, errand.first + errand.count):
             rows = walk.take(step * each_step, each_step)
             losses.append(self.trainer.step(step, np.split(rows, accumulate)))
-        tables, moments = self.trainer.end()
-        return Trained(tables, moments if self._net.moments == "keep" else {}, losses)
+        after, moments = self.trainer.end()
+        shares = {}
+        for name, rows in after.items():
+            share = self._share(name, errand.partition, errand.tables[name], rows)
+            if share is not None:
+                shares[name] = share
+        return Trained(shares, moments if self._net.moments == "keep" else {}, losses)
+
+    def _share(self, table: str, partition: int, before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any] | None:
+        """Return what a worker adds to a table; None if that is nothing."""
+        change: NDArray[Any] = after - before
+        if change.dtype.kind == "i":
+            return change if partition == 0 and change.any() else None
+        if not table.startswith("parameters") and not change.any():
+            return None
+        np.divide(change, change.dtype.type(self._net.workers), out=change)
+        return change

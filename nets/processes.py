@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import multiprocessing
 import os
-import pickle
 import queue
 import sys
 import threading
@@ -15,6 +14,9 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
+
+from proteus_spot.nets.channel import Channel
 from proteus_spot.nets.local_steps import Errand, LocalSteps, Trained
 from proteus_spot.nets.settings import NetSettings
 from proteus_spot.nets.trainer import Arrays
@@ -31,7 +33,8 @@ class TaskProcess:
 
     def __init__(self, net: NetSettings, cpus: Sequence[int]) -> None:
         context = multiprocessing.get_context("spawn")
-        self._end, theirs = context.Pipe()
+        ours, theirs = context.Pipe()
+        self._channel = Channel(ours)
         kind = type(net)
         made_by = kind.__module__, kind.__qualname__, net.params
         self._process = context.Process(target=serve, args=(theirs, made_by, tuple(cpus), list(sys.path)), daemon=True)
@@ -51,20 +54,20 @@ class TaskProcess:
             If the process has died.
         """
         try:
-            _send(self._end, (errand, None if errand.partition in self.partitions else dict(data)))
-            answer = _receive(self._end)
+            self._channel.send((errand, None if errand.partition in self.partitions else dict(data)))
+            answer = self._channel.receive()
         except (EOFError, OSError) as error:
             self._process.join(_END_S)
             raise NodeBroken(f"a process of a task has ended with {_ending(self._process.exitcode)}") from error
         if isinstance(answer, str):
             raise WrongValue(answer)
         self.partitions.add(errand.partition)
-        outcome: Trained = answer
-        return outcome
+        trained: Trained = answer
+        return trained.copied()
 
     def end(self) -> None:
         """End the process."""
-        self._end.close()
+        self._channel.close()
         self._process.kill()
         self._process.join(_END_S)
 
@@ -134,43 +137,29 @@ def serve(end: Connection, made_by: tuple[str, str, dict[str, Any]], cpus: Seque
     if cpus:
         os.sched_setaffinity(0, cpus)
     sys.path[:] = path
+    channel = Channel(end)
     received: queue.SimpleQueue[tuple[Errand, Arrays | None]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(end, received), daemon=True).start()
+    threading.Thread(target=_listen, args=(channel, received), daemon=True).start()
     module, name, params = made_by
     steps: LocalSteps | None = None
     data: dict[int, Arrays] = {}
     while True:
         errand, examples = received.get()
         if examples is not None:
-            data[errand.partition] = examples
+            data[errand.partition] = {name: np.array(array) for name, array in examples.items()}
         try:
             if steps is None:
                 steps = LocalSteps(getattr(importlib.import_module(module), name)(**params))
             answer: Any = steps.take(errand, data[errand.partition])
         except Exception as error:  # noqa: BLE001 - a user's code may raise anything
             answer = format_error(error, f"{module}:{name}")
-        _send(end, answer)
+        channel.send(answer)
 
 
-def _listen(end: Connection, received: queue.SimpleQueue[Any]) -> None:
+def _listen(channel: Channel, received: queue.SimpleQueue[Any]) -> None:
     """Queue what comes; end the process with the node's, also in the midst of a step."""
     while True:
         try:
-            received.put(_receive(end))
+            received.put(channel.receive())
         except (EOFError, OSError):
             os._exit(0)
-
-
-def _send(end: Connection, value: Any) -> None:
-    """Send a value, its arrays apart from the rest: they are not copied into a pickle."""
-    buffers: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    end.send_bytes(pickle.dumps((head, len(buffers))))
-    for buffer in buffers:
-        with buffer.raw() as raw:
-            end.send_bytes(raw)
-
-
-def _receive(end: Connection) -> Any:
-    head, count = pickle.loads(end.recv_bytes())
-    return pickle.loads(head, buffers=[bytearray(end.recv_bytes()) for _ in range(count)])

@@ -1,4 +1,4 @@
-"""Which examples of its partition a worker takes in which step.
+"""Which steps a clock has, and which examples of its partition a worker takes in which step.
 
 A worker walks through its partition in a permutation, epoch after epoch, in a new one each time. What it takes in a
 step follows from the step's number alone, so a repeated task takes the same examples, on whatever node.
@@ -6,8 +6,33 @@ step follows from the step's number alone, so a repeated task takes the same exa
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """The steps of a job's clocks.
+
+    Attributes
+    ----------
+    local_steps : int
+        Steps of a clock (H).
+    warm_steps : int
+        The first so many steps are a clock each.
+    """
+
+    local_steps: int
+    warm_steps: int = 0
+
+    def steps(self, clock: int) -> range:
+        """Return the numbers of the steps of a clock, counted from 0; clocks are counted from 1."""
+        if clock <= self.warm_steps:
+            return range(clock - 1, clock)
+        first = self.warm_steps + (clock - 1 - self.warm_steps) * self.local_steps
+        return range(first, first + self.local_steps)
 
 
 class Walk:

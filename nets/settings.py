@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from proteus_spot.nets.calendar import Calendar
+from proteus_spot.nets.sampling import Calendar
 from proteus_spot.nets.trainer import Trainer
 from proteus_spot.psengine.apps.base import SIZES
 from proteus_spot.psengine.config import Nesterov

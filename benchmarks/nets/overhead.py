@@ -29,7 +29,7 @@ def run(scratch: Path, sizes: Sequence[tuple[int, float]] = SIZES, clocks: int =
 def _of(scratch: Path, size: int, asked: float, clocks: int) -> Iterator[Figure]:
     net = WaitingNet(size=size)
     parts = [{"x": np.zeros((64, 1), np.float32)} for _ in range(net.workers)]
-    result, _ = trained(scratch, _APP, {"size": size}, parts, parts[0], clocks, n_shards=2)
+    result, _ = trained(scratch, _APP, {"size": size}, parts, parts[0], clocks, n_shards=2, kind="arrays")
     steps_s = net.workers / len(NODES) * net.local_steps * net.step_s
     # The first clock begins before all nodes have read the model.
     beyond = [each - steps_s for each in result["seconds_by_clock"][1:]]

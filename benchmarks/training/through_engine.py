@@ -54,6 +54,7 @@ def trained(
     clocks: int,
     n_shards: int = 1,
     scale_in: bool | None = None,
+    kind: str = "examples",
 ) -> tuple[dict[str, Any], Mapping[str, bytes]]:
     """Train, bulk synchronous, in the directory `path`; return the job's result and the files of its model.
 
@@ -62,7 +63,7 @@ def trained(
     """
     blobs = Blobs(file_url(path / "blobs"))
     prefix = JobPaths(_JOB).data
-    n_partitions = len(blobs.write_set(prefix, _files(parts, heldout)).files) - 1
+    n_partitions = len(blobs.write_set(prefix, _files(parts, heldout), {"kind": kind}).files) - 1
     config = JobConfig(
         job_id=_JOB,
         app=app,

@@ -73,21 +73,22 @@ class ModelAbout:
 
 def save_model(blobs: Blobs, config: JobConfig, arrays: Arrays, result: Mapping[str, Any]) -> None:
     """Write the tables and the result of a job that has ended; `BlobError` if that fails."""
+    of_data = _of_data(config.data_url)
     about = {
         "job": config.job_id,
         "app": config.app,
         "app_params": dict(config.app_params),
         "code_sha256": config.code_sha256,
-        **_of_data(config.data_url),
+        **of_data,
     }
-    files = {**_model_files(blobs, config, arrays), **_names(config.data_url)}
+    is_net = of_data["kind"] == "arrays"
+    files = _net_files(blobs, config, arrays) if is_net else {MODEL: npz_bytes(arrays), **_names(config.data_url)}
     blobs.write_set(JobPaths(config.job_id).model, files, {**result, _ABOUT: about})
 
 
-def _model_files(blobs: Blobs, config: JobConfig, arrays: Arrays) -> Mapping[str, bytes]:
+def _net_files(blobs: Blobs, config: JobConfig, arrays: Arrays) -> Mapping[str, bytes]:
     app = resolve(config.app, config.app_params)
-    if not isinstance(app, SavesFiles):
-        return {MODEL: npz_bytes(arrays)}
+    assert isinstance(app, SavesFiles), "its data are those of nets alone"
     prefix = JobPaths(config.job_id).code
     code = blobs.manifest(prefix)
     shipped = {} if code is None else {name: blobs.read_checked(prefix, name, code) for name in code.files}

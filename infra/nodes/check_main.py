@@ -33,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     set_up()
     from proteus_spot.infra.applications.code_shipping import JobCode
+    from proteus_spot.infra.clock import SystemClock
     from proteus_spot.infra.errors import ProteusError
     from proteus_spot.infra.settings import load_settings
     from proteus_spot.infra.storage.blobs import open_blobs
@@ -58,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         found = {"faults": report.faults, "digests": dict(report.digests)}
         if not report.faults and not options.backwards and isinstance(app, DescribesClocks):
-            found["notes"] = app.describe(app.prepare(parts[0]))
+            found["notes"] = app.describe(app.prepare(parts[0]), SystemClock().now_s)
     options.report.write_text(json.dumps(found))
     return 0
 

@@ -8,7 +8,7 @@ tables while it runs. Every `App` is run as an `Application` (see `executors`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -288,7 +288,7 @@ class StandsFor(Protocol):
 class DescribesClocks(Protocol):
     """An application that can say what a clock of it takes and moves."""
 
-    def describe(self, data: Any) -> tuple[str, ...]:
+    def describe(self, data: Any, now_s: Callable[[], float]) -> tuple[str, ...]:
         """Return lines for its user, from a task that is measured on the `data` of one partition."""
         ...
 

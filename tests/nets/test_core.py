@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proteus_spot.nets import Nesterov
-from proteus_spot.nets.calendar import Calendar
 from proteus_spot.nets.layout import COLUMNS, ArrayLayout, NamedArray
-from proteus_spot.nets.sampling import Walk
+from proteus_spot.nets.sampling import Calendar, Walk
 from proteus_spot.psengine.apps.registry import resolve
 from proteus_spot.psengine.config import JobError
 from tests.support import numpy_net
