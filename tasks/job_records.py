@@ -147,7 +147,7 @@ def _changes(written: BaseModel, recorded: BaseModel, prefix: str = "") -> Itera
 
 
 def recorded_spec(job: Job) -> JobSpec:
-    """Return the description of a recorded job, which may be of an earlier version."""
+    """Return the description of a recorded job."""
     return JobSpec.model_validate(dict(job.spec), context=RECORDED)
 
 

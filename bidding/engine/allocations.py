@@ -35,7 +35,7 @@ class HeldMachine:
     cause: EndCause | None = None
 
 
-#: Begins the name of a machine whose instance the grant did not name (in backtests, and in journals of before).
+#: Begins the name of a machine whose instance the grant did not name (in backtests, and where none was ever seen).
 _UNNAMED = "#"
 
 

@@ -59,8 +59,8 @@ class TickDue(BidEvent):
 class AllocationGranted(BidEvent):
     """The market granted order `order_id` (or: an earlier grant was found again).
 
-    `instance_ids` are the market's names of the machines; empty in backtests, and in journals of before they were
-    entered: such machines are named by the first event about each.
+    `instance_ids` are the market's names of the machines; empty in backtests, and where none was ever seen:
+    such machines are named by the first event about each.
     """
 
     order_id: str

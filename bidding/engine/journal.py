@@ -6,7 +6,7 @@ read them.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -107,12 +107,7 @@ def read_record(record: Mapping[str, Any], kinds: Mapping[str, type], readers: R
     if kind is None:
         raise JournalError(f"journal: unknown kind {name!r}")
     try:
-        values = {
-            field.name: readers.get(field.name, _same)(record[field.name])
-            for field in fields(kind)
-            # a field added in a later version defaults to the behaviour before it
-            if field.name in record or (field.default is MISSING and field.default_factory is MISSING)
-        }
+        values = {field.name: readers.get(field.name, _same)(record[field.name]) for field in fields(kind)}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"journal: a {name} record cannot be read: {error!r}") from error
     return kind(**values)

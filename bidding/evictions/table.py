@@ -111,10 +111,8 @@ class EvictionTable:
                 )
                 for name, row in record["markets"].items()
             }
-            bids_decide = bool(
-                record.get("bids_decide", True)
-            )  # absent in what was written before there was another kind
-            return cls(tuple(int(delta) for delta in record["deltas_micros"]), rows, bids_decide)
+            deltas = tuple(int(delta) for delta in record["deltas_micros"])
+            return cls(deltas, rows, bool(record["bids_decide"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not an eviction table: {error!r}") from None
 

@@ -131,4 +131,4 @@ class SweepPlan:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "SweepPlan":
         """Return the plan that `dataclasses.asdict` wrote."""
-        return cls(**{**record, "direction": Direction(record.get("direction", Direction.MINIMIZE))})
+        return cls(**{**record, "direction": Direction(record["direction"])})

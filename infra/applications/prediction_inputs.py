@@ -119,9 +119,7 @@ def _row(row: int) -> str:
 def _pairs(source: str, about: ModelAbout, labels: bool, label: str) -> NewData:
     del labels, label
     if not about.names:
-        raise InputError(
-            f"{about.url}: does not hold the names of users and items, as an older version wrote it; train it again"
-        )
+        raise InputError(f"{about.url}: does not hold the names of users and items; train it again")
     found = data_ratings.read_new(source, about.names["user_names"], about.names["item_names"])
     arrays = {"users": found.users, "items": found.items}
     return NewData(arrays, np.arange(len(found.users)), found.values, found.place, found.notes)

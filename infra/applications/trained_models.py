@@ -10,7 +10,6 @@ caller has to name an application that is not built in, and to supply its file.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from numpy.typing import NDArray
@@ -35,8 +34,6 @@ NAMES = "names.npz"
 #: Arrays of `names.npz` and of the held-out part: the user and the item of the source by number.
 _NAMES = ("user_names", "item_names")
 _ABOUT = "model"
-#: {application: parameters that it had}: they decided how a model was trained, and not what it is.
-_OBSOLETE: Mapping[str, frozenset[str]] = MappingProxyType({"lda": frozenset({"blocks"})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +47,12 @@ class ModelAbout:
     labels : the source's label of each class; empty without classes, or if the labels are unknown.
     code_sha256 : digest of the application's file; empty if it was an installed module.
     first_index : 0 or 1, index of the first feature in the training data; None if their form defines it.
-    inputs : names of the inputs; empty if the training data had none, or an older version wrote it.
+    inputs : names of the inputs; empty if the training data had none.
     label_name : name of the column of the labels; None without one.
     fill : of each input the value that stands for none in new data; empty: each must have one.
     kind : kind of the data (`infra.datasets.kinds`).
     names : `user_names` and `item_names`, each (n,), integers or strings in the order of the tables' rows; empty if the
-        model is not of ratings, or an older version wrote it.
+        model is not of ratings.
     """
 
     url: str
@@ -163,18 +160,17 @@ def _about(url: str, manifest: Manifest) -> ModelAbout:
     if MODEL not in manifest.files and NET_MODEL not in manifest.files:
         raise InputError(f"{url}: is a set of other files and no model; name what the training named")
     if not isinstance(record, Mapping):
-        raise InputError(f"{url}: does not say what it is a model of, as an older version wrote it; train it again")
+        raise InputError(f"{url}: does not say what it is a model of, so that it cannot be used; train it again")
     try:
-        obsolete = _OBSOLETE.get(record["app"], frozenset())
-        params = {name: value for name, value in dict(record["app_params"]).items() if name not in obsolete}
+        params = dict(record["app_params"])
         labels = tuple(record["labels"])
-        first = record.get("first_index")  # absent in an older model
+        first = record["first_index"]
         if first not in (None, 0, 1):
             raise ValueError(f"first_index {first!r}")
-        inputs, fill = tuple(record.get("inputs") or ()), tuple(map(float, record.get("fill") or ()))
-        code, name = str(record["code_sha256"]), record.get("label_name")
+        inputs, fill = tuple(record["inputs"]), tuple(map(float, record["fill"]))
+        code, name = str(record["code_sha256"]), record["label_name"]
         app = str(record["app"])
-        kind = str(record.get("kind") or kind_for(app))  # absent in an older model
+        kind = str(record["kind"] or kind_for(app))
         return ModelAbout(url, app, params, labels, code, first, inputs, name, fill, kind)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{url}: its manifest is damaged ({error!r}); train it again") from None

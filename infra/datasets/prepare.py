@@ -147,6 +147,6 @@ def _summary(blobs: Blobs, paths: JobPaths, manifest: Manifest) -> DataSummary:
         rows=about["rows"],
         heldout_rows=about["heldout_rows"],
         sizes=about["sizes"] | ({"job_seed": about["seed"]} if about["kind"] == "arrays" else {}),
-        notes=tuple(about.get("notes", ())),  # absent in a set of an older version
+        notes=tuple(about["notes"]),
         scales=about.get("scales", {}),
     )

@@ -18,28 +18,24 @@ from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.simulated_ec2.held_instances import Boot, HeldInstance, LaunchOptions
 
 SCHEMA = 2
-#: Schema 1 holds less of an instance: what it lacks has its default.
-_READABLE = (1, SCHEMA)
-_DEFAULT_OPTIONS = LaunchOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedInstance:
     """The stored state of one instance; `ended_at_s` is None while it lives.
 
-    `boots` holds (start, runs, stopped) of each boot, `fate` (evicted, marked, announced eviction); a market makes them
-    again from its traces where they are missing.
+    `boots` holds (start, runs, stopped) of each boot, `fate` (evicted, marked, announced eviction).
     """
 
     instance_id: str
     request: LaunchRequest
     launched_at_s: int
-    ended_at_s: int | None = None
-    end_cause: EndCause | None = None
-    end_reason: str = ""
-    options: LaunchOptions = _DEFAULT_OPTIONS
-    boots: tuple[tuple[int, int | None, int | None], ...] = ()
-    fate: tuple[int | None, int | None, int | None] | None = None
+    ended_at_s: int | None
+    end_cause: EndCause | None
+    end_reason: str
+    options: LaunchOptions
+    boots: tuple[tuple[int, int | None, int | None], ...]
+    fate: tuple[int | None, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +65,8 @@ def stored_instance(held: HeldInstance) -> SimulatedInstance:
 
 def restore_instance(held: HeldInstance, stored: SimulatedInstance) -> None:
     """Give an instance that was bought as `stored` was the rest of what is stored of it."""
-    if stored.boots:
-        held.boots = [Boot(*span) for span in stored.boots]
-    if stored.fate is not None:
-        held.evicts_at_s, held.marks_at_s, held.announced_s = stored.fate
+    held.boots = [Boot(*span) for span in stored.boots]
+    held.evicts_at_s, held.marks_at_s, held.announced_s = stored.fate
     held.ended_at_s, held.end_cause, held.end_reason = stored.ended_at_s, stored.end_cause, stored.end_reason
 
 
@@ -106,7 +100,7 @@ def read_state(path: Path) -> MarketState | None:
     """
     try:
         record = json.loads(path.read_text())
-        if record["schema"] not in _READABLE:
+        if record["schema"] != SCHEMA:
             raise ValueError(f"is of schema {record['schema']}, not {SCHEMA}")
         instances = tuple(_instance(instance_record) for instance_record in record["instances"])
         return MarketState(int(record["now_s"]), str(record["seed"]), str(record["prices"]), instances)
@@ -133,6 +127,7 @@ def traces_digest(traces: Mapping[Market, Trace]) -> str:
 
 def _instance(record: Mapping[str, Any]) -> SimulatedInstance:
     request = {**record["request"], "market": Market.parse(record["request"]["market"])}
+    evicts_s, marks_s, announced_s = record["fate"]
     cause = record["end_cause"]
     return SimulatedInstance(
         record["instance_id"],
@@ -140,8 +135,8 @@ def _instance(record: Mapping[str, Any]) -> SimulatedInstance:
         int(record["launched_at_s"]),
         record["ended_at_s"],
         None if cause is None else EndCause(cause),
-        record.get("end_reason", ""),
-        LaunchOptions(**record.get("options", {})),
-        tuple((start_s, runs_s, stopped_s) for start_s, runs_s, stopped_s in record.get("boots", ())),
-        tuple(record["fate"]) if record.get("fate") is not None else None,
+        record["end_reason"],
+        LaunchOptions(**record["options"]),
+        tuple((start_s, runs_s, stopped_s) for start_s, runs_s, stopped_s in record["boots"]),
+        (evicts_s, marks_s, announced_s),
     )

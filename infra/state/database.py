@@ -63,7 +63,7 @@ def open_engine(text: str) -> Engine:
     except ModuleNotFoundError as error:
         raise InputError(f"{shown}: the driver {error.name} is not installed; install it") from None
     try:
-        _ensure_schema(engine, text, shown)
+        _ensure_schema(engine, shown)
         if url.get_backend_name() == "sqlite":
             _use_write_ahead_log(engine)  # only now that the file is known to be ours: the mode is written into it
     except (DBAPIError, sqlite3.Error) as error:
@@ -190,7 +190,7 @@ def _use_write_ahead_log(engine: Engine) -> None:
                 raw.close()
 
 
-def _ensure_schema(engine: Engine, text: str, shown: str) -> None:
+def _ensure_schema(engine: Engine, shown: str) -> None:
     with engine.connect() as connection:
         if connection.dialect.name == "sqlite":
             connection.detach()  # no other transaction may use a connection without foreign keys
@@ -198,7 +198,7 @@ def _ensure_schema(engine: Engine, text: str, shown: str) -> None:
             if connection.dialect.name == "postgresql":
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
             create_or_upgrade(connection, shown)
-            ensure_owner(connection, text)
+            ensure_owner(connection)
 
 
 def _is_locked(error: BaseException) -> bool:

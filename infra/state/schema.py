@@ -20,22 +20,12 @@ from sqlalchemy import (
     Text,
 )
 
-#: What makes version 0.1.0 refuse the database. It never changes again: `schema_revision` counts since.
-SCHEMA_VERSION = 2
-
 metadata = MetaData()
 
 #: None becomes SQL NULL, not the JSON value null.
 _JSON = JSON(none_as_null=True)
 #: Names of jobs, orders, allocations, tokens.
 _NAME = String(255)
-
-schema_version = Table(
-    "schema_version",
-    metadata,
-    Column("one", Integer, CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
-    Column("version", Integer, nullable=False),
-)
 
 #: Alembic's own table.
 schema_revision = Table(

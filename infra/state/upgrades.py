@@ -1,8 +1,7 @@
 """Create the schema, or upgrade that of an earlier program with Alembic, in a transaction that holds the lock.
 
 The revisions are the files of `infra.state.migrations.versions`. A new database is created from `schema` at the newest
-revision; both ways give the same tables. The owner's id is made in the same transaction: a random one, but a database
-of version 0.1.0 keeps the id that was derived from its URL, for machines may run that carry it as a tag.
+revision; both ways give the same tables. The owner's id is made in the same transaction.
 """
 
 import logging
@@ -12,20 +11,20 @@ import secrets
 import sqlite3
 from contextlib import closing
 from functools import cache
-from hashlib import sha256
-from importlib import resources
 from pathlib import Path
 from threading import Lock
-from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, insert, inspect, select, update
 
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.state import schema
+from proteus_spot.infra.state.migrations import versions
 
-#: Revision of a database whose `schema_version` is 1 and that names no revision: version 0.1.0 made it.
-_BASELINE = "0001"
+#: The folder of the revisions.
+_VERSIONS = Path(versions.__path__[0])
+#: Only programs of before the first revision made this table.
+_BEFORE_THE_FIRST = "schema_version"
 #: Alembic's context belongs to the process, so threads that upgrade several databases take turns.
 _ALEMBIC = Lock()
 
@@ -33,7 +32,7 @@ _ALEMBIC = Lock()
 @cache
 def revisions() -> tuple[str, ...]:
     """Return the revisions of this program, oldest first."""
-    names = [path.name for path in resources.files("proteus_spot.infra.state.migrations.versions").iterdir()]
+    names = [path.name for path in _VERSIONS.iterdir()]
     return tuple(sorted(match[1] for name in names if (match := re.match(r"(\d{4})_\w+\.py$", name))))
 
 
@@ -49,19 +48,24 @@ def create_or_upgrade(connection: Connection, shown: str) -> None:
     Raises
     ------
     InputError
-        One line: another program's database, one of a newer program, or a SQLite file that cannot be copied before its
-        upgrade.
+        One line: another program's database, one of a newer program or from before the first revision, or a SQLite file
+        that cannot be copied before its upgrade.
     """
     present = set(inspect(connection).get_table_names())
     newest = revisions()[-1]
-    if schema.schema_version.name not in present:
+    if _BEFORE_THE_FIRST in present:
+        raise InputError(
+            f"{shown}: was made by a program from before the first release, which no program reads any more; "
+            "move it away, or give another database (PROTEUS_DATABASE_URL), and a new one is made"
+        )
+    if schema.schema_revision.name not in present:
         if foreign := sorted(present & set(schema.metadata.tables)):
             raise InputError(f"{shown}: holds another program's table {foreign[0]!r}; give a database of its own")
         schema.metadata.create_all(connection, checkfirst=False)
-        connection.execute(insert(schema.schema_version).values(one=1, version=schema.SCHEMA_VERSION))
         connection.execute(insert(schema.schema_revision).values(version_num=newest))
         return
-    current = _current(connection, present)
+    revision = schema.schema_revision.c.version_num
+    current = str(connection.scalar(select(revision)))
     if current not in revisions():
         raise InputError(
             f"{shown}: has schema {current}, which this program does not know; its newest is {newest}. "
@@ -69,51 +73,31 @@ def create_or_upgrade(connection: Connection, shown: str) -> None:
         )
     if current != newest:
         copy = _copy_file(connection, current, shown)
-        _upgrade(connection, named=schema.schema_revision.name in present)
+        _upgrade(connection)
         logging.getLogger(__name__).info(
             "%s: upgraded from schema %s to %s%s", shown, current, newest, f"; a copy of it is {copy}" if copy else ""
         )
-    connection.execute(update(schema.schema_version).values(one=1))  # changes nothing; fails on a read-only database
+    # Changes nothing, and fails on a read-only database.
+    connection.execute(update(schema.schema_revision).values(version_num=revision))
 
 
-def ensure_owner(connection: Connection, database_url: str) -> None:
-    """Give a database its owner, if it has none: that of the settings, else a new one, or the one it had."""
-    if connection.execute(select(schema.identity.c.owner_id)).one_or_none() is not None:
-        return
-    had_jobs = connection.execute(select(schema.jobs.c.job_id).limit(1)).one_or_none() is not None
-    owner_id = load_settings().owner or (derived_owner_id(database_url) if had_jobs else _new_owner_id())
-    connection.execute(insert(schema.identity).values(one=1, owner_id=owner_id))
+def ensure_owner(connection: Connection) -> None:
+    """Give a database its owner, if it has none: that of the settings, else a new one."""
+    if connection.execute(select(schema.identity.c.owner_id)).one_or_none() is None:
+        owner_id = load_settings().owner or f"owner-{secrets.token_hex(8)}"
+        connection.execute(insert(schema.identity).values(one=1, owner_id=owner_id))
 
 
-def derived_owner_id(database_url: str) -> str:
-    """Return the id that version 0.1.0 derived from the database's URL."""
-    url = urlsplit(database_url, allow_fragments=False)  # without the credentials, which change
-    location = f"{url.scheme.partition('+')[0]}://{url.hostname or ''}:{url.port or ''}{url.path}"
-    return "db-" + sha256(location.encode()).hexdigest()[:16]
-
-
-def _new_owner_id() -> str:
-    return f"owner-{secrets.token_hex(8)}"
-
-
-def _current(connection: Connection, present: set[str]) -> str:
-    if schema.schema_revision.name in present:
-        return str(connection.scalar(select(schema.schema_revision.c.version_num)))
-    version = connection.scalar(select(schema.schema_version.c.version))
-    return _BASELINE if version == 1 else f"version {version}"
-
-
-def _upgrade(connection: Connection, *, named: bool) -> None:
+def _upgrade(connection: Connection) -> None:
     from alembic import command  # takes a while to import, and most databases are at the newest revision
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", "proteus_spot.infra.state:migrations")
-    config.set_main_option("path_separator", "os")
+    config.set_main_option("version_locations", str(_VERSIONS))
+    config.set_main_option("path_separator", "newline")  # of paths in one text, which may hold any other character
     config.attributes["connection"] = connection
     with _ALEMBIC:
-        if not named:
-            command.stamp(config, _BASELINE)
         command.upgrade(config, "head")
     if connection.dialect.name == "sqlite" and (row := connection.exec_driver_sql("PRAGMA foreign_key_check").first()):
         raise RuntimeError(f"the upgrade leaves rows of {row[0]} that refer to none of {row[2]}")

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from proteus_spot.infra.storage.blobs import MANIFEST, BlobMissing, Blobs, DamagedSet, Manifest, npz_arrays, npz_bytes
 from proteus_spot.infra.storage.job_paths import JobPaths
-from proteus_spot.psengine.apps.executors import own_tables
-from proteus_spot.psengine.apps.registry import resolve
 from proteus_spot.psengine.config import JobConfig, JobError
 from proteus_spot.psengine.protocol.checkpoint import KEPT, Checkpoint, Checkpoints
 from proteus_spot.psengine.tables.sharding import Arrays
@@ -75,14 +73,13 @@ def find_checkpoints(blobs: Blobs, config: JobConfig) -> Checkpoints:
     Raises
     ------
     JobError
-        If one belongs to a job that differs in more than its stopping criterion, or lacks the states of executors.
+        If one belongs to a job that differs in more than its stopping criterion.
     """
     sets, damaged = _complete(blobs, config.job_id)
     for _, manifest in sets:
         _check_job(config, manifest)
     kept = (
-        Checkpoint(int(of.about["clock"]), name, of.about["summary"], tuple(of.about.get("executors", ())))
-        for name, of in sets
+        Checkpoint(int(of.about["clock"]), name, of.about["summary"], tuple(of.about["executors"])) for name, of in sets
     )
     return Checkpoints(tuple(kept), damaged)
 
@@ -95,11 +92,6 @@ def _check_job(config: JobConfig, manifest: Manifest) -> None:
                 f"{field} is {wanted[field]!r}, and the job was begun with {manifest.about['job'][field]!r}: "
                 "use that, or another job id"
             )
-    if "executors" not in manifest.about and (own := own_tables(resolve(config.app, config.app_params))):
-        raise JobError(
-            f"the checkpoint of clock {manifest.about['clock']} was written by Proteus 0.1.0, which kept the rows of "
-            f"table {own[0].name!r} elsewhere: train under another job id, or finish this job with Proteus 0.1.0"
-        )
 
 
 def newest_clock(blobs: Blobs, job_id: str) -> int:
@@ -169,5 +161,5 @@ def _check_whole(blobs: Blobs, name: str, manifest: Manifest) -> None:
         if size != record.size:
             got = "is missing" if size is None else f"has {size} bytes, not {record.size}"
             raise DamagedSet(f"{blobs.url_of(f'{name}/{file}')}: {got}")
-    if not {"clock", "job", "summary"} <= manifest.about.keys():
+    if not {"clock", "job", "summary", "executors"} <= manifest.about.keys():
         raise DamagedSet(f"{blobs.url_of(f'{name}/{MANIFEST}')}: is no manifest of a checkpoint")

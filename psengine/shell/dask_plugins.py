@@ -185,7 +185,7 @@ class MembershipPlugin(SchedulerPlugin):
         """Forward a join; other workers have no such startup information and are ignored."""
         node = scheduler.workers[worker].extra.get(HELLO)
         if node:
-            about = (node["code_sha256"], node.get("version", ""))  # version 0.1.0 does not say which it is
+            about = (node["code_sha256"], node.get("version", ""))  # a program that says none is refused in words
             self._addresses[worker] = address_of(worker, node.get("mark", ""))
             self._joined(node["node"], self._addresses[worker], node["tier"], int(node["threads"]), *about)
 

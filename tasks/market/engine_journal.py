@@ -317,7 +317,7 @@ def _settle(
             if intent is None:  # an unrecorded purchase: its tags are ours, so it is adopted
                 token = client_token(current_runtime().owner, event.order_id)
                 store.plan(event.order_id, job_id, "found", token, params, now_s)
-            ids = list(event.instance_ids) or [fact.instance_id for fact in instances.get(event.order_id, ())]
+            ids = list(event.instance_ids)
             store.record_allocation(job_id, event.order_id, allocation, ids)
             if intent is None or intent.state is not IntentState.DONE:
                 store.settle(event.order_id, IntentState.DONE, {"instances": ids}, now_s)
@@ -328,8 +328,7 @@ def _settle(
         case MachineSeen():
             store.record_instance(event.allocation_id, event.instance_id)
         case MachineGone():
-            machine = _named(store, job_id, event, instances)
-            store.record_instance_ends(event.allocation_id, {machine: (event.at_s, event.cause)})
+            store.record_instance_ends(event.allocation_id, {event.instance_id: (event.at_s, event.cause)})
             _note_failed_launch(store, event.allocation_id, instances, now_s)
             _settle_lapses(store, job_id, event, now_s)
         case AllocationGone():
@@ -368,17 +367,6 @@ def _note_failed_launch(
         answer["failure"] = str(Failure.CAPACITY)
     store.note_answer(order_id, answer)
     logger.warning("%s: %s: %s", order_id, reason, message)
-
-
-def _named(store: Store, job_id: str, event: MachineGone, instances: Mapping[str, Sequence[InstanceFact]]) -> str:
-    """Return the machine that has ended; where the event names none, one that is recorded and no longer listed."""
-    listed = {fact.instance_id for fact in instances.get(event.allocation_id, ())}
-    for record in store.allocations(job_id, alive=True):
-        if record.allocation_id == event.allocation_id and event.instance_id not in record.instance_ids:
-            missing = [name for name in record.living_ids if name not in listed]
-            if event.instance_id not in listed and missing:
-                return missing[0]
-    return event.instance_id
 
 
 def unless_seen(kind: type[BidEvent], event: BidEvent) -> DecideEvents[BidEngine]:

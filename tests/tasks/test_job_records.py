@@ -17,24 +17,19 @@ job_id: old
 training: {app: mlr, data: digits, clocks: 3}
 transient: {markets: [m4.large/us-east-1b], max_vcpus: 4}
 """
-#: What version 0.1.0 wrote of it: the bill and the place of the reliable tier were other ones by default.
-STORED = """
+#: The job as it was begun: what the file leaves out was filled in otherwise.
+BEGUN = """
 job_id: old
-training: {app: mlr, code: '', app_params: {}, data: digits, partitions: 16, shards: 4, staleness: 0, stage: null,
-  stage_2_above: 1.0, stage_3_above: 15.0, clocks: 3, hours: null, checkpoint_minutes: 10.0, evaluate_every: null,
-  seed: 0}
-reliable: {count: 1, instance_type: c4.large, zone: us-east-1a}
-transient: {markets: [m4.large/us-east-1b], allocation_vcpus: null, max_vcpus: 4, policy: best, evictions: '',
-  billing: hourly-refund, reprice: null, flat_price: null, ceiling_on_demand: true, scaling_efficiency: 1.0,
-  resize_overhead_s: 20.0, eviction_overhead_s: 60.0}
+training: {app: mlr, data: digits, clocks: 3}
+reliable: {instance_type: c4.large, zone: us-east-1a}
+transient: {markets: [m4.large/us-east-1b], max_vcpus: 4, billing: hourly-refund}
 """
 
 
 @pytest.fixture
 def old(here: TaskRuntime, tmp_path: Path) -> TaskRuntime:
-    """A world in which version 0.1.0 has recorded the job."""
-    (tmp_path / "stored.yaml").write_text(STORED)
-    here.store.create_job("old", dict(read_yaml(tmp_path / "stored.yaml")), BEGIN_S)
+    """A world in which the job was begun, under other defaults than those of now."""
+    plain(record_job)(submitted(tmp_path, BEGUN))
     return here
 
 
@@ -46,7 +41,7 @@ def submitted(directory: Path, text: str) -> JobSpec:
 
 
 @pytest.mark.parametrize("reliable", ["", "reliable: {count: 1}", "reliable: {zone: '', instance_type: c4.large}"])
-def test_the_file_of_a_job_that_an_earlier_version_began_attaches_to_it(
+def test_the_file_of_a_job_that_was_begun_under_other_defaults_attaches_to_it(
     old: TaskRuntime, tmp_path: Path, reliable: str
 ) -> None:
     spec = submitted(tmp_path, f"{YAML}{reliable}\n")

@@ -187,6 +187,7 @@ GRANT = to_record(granted(spot()))
         (TICK | {"kind": None}, "unknown kind 'None'"),
         (TICK | {"kind": ["TickDue"]}, "unknown kind"),
         ({"schema": 1, "kind": "TickDue", "at_s": 1}, "a TickDue record cannot be read: KeyError('prices')"),
+        ({name: value for name, value in TICK.items() if name != "signals"}, "KeyError('signals')"),
         (TICK | {"prices": {"c4.large": 1}}, "not a market: 'c4.large'"),
         (TICK | {"prices": None}, "a TickDue record cannot be read"),
         (TICK | {"prices": [1]}, "a TickDue record cannot be read"),
@@ -211,20 +212,6 @@ def test_what_cannot_be_read_is_said_in_one_line(record, said):
         assert said in str(error.value)
         assert str(error.value).startswith("journal: ")
         assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("item", "later"),
-    [
-        (opened(), "foresight"),
-        (tick(START_S, {XLARGE: "0.05"}), "signals"),
-        (replace(granted(spot()), instance_ids=()), "instance_ids"),
-    ],
-)
-def test_a_record_of_before_there_was_a_field_is_read(item, later):
-    record = to_record(item)
-    del record[later]
-    assert from_record(strict(record)) == item
 
 
 # -- replay -----------------------------------------------------------------------------------------------------------
@@ -293,17 +280,6 @@ def test_a_replay_passes_over_the_orders_and_leads_to_the_same_engine():
     assert whole.positions == events.positions
     assert (whole.open_order, whole.closed, whole.job_id) == (events.open_order, True, "j")
     whole.validate()
-
-
-def test_a_journal_without_the_names_of_machines_leads_to_an_equivalent_engine():
-    records = story()
-    bare = replay({key: value for key, value in r.items() if key != "instance_ids"} for r in records)
-    named = replay(records)
-    assert [p.standing for p in bare.positions.values()] == [p.standing for p in named.positions.values()]
-    assert bare.footprint == named.footprint
-    assert (bare.open_order, bare.spot_vcpus) == (named.open_order, named.spot_vcpus)
-    probe = tick(START_S + 9000, {XLARGE_B: "0.06"})
-    assert bare.handle(probe) == named.handle(probe)
 
 
 def test_a_replay_of_what_cannot_follow_fails():

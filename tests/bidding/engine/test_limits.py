@@ -182,8 +182,6 @@ def test_limits_and_purchases_on_demand_survive_the_journal():
     assert from_record(to_record(event)) == event
     (order,) = after_slack(engine_of(reliable()))
     assert from_record(to_record(order)) == order
-    old = {name: value for name, value in to_record(event).items() if name not in ("spending", "time_left")}
-    assert from_record(old) == tick(START_S, PRICES), "a tick that was written before there were limits"
 
 
 def test_a_machine_on_demand_is_in_the_footprint_for_the_paper_s_policy():

@@ -133,8 +133,6 @@ def test_a_table_of_a_market_in_which_bids_decide_nothing_says_so(table: Evictio
     there = EvictionTable(table.deltas_micros, table.rows, bids_decide=False)
     assert there != table
     assert EvictionTable.from_json(there.to_json()) == there
-    before = {name: value for name, value in table.to_json().items() if name != "bids_decide"}
-    assert EvictionTable.from_json(before) == table, "a table that was written before there was another kind"
 
 
 def test_tables_differ_by_what_they_say(table: EvictionTable) -> None:

@@ -117,7 +117,7 @@ def test_a_model_without_names_says_so(tmp_path: Path, films: str) -> None:
     body = json.loads(manifest.read_text())
     del body["files"]["names.npz"]
     manifest.write_text(json.dumps(body))
-    refused("does not hold the names of users and items, as an older version wrote it; train it again", films, "--data",
+    refused("does not hold the names of users and items; train it again", films, "--data",
             str(tmp_path / "films.csv"))  # fmt: skip
 
 

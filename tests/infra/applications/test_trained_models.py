@@ -45,16 +45,6 @@ def test_a_model_comes_back_with_its_application_and_labels(model: Path) -> None
         assert (about.app, about.labels, about.code_sha256) == ("mlr", ("iris", "lily", "rose"), "")
 
 
-def test_a_model_that_an_earlier_version_trained_by_blocks_of_words_is_read(tmp_path: Path) -> None:
-    (tmp_path / "news.ldac").write_text("2 0:3 1:1\n2 1:2 2:2\n2 0:1 2:3\n" * 4)
-    model = Path(trained_model(tmp_path / "blobs", str(tmp_path / "news.ldac"), "lda", clocks=3, k=2))
-    edited(model, lambda body: body["about"]["model"]["app_params"].update(blocks=3))
-    app, tables, about = load_model(str(model))
-    assert isinstance(app, Predicts)
-    assert tables["word_topic"].tobytes() == np.load(model / "model.npz")["word_topic"].tobytes()
-    assert "blocks" not in about.app_params
-
-
 def test_a_path_is_taken_as_it_is_spelled(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = model.parents[3] / "my models 100%"
     model.parents[2].rename(odd)
@@ -122,7 +112,7 @@ def test_a_model_of_another_application_is_told(model: Path) -> None:
     [
         (
             lambda about: about.pop("model"),
-            "does not say what it is a model of, as an older version wrote it; train it",
+            "does not say what it is a model of, so that it cannot be used; train it",
         ),
         (lambda about: about["model"].pop("labels"), "its manifest is damaged"),
         (lambda about: about["model"].update(app_params=7), "its manifest is damaged"),

@@ -1,6 +1,5 @@
 """The rules of the simulated market beyond the contract: changes in order, life spans, faults, and a naive oracle."""
 
-import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -307,22 +306,6 @@ def test_a_market_restarts_with_marks_stops_and_launches_that_die(tmp_path):
     clock.at_s = T0 + 70
     assert after.log()[0].end_cause is EndCause.EVICTED
     assert after.log()[1] == before.log()[1]
-
-
-def test_a_state_of_version_0_1_0_is_read(tmp_path):
-    clock = ManualClock(T0 + 10)
-    before = market(clock, seed="s")
-    before.launch(request("t"))
-    write_state(tmp_path / "market.json", before.state("digest"))
-    record = json.loads((tmp_path / "market.json").read_text())
-    record["schema"] = 1
-    for name in ("end_reason", "options", "boots", "fate"):
-        del record["instances"][0][name]
-    (tmp_path / "market.json").write_text(json.dumps(record))
-    after = market(clock)
-    after.restore(read_state(tmp_path / "market.json"))
-    clock.at_s = T0 + 2000
-    assert after.log() == before.log()
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": 99}', "[1]"])

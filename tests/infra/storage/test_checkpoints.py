@@ -139,18 +139,3 @@ def test_states_of_executors_are_in_it_and_those_that_only_the_older_one_has_are
     assert {name: array.tobytes() for name, array in carried.items()} == {
         name: array.tobytes() for name, array in states[2].items()
     }
-
-
-def test_one_of_an_older_version_is_refused_where_rows_of_own_tables_would_be_missing(blobs: Blobs) -> None:
-    sizes = {"n_users": 4, "n_items": 4, "n_partitions": 2}
-    for app, params, refused in (("mf", sizes, True), ("mlr", {"n_inputs": 2, "n_classes": 2, "n_examples": 4}, False)):
-        config = JobConfig(f"old-{app}", app=app, app_params=params, n_partitions=2, n_shards=2, clocks=9)
-        prefix = f"{JobPaths(config.job_id).checkpoints}/clock-000000005"
-        blobs.write_set(prefix, iter(()), {"clock": 5, "job": config.to_dict(), "summary": SUMMARY})
-        if refused:
-            with pytest.raises(
-                JobError, match=r"clock 5 was written by Proteus 0\.1\.0, .* table 'users' .*another job id"
-            ):
-                find_checkpoints(blobs, config)
-        else:
-            assert find_checkpoints(blobs, config).newest is not None

@@ -64,7 +64,7 @@ def test_a_node_of_another_version_is_refused_and_both_versions_are_named() -> N
         )
         assert found["old"] == (
             "unfit",
-            f"it runs Proteus 0.1.0 (protocol 1), and the controller 0.2.0 (protocol 2); {mend}",
+            f"it runs Proteus of an unknown version, and the controller 0.2.0 (protocol 2); {mend}",
         )
         assert found["r"][1] == ""
         held = {node["name"]: node["partitions"] for node in status["nodes"]}

@@ -118,7 +118,7 @@ def test_a_controller_that_does_not_come_is_looked_for_seldom(
 
 
 @pytest.mark.parametrize(
-    ("version", "shown"), [("9.9.9 (protocol 3)", "9.9.9 (protocol 3)"), ("", "0.1.0 (protocol 1)")]
+    ("version", "shown"), [("9.9.9 (protocol 3)", "9.9.9 (protocol 3)"), ("", "of an unknown version")]
 )
 def test_a_node_does_not_join_a_controller_of_another_protocol(tmp_path: Path, version: str, shown: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as controller:

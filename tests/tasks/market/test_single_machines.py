@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from proteus_spot.bidding.engine.allocations import AllocationState, MachineState
-from proteus_spot.bidding.engine.journal import to_record
 from proteus_spot.bidding.market.model import EndCause, InstanceFact
 from proteus_spot.bidding.market.spot_market import LaunchRefused, MarketUnreachable
 from proteus_spot.infra.errors import TickStopped
@@ -218,55 +217,6 @@ def test_machines_that_were_given_up_and_are_listed_again_are_held_and_the_ledge
 
 def _no_capacity(request: object) -> list[InstanceFact]:
     raise LaunchRefused("InsufficientInstanceCapacity", "none left")
-
-
-def test_a_job_of_a_journal_that_names_no_machines_goes_on_machine_by_machine(
-    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Version 0.1.0 took an allocation for noticed, and for held, when one of its machines was."""
-    with monkeypatch.context() as patch:  # a grant of before
-        patch.setattr(
-            "proteus_spot.tasks.market.engine_journal.to_record",
-            lambda item: {key: value for key, value in to_record(item).items() if key != "instance_ids"},
-        )
-        here.begin(spec())
-        here.tick(spec())
-    granted = here.store.journal("job", kinds=("AllocationGranted",))
-    assert all("instance_ids" not in entry.record for entry in granted)
-    _run(here, 1200)
-    assert _alive(here) == _in_the_book(here)
-    first, second = (fact.instance_id for fact in _spot(here))
-    assert set(JobEngine("job").current().positions["job-buy-0"].machines) == {first, second}
-    here.market.add_fault(Fault(FaultKind.KILL, instance_id=first))
-    _run(here, 3 * 3600)
-    assert len(_spot(here)) == 2
-    assert _alive(here) == _in_the_book(here)
-    _end_all(here)
-
-
-def test_of_machines_that_a_journal_does_not_name_the_one_that_is_forgotten_has_ended(
-    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "proteus_spot.tasks.market.engine_journal.to_record",
-            lambda item: {key: value for key, value in to_record(item).items() if key != "instance_ids"},
-        )
-        here.begin(spec())
-        here.tick(spec())
-    lost, left = (fact.instance_id for fact in _spot(here))
-    here.market.terminate([lost])
-    describe = here.market.describe
-    monkeypatch.setattr(  # EC2 lists an ended machine for an hour
-        here.market, "describe", lambda *names: [fact for fact in describe(*names) if fact.instance_id != lost]
-    )
-    here.clock.at_s = BEGIN_S + 3600
-    here.tick(spec())
-    record = next(record for record in here.store.allocations("job") if lost in record.instance_ids)
-    assert (record.living_ids, record.instance_ends) == ([left], {lost: (BEGIN_S + 900, EndCause.USER)}), (
-        "no tick has extended its lease"
-    )
-    assert JobEngine("job").current().positions["job-buy-0"].living() == [left]
 
 
 # -- machines that are found late ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The tables of version 0.1.0, which wrote `schema_version` 1 and no revision."""
+"""Every table, as before the first change of one."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,9 +12,13 @@ _NAME = sa.String(255)
 def upgrade() -> None:
     """Create every table."""
     op.create_table(
-        "schema_version",
+        "identity",
         sa.Column("one", sa.Integer, sa.CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
-        sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("owner_id", _NAME, nullable=False),
+        sa.Column("account_id", sa.String(64)),
+        sa.Column("region", sa.String(64)),
+        sa.Column("generation", sa.String(64), nullable=False, server_default="000000"),
+        sa.CheckConstraint("(account_id IS NULL) = (region IS NULL)", name="pinned_together"),
     )
     op.create_table(
         "jobs",
@@ -26,6 +30,17 @@ def upgrade() -> None:
         sa.Column("controller_address", sa.Text),
         sa.Column("result", sa.JSON),
         sa.Column("failure", sa.Text),
+        sa.Column("stop_why", sa.Text),
+        sa.Column("stop_by", sa.String(64)),
+        sa.Column("stop_at_s", sa.Double),
+        sa.Column("stop_now", sa.Boolean),
+        sa.Column("kind", sa.String(8), nullable=False, server_default="job"),
+    )
+    op.create_table(
+        "fences",
+        sa.Column("job_id", _NAME, sa.ForeignKey("jobs.job_id"), primary_key=True),
+        sa.Column("mark", sa.String(64)),
+        sa.Column("next_mark", sa.String(64), nullable=False),
     )
     op.create_table(
         "journal",
@@ -38,6 +53,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("job_id", "seq"),
     )
     op.create_table(
+        "snapshots",
+        sa.Column("job_id", _NAME, sa.ForeignKey("jobs.job_id"), primary_key=True),
+        sa.Column("seq", sa.Integer, nullable=False),
+        sa.Column("program", sa.String(64), nullable=False),
+        sa.Column("opened_seq", sa.Integer, nullable=False),
+        sa.Column("engine", sa.JSON, nullable=False),
+    )
+    op.create_table(
         "intents",
         sa.Column("order_id", _NAME, primary_key=True),
         sa.Column("job_id", _NAME, sa.ForeignKey("jobs.job_id"), nullable=False, index=True),
@@ -48,6 +71,9 @@ def upgrade() -> None:
         sa.Column("planned_at_s", sa.Double, nullable=False),
         sa.Column("outcome", sa.JSON),
         sa.Column("settled_at_s", sa.Double),
+        sa.Column("request", sa.JSON),
+        sa.Column("doubtful_since_s", sa.Double),
+        sa.Column("answer", sa.JSON),
     )
     op.create_table(
         "allocations",
@@ -91,8 +117,9 @@ def upgrade() -> None:
     op.create_table(
         "observations",
         sa.Column("observation_id", sa.Integer, primary_key=True),
-        sa.Column("job_id", _NAME, sa.ForeignKey("jobs.job_id"), nullable=False, index=True),
+        sa.Column("job_id", _NAME, sa.ForeignKey("jobs.job_id"), nullable=False),
         sa.Column("at_s", sa.Double, nullable=False),
         sa.Column("kind", sa.String(64), nullable=False),
         sa.Column("payload", sa.JSON, nullable=False),
     )
+    op.create_index("ix_observations_newest", "observations", ["job_id", "kind", "observation_id"])
