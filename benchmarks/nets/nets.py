@@ -16,6 +16,7 @@ PARTS = MappingProxyType(
     {
         "same": "proteus_spot.benchmarks.nets.same",
         "overhead": "proteus_spot.benchmarks.nets.overhead",
+        "kills": "proteus_spot.benchmarks.nets.kills",
         "quality": "proteus_spot.benchmarks.nets.quality",
     }
 )
