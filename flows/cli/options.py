@@ -33,9 +33,6 @@ _CODE = click.option(
     metavar="FILE",
     help="Path or URL of the .py file or wheel with module:Class. Default: module.py in this directory.",
 )
-_APP = click.option(
-    "--app", default="mlr", show_default=True, metavar="NAME|module:Class", help="Application: built-in, or your own."
-)
 _DATABASE = click.option(
     "--database", metavar="URL", help="State database. Default: the run's, else PROTEUS_DATABASE_URL."
 )
@@ -126,18 +123,13 @@ def price_options(
     return decorate
 
 
-def app_options(command: Command) -> Command:
-    """Add `--app`, `--code` and `--param`; the command gets `app`, `code` (or None) and `params` (texts)."""
-    return _APP(code_options(command))
-
-
 def table_options(command: Command) -> Command:
     """Add `--label` and `--empty`, which say how a table of examples is read."""
     return _LABEL(_EMPTY(command))
 
 
 def code_options(command: Command) -> Command:
-    """Add `--code` and `--param` to a command whose application is an argument."""
+    """Add `--code` and `--param`; the command gets `code` (or None) and `params` (texts)."""
     return _CODE(_PARAM(command))
 
 

@@ -274,7 +274,7 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
     from pydantic import ValidationError
 
     reliable = min(market.markets)
-    chosen = application("--app", options.app, options.code, options.params)
+    chosen = application("APP", options.app, options.code, options.params)
     data = options.data or default_data(chosen.app)
     defaults = default_params(chosen.app, data, options.seed)
     record = {
@@ -323,4 +323,5 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
 
 def _again(job_id: str, directory: Path, options: RunOptions) -> str:
     """Return the command that continues the job, quoted for a shell."""
-    return proteus_command("run", "--job", job_id, "--dir", str(directory), *options.given)
+    app = () if options.app == "mlr" else (options.app,)
+    return proteus_command("run", *app, "--job", job_id, "--dir", str(directory), *options.given)

@@ -181,7 +181,9 @@ def _check_app(about: ModelAbout, app: str) -> None:
     if app and app != about.app:
         raise InputError(f"{about.url}: is a model of app {about.app}, not of {app}; name another model")
     if not app and about.app not in BUILT_IN:
-        raise InputError(f"{about.url}: is a model of app {about.app}; to run that code give --app {about.app}")
+        raise InputError(
+            f"{about.url}: is a model of app {about.app}; to run that code name {about.app} after the model"
+        )
 
 
 def _place_user_code(about: ModelAbout, code: str, directory: Path | None) -> None:

@@ -154,7 +154,7 @@ def write(page: ReportPage, path: Path) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise InputError(f"report {path}: cannot be written: {error.strerror}; name another with --output") from None
+        raise InputError(f"report {path}: cannot be written: {error.strerror}; name another with --out") from None
 
 
 def _data(name: str) -> str:

@@ -243,10 +243,10 @@ def links(facts: JobFacts, model_url: str, command: str) -> tuple[Link, ...]:
 
 def predict_command(model: str, data: str, app: str, code: str) -> str:
     """Return the command that predicts with the model, quoted for a shell."""
-    words = ["predict", model, "--data", data, "--out", "-"]
+    words = ["--data", data, "--out", "-"]
     if ":" in app:  # the user's own code is run only if named
-        words += ["--app", app, *(["--code", code] if code else [])]
-    return masked(proteus_command(*words))
+        words = [app, *words, *(["--code", code] if code else [])]
+    return masked(proteus_command("predict", model, *words))
 
 
 def _opened(url: str) -> str:

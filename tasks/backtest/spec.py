@@ -261,7 +261,7 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "eviction_overhead_s": "--lambda",
         "resize_overhead_s": "--sigma",
         "reference_type": "--reference",
-        "max_spot_vcpus": "--cap",
+        "max_spot_vcpus": "--max-vcpus",
         "allocation_vcpus": "--allocation",
         "reliable_count": "--reliable",
     }

@@ -77,7 +77,7 @@ def planned_job(spec: PlanSpec, field: BacktestInputs) -> PlannedJob:
         cap = cluster.vcpus * _CAP_VCPUS // _CLUSTER_VCPUS
     smallest = min(field.types[market.instance_type].vcpu for market in field.markets)
     if 0 < cap < smallest:
-        raise InputError(f"--cap {cap}: the smallest machine on sale has {smallest} vCPUs; give at least that")
+        raise InputError(f"--max-vcpus {cap}: the smallest machine on sale has {smallest} vCPUs; give at least that")
     if spec.vcpu_hours is not None:
         vcpu_hours, option = spec.vcpu_hours, f"--vcpu-hours {spec.vcpu_hours:g}"
     else:
@@ -131,7 +131,7 @@ def _window_s(field: BacktestInputs, option: str, busy_s: float, deadline_s: int
         raise InputError(
             f"{option}: takes {busy_s / HOUR_S:,.1f} h undisturbed and is tried for {needed_s / HOUR_S:,.0f}, "
             f"but the history has {span_s / HOUR_S:,.0f} h from {minute(window.from_s)} on; "
-            "give less work, more --machines or --cap, an earlier --from, or a longer file"
+            "give less work, more --machines or --max-vcpus, an earlier --from, or a longer file"
         )
     return max(needed_s, min(deadline_s or 0, span_s // 2))
 

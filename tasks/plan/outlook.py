@@ -202,8 +202,8 @@ def on_demand_fallback(job: PlannedJob) -> str:
     most_micros = round(job.on_demand_usd * MICROS_PER_DOLLAR + hours * job.reliable_count * job.reliable_micros)
     if hours * HOUR_S > job.deadline_s:
         return (
-            f"Even on demand from the start, {job.max_spot_vcpus:,} vCPUs take {hours:,.1f} h: only a larger --cap "
-            "keeps the deadline."
+            f"Even on demand from the start, {job.max_spot_vcpus:,} vCPUs take {hours:,.1f} h: only a larger "
+            "--max-vcpus keeps the deadline."
         )
     if most_micros > job.budget_micros:
         return (

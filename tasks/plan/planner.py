@@ -285,6 +285,7 @@ def _notes(spec: PlanSpec, job: PlannedJob, field: BacktestInputs) -> Iterator[s
     large = sorted({each.instance_type for each in field.markets if each in field.evictions.rows} - _types(possible))
     if large and job.max_spot_vcpus:
         more = f" and {len(large) - _NAMED} more types" if len(large) > _NAMED else ""
-        yield f"not bid in, for one machine is more than --cap {job.max_spot_vcpus}: {', '.join(large[:_NAMED])}{more}"
+        names = ", ".join(large[:_NAMED])
+        yield f"not bid in, for one machine is more than --max-vcpus {job.max_spot_vcpus}: {names}{more}"
     if len(possible) > MOST_ALONE:
         yield f"tried alone are the {MOST_ALONE} of {len(possible)} markets that were cheapest per vCPU on average"

@@ -100,7 +100,8 @@ class PlanSpec(BaseModel):
         spot = [name for name in self.schemes if name != ON_DEMAND]
         if self.max_spot_vcpus == 0 and spot:
             raise ValueError(
-                f"--scheme {spot[0]}: buys spot machines, and transient.max_vcpus of {self.job_file} is 0; give --cap"
+                f"--scheme {spot[0]}: buys spot machines, and transient.max_vcpus of {self.job_file} is 0; "
+                "give --max-vcpus"
             )
         return self
 
@@ -234,7 +235,7 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "instance_type": "--type",
         "deadline_h": "--deadline",
         "budget_usd": "--budget",
-        "max_spot_vcpus": "--cap",
+        "max_spot_vcpus": "--max-vcpus",
         "eviction_overhead_s": "--lambda",
         "resize_overhead_s": "--sigma",
         "schemes": "--scheme",

@@ -189,7 +189,7 @@ def application(option: str, app: str, code: str | None, params: Sequence[str]) 
 
     Parameters
     ----------
-    option : how the application was given (`--app`), for errors.
+    option : how the application was given (`APP`), for errors.
 
     Raises
     ------

@@ -117,5 +117,5 @@ def test_a_trial_gets_the_packages_of_its_user(site: Path, tmp_path: Path) -> No
 
 @pytest.mark.storm
 def test_a_job_on_the_market_gets_the_packages_of_its_user(site: Path, tmp_path: Path) -> None:
-    command(site, tmp_path, "run", "--app", "mine:Mine", "--data", "digits", "--clocks", "40", "--json", "out.json")
+    command(site, tmp_path, "run", "mine:Mine", "--data", "digits", "--clocks", "40", "--json", "out.json")
     assert json.loads((tmp_path / "out.json").read_text())["job"]["state"] == "finished"

@@ -51,7 +51,7 @@ def test_kills_notices_and_joins_leave_the_bits_and_the_model_predicts(tmp_path:
     assert sorted(files) == ["digits_net.py", "model.safetensors"]
     assert files == model_of(tmp_path, "alone")
     done = proteus(
-        "predict", figures["model"], "--app", NET[0], *NET[1:], "--out", "p.csv", cwd=tmp_path, home=tmp_path / "home"
+        "predict", figures["model"], NET[0], *NET[1:], "--out", "p.csv", cwd=tmp_path, home=tmp_path / "home"
     )
     assert done.code == 0, done.err
     assert "of them as their labels say" in done.out + done.err

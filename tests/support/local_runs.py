@@ -10,4 +10,4 @@ STEADY = ("--scale", "50", "--max-vcpus", "4")
 #: Ticks that are kept also where other tests run beside this one.
 CALM = {"PROTEUS_TICK_S": "400", "PROTEUS_RENEWAL_LEAD_S": "480"}
 #: A job of which only its life matters; its kernels leave the processors to other tests.
-PACED = ("--app", "slow_apps:Paced", "--code", str(Path(paced.__file__)))
+PACED = ("slow_apps:Paced", "--code", str(Path(paced.__file__)))

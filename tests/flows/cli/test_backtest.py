@@ -130,7 +130,7 @@ BAD: Mapping[str, tuple[str, str]] = {
     "no threads": ("--threads 0", r"'--threads': 0 is not in the range"),
     "unknown billing": ("--billing free", r"--billing: must be 'hourly-refund', .* \(is 'free'\)"),
     "negative overhead": ("--lambda -1", r"'--lambda': -1 is not in the range"),
-    "no cap": ("--cap 0", r"'--cap': 0 is not in the range"),
+    "no cap": ("--max-vcpus 0", r"'--max-vcpus': 0 is not in the range"),
     "unknown reference": ("--reference z9.huge", r"--reference z9\.huge: is not on sale"),
     "unknown market": ("--market m4.large/us-east-1a", r"--market m4\.large/us-east-1a: has no prices in small\.csv"),
     "no elasticity": ("--elasticity unsorted.csv", r"unsorted\.csv: .*write numbers of an elasticity, as in"),

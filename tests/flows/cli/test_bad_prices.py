@@ -29,7 +29,7 @@ VERBS: Mapping[str, tuple[click.Command, str]] = {
             "--json o"
         ),
     ),
-    "traces describe": (traces, "describe {prices} --json out.json --plot out.png"),
+    "traces describe": (traces, "describe {prices} --json out.json --picture out.png"),
     "traces convert": (traces, "convert {prices} out.parquet"),
     "evictions fit": (evictions, "fit --prices {prices} --out out.npz"),
 }

@@ -90,7 +90,7 @@ def run(here: Path, *arguments: str) -> tuple[str, set[str]]:
         (("cost",), JOB),
         (("logs", LOCAL), "joined"),
         (("stop", LOCAL), "nothing of it runs or costs"),
-        (("report", JOB, "--output", "report.html"), "report.html"),
+        (("report", JOB, "--out", "report.html"), "report.html"),
         (("sweep", "show", SWEEP), "trial"),
     ],
 )

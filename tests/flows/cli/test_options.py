@@ -63,7 +63,7 @@ def test_options_that_were_given_make_a_command_line_again() -> None:
 
 def test_values_are_json_where_they_can_be() -> None:
     texts = ["k=3", "step=0.5", "words=[1, 2]", "flag=true", "name=Lloyd's", "empty=", "of=a=b", 'quoted="7"']
-    assert application("--app", "mlr", None, texts).params == {
+    assert application("APP", "mlr", None, texts).params == {
         "k": 3,
         "step": 0.5,
         "words": [1, 2],
@@ -78,30 +78,30 @@ def test_values_are_json_where_they_can_be() -> None:
 @pytest.mark.parametrize("text", ["k", "=3", "a b=3", "3=3", ""])
 def test_a_parameter_is_a_name_and_a_value(text: str) -> None:
     with pytest.raises(InputError, match=f"^--param {text}: want NAME=VALUE"):
-        application("--app", "mlr", None, [text])
+        application("APP", "mlr", None, [text])
     with pytest.raises(InputError, match=r"^--param k=4: k was given before; give it once"):
-        application("--app", "mlr", None, ["k=3", "k=4"])
+        application("APP", "mlr", None, ["k=3", "k=4"])
 
 
 def test_numbers_that_no_job_can_keep_stay_text() -> None:
-    assert application("--app", "mlr", None, ["a=NaN", "b=-Infinity"]).params == {"a": "NaN", "b": "-Infinity"}
+    assert application("APP", "mlr", None, ["a=NaN", "b=-Infinity"]).params == {"a": "NaN", "b": "-Infinity"}
 
 
 def test_code_is_a_path_from_here_or_a_url(here: Path) -> None:
-    assert application("--app", "mlr", None, []).code == ""
-    assert application("--app", "a:B", "sub/a.py", []).code == str(here / "sub" / "a.py")
-    assert application("--app", "a:B", "s3://bucket/a.py", []).code == "s3://bucket/a.py"
+    assert application("APP", "mlr", None, []).code == ""
+    assert application("APP", "a:B", "sub/a.py", []).code == str(here / "sub" / "a.py")
+    assert application("APP", "a:B", "s3://bucket/a.py", []).code == "s3://bucket/a.py"
     (here / "mine.py").touch()
-    assert application("--app", "mine:B", None, []).code == str(here / "mine.py")
+    assert application("APP", "mine:B", None, []).code == str(here / "mine.py")
 
 
 def test_what_is_installed_needs_no_code(here: Path) -> None:
-    assert application("--app", "proteus_spot.psengine.apps.mlr:MultinomialLogisticRegression", None, []).code == ""
+    assert application("APP", "proteus_spot.psengine.apps.mlr:MultinomialLogisticRegression", None, []).code == ""
 
 
 def test_what_is_nowhere_is_told(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"^--app mine:B: there is no mine\.py here, and mine is not installed; give"):
-        application("--app", "mine:B", None, [])
+    with pytest.raises(InputError, match=r"^APP mine:B: there is no mine\.py here, and mine is not installed; give"):
+        application("APP", "mine:B", None, [])
     for place in (here / "mine", here / "mine" / "deep"):
         place.mkdir()
         (place / "__init__.py").touch()

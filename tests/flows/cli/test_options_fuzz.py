@@ -65,7 +65,7 @@ LEAST: Mapping[str, tuple[str, ...]] = {
     "bench": (),
 }
 #: They name where something is written.
-WRITTEN = frozenset({"--json", "--csv", "--dir", "--out", "--output", "--report", "--picture", "--pictures", "--plot"})
+WRITTEN = frozenset({"--json", "--csv", "--dir", "--out", "--report", "--picture", "--pictures"})
 ODD = (
     *("", "  ", "nan", "inf", "-inf", "-0", "-0.0", "0", "-1", "1", "2.5", "1e309", "1e300", "1e-320", "1_000", "0x10"),
     *("99999999999999999999999", "9" * 5000, "\u0661\u0662", "\u00bd", "1,,2", ",", "1,2", "1 2", "+5", "1e3", "01"),

@@ -85,7 +85,7 @@ def test_a_submittable_job_fills_what_options_leave_open(here: Path) -> None:
     assert found["job"]["reliable"] == {"machines": 1, "type": "m4.large", "usd_per_hour": 0.12}
     assert {each["market"] for each in found["candidates"]} == {"m4.xlarge/us-east-1a", "m4.xlarge/us-east-1b"}
     assert found["notes"][0].startswith("job.yaml ends after 2 h")
-    other = result("job.yaml", *short, "--vcpu-hours", "50", "--cap", "32", "--market", "c4.xlarge/us-east-1a")
+    other = result("job.yaml", *short, "--vcpu-hours", "50", "--max-vcpus", "32", "--market", "c4.xlarge/us-east-1a")
     assert (other["job"]["vcpu_hours"], other["job"]["cap_vcpus"]) == (50, 32)
     assert [each["market"] for each in other["candidates"]] == ["c4.xlarge/us-east-1a"]
     assert not any("job.yaml" in note for note in other["notes"])
@@ -127,9 +127,9 @@ def test_a_job_that_buys_no_spot_machine_is_its_reliable_tier(here: Path, change
 def test_a_scheme_of_spot_machines_for_a_job_without_any_wants_a_cap(here: Path) -> None:
     (here / "job.yaml").write_text(JOB.replace("max_vcpus: 64", "max_vcpus: 0"))
     asked = ("job.yaml", "--prices", "small.csv", "--starts", "3")
-    with pytest.raises(InputError, match=r"^--scheme best: buys spot machines, .* of job\.yaml is 0; give --cap$"):
+    with pytest.raises(InputError, match=r"^--scheme best: buys spot .* of job\.yaml is 0; give --max-vcpus$"):
         run(*asked, "--scheme", "best")
-    found = result(*asked, "--cap", "16")
+    found = result(*asked, "--max-vcpus", "16")
     assert found["recommendation"]["scheme"] == "on-demand"
     assert {each["scheme"] for each in found["schemes"] if each["cannot_run"]} == {
         "standard+checkpoint", "proteus", "best"
@@ -168,7 +168,7 @@ def test_a_plan_recommends_only_what_its_job_can_run_under(here: Path, name: str
 
 def test_a_small_job_hears_what_would_be_cheaper(here: Path) -> None:
     """Its reliable machine is most of the cost: without one, or on demand alone, it would cost less."""
-    done = run("job.yaml", "--prices", "small.csv", "--starts", "4", "--vcpu-hours", "8", "--cap", "4",
+    done = run("job.yaml", "--prices", "small.csv", "--starts", "4", "--vcpu-hours", "8", "--max-vcpus", "4",
                "--reliable", "1xc4.xlarge", "--machines", "2", "--type", "m4.xlarge")  # fmt: skip
     assert re.search(r"^(Best|Proteus) costs \$", done.stdout, re.MULTILINE)
     assert "Standard+checkpoint would cost $" in done.stdout
@@ -223,8 +223,8 @@ BAD: Mapping[str, tuple[str, str]] = {
     "deadline without a zone": ("--hours 1 --deadline 2036-01-01T00:00", r"--deadline: .* has no zone"),
     "deadline that has passed": ("--hours 1 --deadline 2016-01-01T00:00:00Z", r"--deadline .*: has passed"),
     "no budget": ("--hours 1 --budget nan", r"--budget: "),
-    "no cap": ("--hours 1 --cap 0", r"'--cap': 0 is not in the range"),
-    "cap below a machine": ("--hours 1 --cap 3", r"--cap 3: the smallest machine on sale has 4 vCPUs"),
+    "no cap": ("--hours 1 --max-vcpus 0", r"'--max-vcpus': 0 is not in the range"),
+    "cap below a machine": ("--hours 1 --max-vcpus 3", r"--max-vcpus 3: the smallest machine on sale has 4 vCPUs"),
     "reliable what": ("--hours 1 --reliable 3", r"--reliable: '3' is no COUNTxTYPE, as in 3xc4\.xlarge, or 0"),
     "unknown reliable": ("--hours 1 --reliable 1xz9.huge", r"--reliable 1xz9\.huge: z9\.huge is not on sale on"),
     "unknown type": ("--hours 1 --type z9.huge", r"--type z9\.huge: is not on sale"),

@@ -184,11 +184,11 @@ def test_bad_input_is_refused(tmp_path: Path, model: str, monkeypatch: pytest.Mo
         "of its 2 columns one is taken for the label", model, "--data", str(narrow), "--out", "-"
     )  # a header names a label
     refused("there is no model", str(tmp_path), "--data", data, "--out", "-")
-    refused("is a model of app mlr, not of kmeans:KMeans", model, "--data", data, "--out", "-", "--app",
+    refused("is a model of app mlr, not of kmeans:KMeans", model, "--data", data, "--out", "-",
             "kmeans:KMeans", "--code", str(EXAMPLE))  # fmt: skip
     refused("--out none/a.csv: there is no directory none", model, "--data", data, "--out", "none/a.csv")
     refused("--json -: the predictions go to standard output", model, "--data", data, "--out", "-", "--json", "-")
-    refused("name its module:Class by --app", model, "--data", data, "--out", "-", "--code", "a.py")
+    refused("name its module:Class as APP", model, "--data", data, "--out", "-", "--code", "a.py")
     refused("--data: name what to predict from, or give --topics N of a model of lda", model, "--out", "-")
     refused("--data: name what to predict", model, "--out", "-", "--data", data, "--topics", "3")
     refused("--vocabulary a.txt: names the words of topics", model, "--out", "-", "--data", data, "--vocabulary",
@@ -242,13 +242,13 @@ def test_ones_own_application_predicts_with_the_code_it_was_trained_by(
     (tmp_path / "mine.py").write_text(EXAMPLE.read_text())
     model = trained_by(tmp_path, tmp_path / "mine.py", "mine:KMeans", k=3, spread=4.0)
     data = ("--data", str(tmp_path / "a.csv"), "--out", "-")
-    refused("is a model of app mine:KMeans; to run that code give --app mine:KMeans", model, *data)
+    refused("is a model of app mine:KMeans; to run its code name mine:KMeans after the model", model, *data)
     other = tmp_path / "other" / "mine.py"
     other.parent.mkdir()
     other.write_text(EXAMPLE.read_text() + "# edited\n")
-    refused("was trained by", model, *data, "--app", "mine:KMeans", "--code", str(other))
+    refused("was trained by", model, *data, "mine:KMeans", "--code", str(other))
     monkeypatch.chdir(tmp_path)
-    lines = run(model, *data, "--app", "mine:KMeans").output.splitlines()
+    lines = run(model, *data, "mine:KMeans").output.splitlines()
     assert lines[0] == "row,cluster"
     clusters = [int(line.partition(",")[2]) for line in lines[1:]]
     assert len(clusters) == 60

@@ -99,7 +99,7 @@ def test_plan_compares_with_the_region_that_was_chosen(folder: Path) -> None:
 
 
 def test_run_refuses_markets_of_two_regions(folder: Path) -> None:
-    line = "--prices p.csv --catalog c.csv --app mlr --hours 1 --dir out"
+    line = "--prices p.csv --catalog c.csv mlr --hours 1 --dir out"
     with pytest.raises(InputError, match=r"costs differently on demand in eu-west-1 and us-east-1; .* by --market"):
         CliRunner().invoke(run, line.split(), catch_exceptions=False)
 

@@ -29,7 +29,7 @@ def test_it_says_where_the_report_is(directory: Path) -> None:
 def test_output_and_database(directory: Path, tmp_path: Path) -> None:
     path = tmp_path / "here.html"
     url = f"sqlite:///{directory}/state.db"
-    done = CliRunner().invoke(report, [JOB, "--database", url, "--output", str(path)])
+    done = CliRunner().invoke(report, [JOB, "--database", url, "--out", str(path)])
     assert done.output == f"{path}\n"
     assert path.is_file()
 

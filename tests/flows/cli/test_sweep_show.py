@@ -86,7 +86,7 @@ def test_report_writes_one_file(recorded: RecordedSweep, tmp_path: Path) -> None
     assert done.output.strip() == f"{SWEEP}-report.html"
     html = (tmp_path / f"{SWEEP}-report.html").read_text()
     assert html.count("data:image/svg+xml;base64,") == 6, "four of the sweep, two of the study"
-    assert run("report", SWEEP, "--output", tmp_path / "mine.html").output.strip() == str(tmp_path / "mine.html")
+    assert run("report", SWEEP, "--out", tmp_path / "mine.html").output.strip() == str(tmp_path / "mine.html")
     assert (tmp_path / "mine.html").read_text() == html, "the same state gives the same file"
 
 

@@ -31,7 +31,7 @@ def market(tmp_path: Path) -> Path:
 
 def test_a_file_is_described_as_a_table_and_as_a_picture(market: Path) -> None:
     picture = market.with_name("p.png")
-    done = run("describe", market, "--plot", picture)
+    done = run("describe", market, "--picture", picture)
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
     row, likeness = (line.split() for line in lines if line.startswith("c4.xlarge/us-east-1b"))
@@ -84,8 +84,8 @@ def test_a_price_list_becomes_a_catalogue_that_describe_takes(market: Path) -> N
     ("arguments", "said"),
     [
         (["describe", "none.csv"], "none.csv: there is no such file"),
-        (["describe", "{market}", "{market}", "--plot", "{folder}/p.png"], "one picture shows one file"),
-        (["describe", "{market}", "--plot", "{folder}/p.txt"], "end it with .png"),
+        (["describe", "{market}", "{market}", "--picture", "{folder}/p.png"], "one picture shows one file"),
+        (["describe", "{market}", "--picture", "{folder}/p.txt"], "end it with .png"),
         (["describe", "{market}", "--product", "Windows"], "no rows of product 'Windows'"),
         (["describe", "{market}", "--json", "{folder}/none/x"], "--json .*none/x: there is no directory"),
         (["convert", "{market}"], "want IN and OUT, not 1 name$"),

@@ -144,7 +144,7 @@ def test_what_lies_in_a_directory_of_any_name_is_found(
     here, figures = undisturbed
     home = tmp_path / "home"
     for model in ("runs/calm/blobs/jobs/calm/model", str(here / "runs/calm/blobs/jobs/calm/model"), figures["model"]):
-        code = ("--app", APP, "--code", str(paced.__file__))
+        code = (APP, "--code", str(paced.__file__))
         data = ("--data", "digits", "--out", str(tmp_path / "o.csv"))
         found = inside("predict", model, *data, *code, cwd=here, home=home)
         assert (found.code, found.err) == (0, ""), f"{model}: {found}"

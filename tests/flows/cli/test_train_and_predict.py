@@ -52,7 +52,7 @@ def test_the_class_of_the_readme_trains_and_predicts(tmp_path: Path) -> None:
     (tmp_path / "my_svm.py").write_text(svm)
     figures, _ = train(tmp_path, "svm", "my_svm:LinearSvm", "--clocks", "60", "--nodes", "r=1,t=1")
     assert figures["metrics"]["accuracy"] > 0.85
-    app = ("--app", "my_svm:LinearSvm", "--data", "digits", "--out", "out.csv", "--json", "-")
+    app = ("my_svm:LinearSvm", "--data", "digits", "--out", "out.csv", "--json", "-")
     told = json.loads(command(tmp_path, "predict", figures["model"], *app)[0])
     assert told["predicts"] == "class"
     assert told["accuracy"] > 0.85

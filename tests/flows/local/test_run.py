@@ -87,7 +87,7 @@ def eventful(tmp_path_factory: pytest.TempPathFactory, home: Path) -> tuple[Path
 def eventful_command(here: Path, prices: Path) -> list[str]:
     command = ["run", "--prices", str(prices), "--hours", "1.85", "--job", "eventful", "--dir", str(here / "run")]
     command += ["--policy", "proteus"]  # it bids above the small rise
-    command += ["--app", "slow_apps:SlowMlr", "--code", PACED[-1]]
+    command += ["slow_apps:SlowMlr", "--code", PACED[-1]]
     return [*command, "--param", "features=1024", "--param", "gamma=0.1", "--param", "step=4.0", *STEADY]
 
 

@@ -33,7 +33,7 @@ ON_DEMAND = {"c4.large": "0.105"}
 CLOCKS = 60
 OPTIONS = (
     *("--job", "begun", "--hours", "5", "--clocks", str(CLOCKS), "--scale", "100", "--max-vcpus", "4"),
-    *("--app", "slow_apps:Slow", "--code", str(Path(paced.__file__))),
+    *("slow_apps:Slow", "--code", str(Path(paced.__file__))),
 )
 #: Ticks that are kept also where other tests run beside this one.
 CALM = {"PROTEUS_TICK_S": "400", "PROTEUS_RENEWAL_LEAD_S": "480"}

@@ -116,7 +116,10 @@ def test_a_model_of_another_application_is_told(model: Path) -> None:
         ),
         (lambda about: about["model"].pop("labels"), "its manifest is damaged"),
         (lambda about: about["model"].update(app_params=7), "its manifest is damaged"),
-        (lambda about: about["model"].update(app="mlp"), "is a model of app mlp; to run that code give --app mlp"),
+        (
+            lambda about: about["model"].update(app="mlp"),
+            "is a model of app mlp; to run its code name mlp after the model",
+        ),
         (lambda about: about["model"].update(app_params=MLR | {"depth": 3}), "does not take these app_params"),
         (
             lambda about: about["model"]["app_params"].update(n_inputs=4),
@@ -161,6 +164,6 @@ def test_code_that_nobody_named_is_never_run(model: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("shutil.rmtree", run)
     edited(model, lambda body: body["about"]["model"].update(app="shutil:rmtree", app_params={"path": "."}))
-    refused(str(model), "to run that code give --app shutil:rmtree")
+    refused(str(model), "to run its code name shutil:rmtree after the model")
     with pytest.raises(InputError, match="does not take these app_params: Ran"):
         load_model(str(model), "shutil:rmtree")  # the test would see it

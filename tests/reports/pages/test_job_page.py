@@ -66,7 +66,7 @@ def test_a_report_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", full)
-    with pytest.raises(InputError, match="cannot be written: No space left on device; name another with --output"):
+    with pytest.raises(InputError, match="cannot be written: No space left on device; name another with --out"):
         write(PAGE, path)
     assert path.read_text() == first
     assert list(path.parent.iterdir()) == [path]

@@ -327,7 +327,7 @@ def test_what_cannot_be_compared(prices: Path, fields: dict[str, Any], says: str
         ({"schemes": ["greedy"]}, r"^--scheme: there is no scheme 'greedy'; there are on-demand, "),
         ({"starts": 0}, r"^--starts: .* \(is 0\)$"),
         ({"hours": [0]}, r"^--hours: .* \(is 0\)$"),
-        ({"max_spot_vcpus": 0}, r"^--cap: .* \(is 0\)$"),
+        ({"max_spot_vcpus": 0}, r"^--max-vcpus: .* \(is 0\)$"),
         ({"billing": "free"}, r"^--billing: .*hourly-refund"),
         ({"elasticity": [{"model": "magic"}]}, r"^--elasticity: model is 'magic'"),
         ({"elasticity": [{"model": "agileml"}, {"model": "agileml"}]}, r"^--elasticity: one model is given twice"),

@@ -125,7 +125,7 @@ def test_a_far_deadline_is_waited_for_as_far_as_the_history_allows(prices: Path,
     [
         ({"hours": 100.0}, r"--hours 100: takes 100\.0 h undisturbed and is tried for 352, but the history has 7"),
         ({"vcpu_hours": 51200.0}, r"--vcpu-hours 51200: takes 100\.0 h"),
-        ({"max_spot_vcpus": 3}, r"--cap 3: the smallest machine on sale has 4 vCPUs"),
+        ({"max_spot_vcpus": 3}, r"--max-vcpus 3: the smallest machine on sale has 4 vCPUs"),
         ({"reliable": "1xz9.huge"}, r"--reliable 1xz9\.huge: z9\.huge is not on sale on 2016-06-07"),
     ],
 )

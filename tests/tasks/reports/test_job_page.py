@@ -240,7 +240,7 @@ def test_the_page_links_the_model_and_names_data_and_commands(tmp_path: Path) ->
     model = f"{blobs}/jobs/mine/model"
     assert f'<dt>model</dt><dd><a href="{model}">{model}</a></dd>' in text
     assert '<dt>data</dt><dd><a href="file:///in/my%20file.csv">/in/my file.csv</a></dd>' in text
-    predict = f"proteus predict {model} --data &#39;/in/my file.csv&#39; --out - --app mine:App --code /in/mine.py"
+    predict = f"proteus predict {model} mine:App --data &#39;/in/my file.csv&#39; --out - --code /in/mine.py"
     assert f"<dt>predict</dt><dd><code>{predict}</code></dd>" in text
     assert "<dt>repeat</dt><dd><code>proteus run --job mine --dir &#39;a b&#39;</code></dd>" in text
 

@@ -10,7 +10,10 @@ from proteus_spot.flows.cli.options import state_options
 @click.command(short_help="Write the HTML report of a job to one file.")
 @click.argument("job")
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="The file. Default: runs/JOB/report.html, if runs/JOB exists."
+    "--out",
+    "output",
+    type=click.Path(path_type=Path),
+    help="The file. Default: runs/JOB/report.html, if runs/JOB exists.",
 )
 @state_options
 def report(job: str, output: Path | None, database: str | None, directory: Path | None) -> None:

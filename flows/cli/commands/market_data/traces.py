@@ -39,7 +39,7 @@ _region = click.option(
     "--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Read only this market (repeat). Default: all."
 )
 @json_option("the figures")
-@click.option("--plot", metavar="FILE", help="Draw the prices of one price file: .png, .svg or .pdf.")
+@click.option("--picture", "plot", metavar="FILE", help="Draw the prices of one price file: .png, .svg or .pdf.")
 def describe_files(
     files: tuple[str, ...],
     catalog: str | None,
@@ -57,14 +57,14 @@ def describe_files(
 
     \b
     Example:
-      proteus traces describe prices.csv.gz --plot prices.png
+      proteus traces describe prices.csv.gz --picture prices.png
     """  # noqa: D301 - click reads the control character
     from proteus_spot.tasks.market_data.trace_summary import describe
     from proteus_spot.tasks.market_data.traces import draw, open_traces
 
     _check_json(json_target)
     if plot is not None and len(files) > 1:
-        raise InputError(f"--plot {plot}: one picture shows one file; give a single FILE")
+        raise InputError(f"--picture {plot}: one picture shows one file; give a single FILE")
     summaries = []
     with progress() as report:
         for done, name in enumerate(files):

@@ -103,7 +103,9 @@ _WHOLE = click.IntRange(min=0)
 @click.option("--machines", type=_COUNT, default=64, show_default=True, help="On-demand machines of the reference.")
 @click.option("--machine-vcpus", type=_COUNT, default=8, show_default=True, help="vCPUs of one; unit of machine-hours.")
 @click.option("--reference", "reference_type", metavar="TYPE", help="Their type. Default: the cheapest per vCPU.")
-@click.option("--cap", "max_spot_vcpus", type=_COUNT, default=756, show_default=True, help="Maximum spot vCPUs held.")
+@click.option(
+    "--max-vcpus", "max_spot_vcpus", type=_COUNT, default=756, show_default=True, help="Maximum spot vCPUs held."
+)
 @click.option("--allocation", "allocation_vcpus", type=_COUNT, default=128, show_default=True,
               help="vCPUs of one allocation.")  # fmt: skip
 @click.option("--reliable", "reliable_count", type=_WHOLE, default=3, show_default=True, help="Reliable machines.")

@@ -20,12 +20,14 @@ _SECONDS = click.IntRange(min=0)
 @click.option(
     "--hours", type=_HOURS, metavar="H", help="Or: the work of the cluster of --machines and --type in H hours."
 )
-@click.option("--machines", type=_COUNT, metavar="N", help="Of the cluster on demand. Default: as --cap, or 512 vCPUs.")
+@click.option(
+    "--machines", type=_COUNT, metavar="N", help="Of the cluster on demand. Default: --max-vcpus, or 512 vCPUs."
+)
 @click.option("--type", "instance_type", metavar="TYPE", help="Their type. Default: the cheapest per vCPU.")
 @click.option("--deadline", metavar="TIME",
               help="Maximum time of the job: hours, 90m or 12h, or a time with its zone.")  # fmt: skip
 @click.option("--budget", "budget_usd", type=_HOURS, metavar="USD", help="Maximum cost of the job.")
-@click.option("--cap", "max_spot_vcpus", type=_COUNT, metavar="VCPUS",
+@click.option("--max-vcpus", "max_spot_vcpus", type=_COUNT, metavar="VCPUS",
               help="Maximum spot vCPUs held. Default: 756 for 512 of the cluster.")  # fmt: skip
 @click.option("--reliable", metavar="COUNTxTYPE", help="Reliable machines, on demand; 0: none. Default: 1 to 3.")
 @click.option("--reliable-tier", metavar="FILE", help="JSON of the parameters to choose their number by: "

@@ -10,7 +10,8 @@ from proteus_spot.flows.cli.options import state_options
 @click.command(short_help="Write the HTML report of a sweep to one file.")
 @click.argument("sweep")
 @click.option(
-    "--output",
+    "--out",
+    "output",
     type=click.Path(path_type=Path),
     help="The file. Default: report.html in the run's directory, if it has one.",
 )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Predict with a trained model.")
 @click.argument("model", metavar="MODEL")
+@click.argument("app", metavar="[APP]", required=False)
 @click.option("--data", metavar="NAME|FILE", help="Built-in set, or path or URL of a data file.")
 @click.option("--out", required=True, metavar="FILE", help="CSV of the predictions, one per row; - is standard output.")
 @click.option("--label", default="", metavar="NAME", help="Column of the labels. Default: as in the training data.")
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 @click.option(
     "--vocabulary", metavar="FILE", help="For --topics: the words, one per line. Default: their indices, from 0."
 )
-@click.option("--app", metavar="NAME", help="Application of MODEL; required for your own module:Class.")
 @click.option("--code", metavar="FILE", help="File of your own application. Default: module.py in this directory.")
 @json_option("the figures")
 def predict(
@@ -46,8 +46,8 @@ def predict(
 ) -> None:
     """Predict with MODEL for each row of a data file.
 
-    MODEL is the directory or URL of a model, as printed at the end of a training. The data have the form of the
-    training data:
+    MODEL is the directory or URL of a model, as printed at the end of a training. APP is its application, which your
+    own module:Class needs: code is never taken from where the model lies. The data have the form of the training data:
 
     \b
       mlr     examples, with or without a label: the class. With labels, also the accuracy
@@ -61,7 +61,7 @@ def predict(
       proteus predict runs/iris/blobs/jobs/iris/model --data new.csv --out classes.csv
       proteus predict runs/films/blobs/jobs/films/model --data pairs.csv --out ratings.csv
       proteus predict runs/news/blobs/jobs/news/model --topics 10 --vocabulary vocab.txt --out -
-      proteus predict s3://bucket/jobs/mine/model --app mine:App --code mine.py --data new.csv --out -
+      proteus predict s3://bucket/jobs/mine/model mine:App --code mine.py --data new.csv --out -
     """  # noqa: D301 - click reads the control character
     if out == json_target == "-":
         raise InputError("--json -: the predictions go to standard output; name a file for one of the two")
@@ -94,9 +94,9 @@ def _rows(model: str, data: str, app: str | None, code: str | None, labels: bool
     from proteus_spot.tasks.prediction.predict import predict as ask
     from proteus_spot.tasks.training.application_checks import application
 
-    where = application("--app", app, code, ()).code if app else ""
+    where = application("APP", app, code, ()).code if app else ""
     if code is not None and not app:
-        raise InputError(f"--code {code}: name its module:Class by --app")
+        raise InputError(f"--code {code}: name its module:Class as APP, after the model")
     found = ask(model, data, app or "", where, labels, label)
     for note in found.notes:
         click.echo(f"data: {note}", err=True)

@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from proteus_spot.flows.cli.options import (
-    app_options,
     charge_options,
+    code_options,
     given_options,
     json_option,
     nan_option,
@@ -19,7 +19,7 @@ from proteus_spot.flows.terminal.output import write_json
 
 
 @click.command(short_help="Run one job on a simulated spot market on this machine.")
-@click.argument("named", metavar="[APP]", required=False)
+@click.argument("app", metavar="[APP]", default="mlr")
 @click.option(
     "--job", metavar="ID", help="Id of the job; the id of an ended job shows its figures again. Default: a new id."
 )
@@ -58,7 +58,7 @@ from proteus_spot.flows.terminal.output import write_json
 @click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
 @scale_in_option
 @nan_option
-@app_options
+@code_options
 @click.option(
     "--data",
     metavar="NAME|FILE",
@@ -69,10 +69,10 @@ from proteus_spot.flows.terminal.output import write_json
 @click.option("--database", metavar="URL", help="State database. Default: a SQLite file in --dir.")
 @click.option("--endpoint", metavar="URL", help="A running EC2-compatible endpoint. Default: one started by the run.")
 @json_option()
-def run(json_target: str | None, named: str | None, **options: Any) -> None:
+def run(json_target: str | None, **options: Any) -> None:
     """Run one training job on this machine, on a simulated spot market, with the real components.
 
-    APP is the same as --app.
+    APP is a built-in application, by default mlr, or module:Class of your own.
 
     It starts a local Prefect API, an EC2-compatible endpoint and a Dask cluster whose machines are bought, renewed,
     released and evicted, and ends with the costs.
@@ -84,9 +84,5 @@ def run(json_target: str | None, named: str | None, **options: Any) -> None:
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))
         given = given_options(click.get_current_context(), "job", "directory")
-        if named is not None:
-            if "--app" in given:
-                raise click.UsageError(f"APP {named} and --app {options['app']}: give one of them")
-            options["app"], given = named, ("--app", named, *given)
         result = local_run(RunOptions(**options, given=given), interrupts, quiet=json_target == "-")
         write_json(json_target, result)
