@@ -182,7 +182,7 @@ def _check_app(about: ModelAbout, app: str) -> None:
         raise InputError(f"{about.url}: is a model of app {about.app}, not of {app}; name another model")
     if not app and about.app not in BUILT_IN:
         raise InputError(
-            f"{about.url}: is a model of app {about.app}; to run that code name {about.app} after the model"
+            f"{about.url}: is a model of app {about.app}; to run its code name {about.app} after the model"
         )
 
 

@@ -4,6 +4,7 @@ import errno
 import math
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from enum import StrEnum
@@ -42,6 +43,13 @@ def check_directory(option: str, path: Path, needed_bytes: int = 0) -> None:
         raise InputError(f"{option} {path}: {existing} is a file; name a directory")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"{option} {path}: {existing} may not be written by this user; name another directory")
+    try:
+        with tempfile.TemporaryFile(dir=existing):  # /proc says that it can be written
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{option} {path}: {existing} takes no files: {error.strerror}; name another directory"
+        ) from None
     total_bytes, _, free_bytes = shutil.disk_usage(existing)
     if total_bytes and free_bytes < needed_bytes:  # a file system without sizes reports 0 for all
         raise InputError(
