@@ -249,6 +249,14 @@ def test_packages_are_ours(package: str) -> None:
     assert Path(found).resolve().parent == ROOT / package
 
 
+def test_our_modules_have_one_name() -> None:
+    """From the root of the repository, the folders can be imported by themselves, too: a second time."""
+    former = re.compile(rf"^\s*(from|import) ({'|'.join((*PACKAGES, 'benchmarks'))})\b", re.MULTILINE)
+    assert former.search("    from tasks.runtime import unwrap")
+    named = [path for path in _sources(*PACKAGES, "benchmarks", "tests") if former.search(path.read_text())]
+    assert [path.relative_to(ROOT).as_posix() for path in named] == ["tests/e2e/test_installed_package.py"]
+
+
 def test_nothing_imports_the_tests() -> None:
     for path in _sources(*PACKAGES):
         assert not re.search(r"^\s*(from|import) tests\b", path.read_text(), re.MULTILINE), path

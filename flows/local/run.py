@@ -263,8 +263,8 @@ def _figures(job_id: str, directory: Path, variables: dict[str, str]) -> tuple[d
     """Return the figures of a job that has ended, and how it goes on if a limit has stopped it."""
     inside = {"PREFECT_HOME": str(directory / "prefect")}  # the client needs a directory, even without a request
     with environment_variables({**variables, **inside}):
-        from tasks.job_records import how_to_go_on
-        from tasks.reports.job_summary import summary
+        from proteus_spot.tasks.job_records import how_to_go_on
+        from proteus_spot.tasks.reports.job_summary import summary
 
         return summary(job_id), how_to_go_on(job_id)
 

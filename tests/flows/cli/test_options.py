@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from proteus_spot.flows.cli.options import app_options, code_options, given_options
+from proteus_spot.flows.cli.options import code_options, given_options
 from proteus_spot.infra.errors import InputError
 from proteus_spot.tasks.training.application_checks import application
 
@@ -20,17 +20,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_options_are_taken_as_they_are() -> None:
     @click.command()
-    @app_options
-    def run(**options: Any) -> None:
-        click.echo(repr(sorted(options.items())))
-
-    @click.command()
     @click.argument("app")
     @code_options
     def train(**options: Any) -> None:
         click.echo(repr(sorted(options.items())))
 
-    said = CliRunner().invoke(run, []).output
+    said = CliRunner().invoke(train, ["mlr"]).output
     assert said == "[('app', 'mlr'), ('code', None), ('params', ())]\n"
     said = CliRunner().invoke(train, ["a:B", "--code", "a.py", "--param", "k=1", "--param", "s=x"]).output
     assert said == "[('app', 'a:B'), ('code', 'a.py'), ('params', ('k=1', 's=x'))]\n"
@@ -38,7 +33,7 @@ def test_options_are_taken_as_they_are() -> None:
 
 def test_options_that_were_given_make_a_command_line_again() -> None:
     @click.command()
-    @app_options
+    @code_options
     @click.option("--job")
     @click.option("--hours", type=float, default=2.0)
     @click.option("--dir", "directory", type=click.Path(path_type=Path))

@@ -168,7 +168,7 @@ def test_the_next_commands_can_be_pasted(
     assert f"${figures['ledger_usd']:.4f}" in done[1].out
     page = Path(figures["report"]).read_text()
     assert f'<a href="file://{escape(figures["model"])}">' in page
-    assert re.search(r"<dt>repeat</dt><dd><code>\S*proteus run --job eventful --dir", page)
+    assert re.search(r"<dt>repeat</dt><dd><code>\S*proteus run slow_apps:SlowMlr --job eventful --dir", page)
 
 
 def test_nothing_is_left_of_a_run(eventful: tuple[Path, Path, Outcome], figures: dict[str, Any]) -> None:
