@@ -22,7 +22,7 @@ from proteus_spot.bidding.economics.budget import Purse
 from proteus_spot.bidding.engine.allocations import AllocationState, HeldAllocation
 from proteus_spot.bidding.engine.events import BidEvent, TickDue
 from proteus_spot.bidding.engine.holdings import EngineError, Holdings
-from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from proteus_spot.bidding.engine.orders import PURCHASE, Acquire, Lapse, Order, Renew, Wait, order_id_of
 from proteus_spot.bidding.market.model import HOUR_S, Tier
 from proteus_spot.bidding.policies.base import Choice, Decision, MarketView, Policy
 from proteus_spot.bidding.policies.limits import (
@@ -164,7 +164,7 @@ class BidEngine(Holdings):
         chosen = decision.chosen
         if chosen is None:
             return Wait(decision)
-        order_id = f"{self.opened.job_id}-buy-{self._purchases}"
+        order_id = order_id_of(self.opened.job_id, event.generation, f"{PURCHASE}{self._purchases}")
         self._purchases += 1
         bid_micros = None if forced else chosen.bid_micros
         order = Acquire(order_id, chosen.market, chosen.count, bid_micros, decision)

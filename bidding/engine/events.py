@@ -43,7 +43,8 @@ class TickDue(BidEvent):
     markets whose prices are not fit to decide on, each with the reason; `prices` has none for them, and nothing is
     bought there. `signals` is the recent past of the markets; empty for a policy that does not use it. `spending` and
     `time_left` are None for a job without a budget or a deadline. `crossing_usd_per_vcpu_h` is what the bytes cost that
-    a vCPU-hour of work exchanges with machines in another zone.
+    a vCPU-hour of work exchanges with machines in another zone. `generation` is that of the state database in ids of
+    orders (`orders.order_id_of`).
     """
 
     prices: Mapping[Market, Micros]
@@ -53,6 +54,7 @@ class TickDue(BidEvent):
     spending: Spending | None = None
     time_left: TimeLeft | None = None
     crossing_usd_per_vcpu_h: float = 0.0
+    generation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

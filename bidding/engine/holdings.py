@@ -25,7 +25,7 @@ from proteus_spot.bidding.engine.events import (
     NodesOffered,
     NoticeSeen,
 )
-from proteus_spot.bidding.engine.orders import Acquire, number_after
+from proteus_spot.bidding.engine.orders import PURCHASE, Acquire, number_after
 from proteus_spot.bidding.market.failures import LAUNCH_S, Failure, failure_of
 from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
 from proteus_spot.bidding.market.money import Micros
@@ -183,7 +183,7 @@ class Holdings:
             raise EngineError(f"{event.allocation.allocation_id}: no such type as {event.allocation.market} in the job")
         self._answer(event.order_id)
         # One that is found may be newer than this record, which was restored from a backup: no id is ordered twice.
-        self._purchases = max(self._purchases, number_after(event.order_id, f"{self.opened.job_id}-buy-"))
+        self._purchases = max(self._purchases, number_after(self.opened.job_id, event.order_id, PURCHASE))
         if event.allocation.allocation_id not in self._positions:
             machines = {name: HeldMachine() for name in event.instance_ids}
             self._positions[event.allocation.allocation_id] = HeldAllocation(event.allocation, machines)

@@ -1,5 +1,11 @@
-"""Orders, the engine's output. An order's id depends only on the job and its past, so repeating it is harmless."""
+"""Orders, the engine's output. An order's id depends only on the job and its past, so repeating it is harmless.
 
+An id is that of the job, the generation of the state database (nothing for the first one) and a name with a number:
+``job-buy-14``, ``job-g2-3fa94c02-buy-14``. Databases that were copied go on with the same numbers, and differ in their
+generation.
+"""
+
+import re
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -7,6 +13,8 @@ from proteus_spot.bidding.market.model import Market
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.policies.base import Decision
 
+#: Begins the name of a purchase of spot machines.
+PURCHASE = "buy-"
 #: Characters of a client token; EC2 takes 64.
 _TOKEN_LENGTH = 40
 
@@ -52,10 +60,25 @@ class Wait:
 Order = Acquire | Renew | Lapse | Wait
 
 
-def number_after(order_id: str, prefix: str) -> int:
-    """Return the first number after that of an order whose id is `prefix` and a number; 0 if it is of no such form."""
-    number = order_id.removeprefix(prefix)
-    return int(number) + 1 if order_id.startswith(prefix) and number.isascii() and number.isdecimal() else 0
+def order_id_of(job_id: str, generation: str, name: str) -> str:
+    """Return the id of an order of a job, ordered in a generation of its database; '' is the first one."""
+    return f"{job_id}-{generation}-{name}" if generation else f"{job_id}-{name}"
+
+
+def order_parts(job_id: str, order_id: str) -> tuple[str, str]:
+    """Return the generation and the name that an order of a job has in its id; two empty texts for one of no job."""
+    found = re.fullmatch(rf"{re.escape(job_id)}-(?:(g[0-9]+-[0-9a-f]+)-)?(.+)", order_id)
+    return (found[1] or "", found[2]) if found else ("", "")
+
+
+def number_after(job_id: str, order_id: str, prefix: str) -> int:
+    """Return the first number after that of an order whose name is `prefix` and a number; 0 if it is of no such form.
+
+    Numbers of other generations count, too.
+    """
+    _, name = order_parts(job_id, order_id)
+    number = name.removeprefix(prefix)
+    return int(number) + 1 if name.startswith(prefix) and number.isascii() and number.isdecimal() else 0
 
 
 def client_token(owner: str, order_id: str) -> str:

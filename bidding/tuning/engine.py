@@ -33,7 +33,7 @@ from proteus_spot.bidding.engine.events import (
     MarketCooled,
     NoticeSeen,
 )
-from proteus_spot.bidding.engine.orders import number_after
+from proteus_spot.bidding.engine.orders import number_after, order_id_of
 from proteus_spot.bidding.tuning.events import (
     SamplerFailed,
     SweepClosed,
@@ -314,10 +314,10 @@ class SweepEngine(SweepTrials):
             self._fail(trial, present.reached_step, "its machine ended, and it left no report of why")
 
     def _deploy(self, trial: TrialRecord, choice: MachineChoice, tick: TickPurchases) -> Deploy:
-        prefix = f"{self.job_id}-t{trial.number}-"
+        prefix = f"t{trial.number}-"
         # Machines that were found may be newer than this record, which was restored from a backup.
-        trial.orders = max([trial.orders, *(number_after(name, prefix) for name in self._strays)])
-        order_id = f"{prefix}{trial.orders}"
+        trial.orders = max([trial.orders, *(number_after(self.opened.sweep_id, name, prefix) for name in self._strays)])
+        order_id = order_id_of(self.opened.sweep_id, tick.event.generation, f"{prefix}{trial.orders}")
         notes = [choice.reason, trial.why, self._size_note(trial), tick.refused_note]
         reason = "; ".join(note for note in notes if note)
         order = Deploy(

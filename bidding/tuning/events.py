@@ -122,7 +122,7 @@ class SweepTick(BidEvent):
     With `buy` False nothing is bought. `left_out` holds the other markets, each with the reason. `spending` and
     `time_left` are None for a sweep without a budget or a deadline; of `time_left` the deadline and the overhead count,
     since the engine knows the steps that are left and measures their times itself. `offers` may be empty where
-    `SweepEngine.wants_offers` is False.
+    `SweepEngine.wants_offers` is False. `generation` is that of the state database in ids of orders.
     """
 
     offers: Mapping[Market, Offer]
@@ -130,6 +130,7 @@ class SweepTick(BidEvent):
     left_out: Mapping[Market, str] = field(default_factory=dict)
     spending: Spending | None = None
     time_left: TimeLeft | None = None
+    generation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,12 @@ class Identity:
     region: str | None = None
     generation: str = "000000"
 
+    @property
+    def generation_of_orders(self) -> str:
+        """The generation as ids of orders have it: nothing for the first one, then ``g2-`` and a random text."""
+        number, _, own = self.generation.partition("-")
+        return f"g{int(number) + 1}-{own}" if own else ""
+
 
 @dataclass(frozen=True, slots=True)
 class FenceMarks:
@@ -111,7 +117,7 @@ class IdentityTable(Tables):
 
         Where another process has done so meanwhile, that one is returned.
         """
-        newer = f"{int(after.partition('-')[0]) + 1:06d}-{secrets.token_hex(8)}"
+        newer = f"{int(after.partition('-')[0]) + 1:06d}-{secrets.token_hex(4)}"
         with self.write() as connection:
             present = identity.c.generation == after
             connection.execute(update(identity).where(present).values(generation=newer))

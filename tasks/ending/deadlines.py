@@ -85,8 +85,8 @@ def let_go_of_absent_machines(job_engine: JobEngine, status: dict[str, Any]) -> 
     begun = runtime.store.last_observation(job_id, ObservationKind.TRAINING_BEGUN)
     if begun is None or begun.at_s < job_engine.loaded().begun_at_s:
         return []
-    first = f"{job_id}-{CONTROLLER_ORDER}"
-    records = [r for r in runtime.store.allocations(job_id, alive=True) if purchase(r.order_id) != first]
+    records = runtime.store.allocations(job_id, alive=True)
+    records = [record for record in records if purchase(job_id, record.order_id) != CONTROLLER_ORDER]
     joined = {node["name"] for node in status["nodes"]}
     within_s = runtime.settings.join_minutes * 60 * runtime.clock.scale
     absent = not_joined(records, joined, begun.at_s, runtime.clock.now_s(), within_s)

@@ -76,8 +76,9 @@ def refill_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str:
 
 def _end_silent_machine(job_id: str, job_engine: JobEngine) -> None:
     """End the controller's machine if the controller has not answered there for too long."""
-    runtime, first = current_runtime(), f"{job_id}-{CONTROLLER_ORDER}"
-    machines = [record for record in runtime.store.allocations(job_id) if purchase(record.order_id) == first]
+    runtime = current_runtime()
+    records = runtime.store.allocations(job_id)
+    machines = [record for record in records if purchase(job_id, record.order_id) == CONTROLLER_ORDER]
     if not machines or not machines[-1].alive:
         return
     newest = machines[-1].allocation

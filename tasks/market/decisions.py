@@ -67,7 +67,7 @@ def decide(
         job_id = job_engine.job_id
         begun = training_begun(job_id, engine.begun_at_s)
         buy = begun and _reliable_tier_stands(engine) and wants_machines(job_id)
-        limits = (spending, left, crossing_usd_per_vcpu_h)
+        limits = (spending, left, crossing_usd_per_vcpu_h, current_runtime().store.identity().generation_of_orders)
         return (*offered(engine, job_id, now_s), TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits))
 
     return decide_on(job_engine, facts, notices, tick)

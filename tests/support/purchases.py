@@ -8,6 +8,7 @@ import pytest
 
 from proteus_spot.bidding.market.model import InstanceFact, LaunchRequest
 from proteus_spot.tasks.job_records import record_job
+from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
 from proteus_spot.tasks.market.opening import open_job
@@ -17,16 +18,18 @@ from tests.support.task_runtime import TaskRuntime, plain, spec
 TICK_S = 120
 
 
-def opened(here: TaskRuntime) -> None:
+def opened(here: TaskRuntime, job: JobSpec | None = None) -> None:
     """Record and open the job; nothing is bought yet."""
-    plain(record_job)(spec())
-    plain(fetch_prices)(markets_of(spec()), history_days())
-    plain(open_job)(spec(), JobEngine("job"))
+    job = job or spec()
+    plain(record_job)(job)
+    plain(fetch_prices)(markets_of(job), history_days())
+    plain(open_job)(job, JobEngine(job.job_id))
 
 
-def secure(here: TaskRuntime) -> str | None:
+def secure(here: TaskRuntime, job: JobSpec | None = None) -> str | None:
     """Secure the reliable tier as a process does that has just begun."""
-    waits: str | None = plain(secure_reliable_tier)(spec(), JobEngine("job"))
+    job = job or spec()
+    waits: str | None = plain(secure_reliable_tier)(job, JobEngine(job.job_id))
     return waits
 
 

@@ -1,6 +1,6 @@
 """A runtime for tasks: a simulated market in this process, a state database in a file, a clock that a test moves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from inspect import unwrap
@@ -51,7 +51,6 @@ class TaskRuntime:
     ----------
     directory : where the database and the blobs go.
     taken_after_s : the price of `MARKET` passes every bid so long after the job's begin; None: never.
-    database : writes the database of a job that the market has sold machines to; None: it is new.
     traces : prices of `MARKET` and `OTHER`; None: calm ones.
     """
 
@@ -60,7 +59,6 @@ class TaskRuntime:
         directory: Path,
         patch: pytest.MonkeyPatch,
         taken_after_s: int | None = None,
-        database: Callable[[Path, SimSpotMarket], None] | None = None,
         traces: TraceSet | None = None,
     ) -> None:
         rows = [(T0, 20_000), *([] if taken_after_s is None else [(BEGIN_S + taken_after_s, 900_000)])]
@@ -71,8 +69,6 @@ class TaskRuntime:
         catalog = read_catalog()
         day = datetime.fromtimestamp(BEGIN_S, UTC).date()
         self.market = SimSpotMarket(traces, lambda market: catalog.find(market, day), self.clock.now_s)
-        if database is not None:
-            database(directory / "state.db", self.market)
         self.store = Store.open(f"sqlite:///{directory / 'state.db'}")
         settings = Settings(
             blob_url=(directory / "blobs").as_uri(),

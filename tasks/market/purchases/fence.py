@@ -2,8 +2,9 @@
 
 Both have the job, its machines and its numbers of orders. Each tick, and each purchase, replaces the mark that this
 database left in the fence by the next one. A database that finds there a mark of its own generation which it has not
-written was restored from a backup, or copied: it begins a newer generation, and goes on with what the market lists. The
-newest generation has the job. One that finds a newer generation than its own stops.
+written was restored from a backup, or copied: it begins a newer generation, and goes on with what the market lists.
+Its orders have that generation in their ids, so no order of the one is taken for one of the other. The newest
+generation has the job. One that finds a newer generation than its own stops.
 """
 
 import logging
@@ -18,7 +19,7 @@ from proteus_spot.tasks.runtime import current_runtime
 
 _log = logging.getLogger(__name__)
 #: Maximum number of times that the fence is read while other processes write it.
-_MOST_READS = 20
+_MOST_READS = 100
 
 
 class Superseded(TickStopped):

@@ -1,12 +1,13 @@
 """The machines of the reliable tier, bought on demand: bought, bought again when they are lost, released.
 
 The tier has two purchases: the machine that the controller runs on, and all others. Each is a chain of orders, of which
-one is open at a time: an order follows when the one before was refused, or when machines that it bought were lost.
+one is open at a time: an order follows when the one before was refused, or when machines that it bought were lost. What
+another copy of the state database has ordered, and is found, is part of the chain.
 """
 
 import logging
 
-from proteus_spot.bidding.engine.orders import client_token
+from proteus_spot.bidding.engine.orders import client_token, order_id_of, order_parts
 from proteus_spot.bidding.engine.reconcile import by_order
 from proteus_spot.bidding.market.failures import Failure
 from proteus_spot.bidding.market.model import Market, Tier
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 #: Maximum number of times that the machines of one purchase are bought again after a loss.
 _MOST_LOSSES = 5
 _AGAIN = "-again-"
-#: Suffix of the order for the machine that the controller runs on, and of that for the others.
+#: Name of the order for the machine that the controller runs on, and of that for the others.
 CONTROLLER_ORDER = "reliable-0"
 _OTHERS = "reliable-1"
 #: Seconds between two sendings of an order whose outcome is unknown.
@@ -61,6 +62,9 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str | None:
         return None  # a tick found the work done, or the job is to stop
     if spec.budget_micros is not None and stop_at_budget(spec, job_engine):  # what is missing counts as bought
         return f"the budget of {usd(spec.budget_micros)} does not pay the reliable tier: the job stops"
+    store = current_runtime().store
+    if store.identity().generation_of_orders and missing_machines(spec, store):
+        _enter_listed(job_engine)  # another copy of the state database may have bought some
     for part, count in _parts(spec).items():
         outcome = _secure_part(spec, job_engine, part, count)
         if outcome is None or outcome.result is Result.GRANTED:
@@ -95,12 +99,12 @@ def is_reliable_tier_complete(spec: JobSpec) -> bool:
 def missing_machines(spec: JobSpec, store: Store) -> int:
     """Return how many machines of the reliable tier are not held, by the book."""
     records = store.allocations(spec.job_id, alive=True)
-    return sum(max(count - _alive(records, f"{spec.job_id}-{part}"), 0) for part, count in _parts(spec).items())
+    return sum(max(count - _alive(records, part), 0) for part, count in _parts(spec).items())
 
 
 def is_reliable_order(job_id: str, order_id: str) -> bool:
     """Return whether an order of the job is for machines of the reliable tier."""
-    return purchase(order_id) in (f"{job_id}-{CONTROLLER_ORDER}", f"{job_id}-{_OTHERS}")
+    return purchase(job_id, order_id) in (CONTROLLER_ORDER, _OTHERS)
 
 
 def surplus_machines(spec: JobSpec) -> list[str]:
@@ -111,16 +115,22 @@ def surplus_machines(spec: JobSpec) -> list[str]:
     records = current_runtime().store.allocations(spec.job_id, alive=True)
     surplus: list[str] = []
     for part, count in _parts(spec).items():
-        bought = [record for record in records if purchase(record.order_id) == f"{spec.job_id}-{part}"]
+        bought = [record for record in records if purchase(spec.job_id, record.order_id) == part]
         newest_first = sorted(bought, key=lambda record: -record.allocation.launched_at_s)
         surplus += [name for record in newest_first for name in record.living_ids][count:]
     return surplus
 
 
-def purchase(order_id: str) -> str:
-    """Return the first order for the machines that `order_id` bought, or bought again."""
-    first, again, number = order_id.rpartition(_AGAIN)
-    return first if again and number.isdecimal() else order_id
+def purchase(job_id: str, order_id: str) -> str:
+    """Return the name of the first order for the machines that `order_id` bought, or bought again."""
+    return _name_and_number(job_id, order_id)[0]
+
+
+def _name_and_number(job_id: str, order_id: str) -> tuple[str, int]:
+    """Return the name of the first order of the chain that an order is in, and its place there."""
+    _, name = order_parts(job_id, order_id)
+    first, again, number = name.rpartition(_AGAIN)
+    return (first, int(number)) if again and number.isdecimal() else (name, 0)
 
 
 def _parts(spec: JobSpec) -> dict[str, int]:
@@ -128,20 +138,21 @@ def _parts(spec: JobSpec) -> dict[str, int]:
     return {part: count for part, count in parts.items() if count}
 
 
-def _alive(records: list[AllocationRecord], first: str) -> int:
-    """Return how many machines of the purchase that began with the order `first` are held."""
-    return sum(record.living_count for record in records if purchase(record.order_id) == first)
+def _alive(records: list[AllocationRecord], part: str) -> int:
+    """Return how many machines of a purchase are held."""
+    return sum(record.living_count for record in records if purchase(record.job_id, record.order_id) == part)
 
 
 def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) -> PurchaseOutcome | None:
     """Buy what is missing of one purchase; return the outcome, None if nothing is missing."""
     runtime = current_runtime()
-    store, now_s, first = runtime.store, runtime.clock.now_s(), f"{spec.job_id}-{part}"
-    records = [record for record in store.allocations(spec.job_id) if purchase(record.order_id) == first]
+    store, now_s, job_id = runtime.store, runtime.clock.now_s(), spec.job_id
+    records = [record for record in store.allocations(job_id) if purchase(job_id, record.order_id) == part]
     missing = count - sum(record.living_count for record in records)
     if missing <= 0:
         return None
-    chain = sorted((intent for intent in store.intents(spec.job_id) if purchase(intent.order_id) == first), key=_number)
+    chain = [intent for intent in store.intents(job_id) if purchase(job_id, intent.order_id) == part]
+    chain.sort(key=lambda intent: (intent.state is IntentState.PLANNED, _number(intent)))
     last = chain[-1] if chain else None
     if last is None or last.state is not IntentState.PLANNED:
         waits = _waits(last, now_s)
@@ -153,14 +164,15 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
         since = [record for record in since if record.order_id not in unsold]  # capacity is waited for, however long
         losses = sum(record.living_count < record.allocation.count for record in since)
         if losses > _MOST_LOSSES:
-            raise JobFailed(f"job {spec.job_id}: the reliable tier was lost {losses} times; find out what ends it")
-        order_id = first if last is None else f"{first}{_AGAIN}{_number(last) + 1}"
+            raise JobFailed(f"job {job_id}: the reliable tier was lost {losses} times; find out what ends it")
+        name = part if last is None else f"{part}{_AGAIN}{_number(last) + 1}"
+        order_id = order_id_of(job_id, store.identity().generation_of_orders, name)
         if last is not None and last.state is IntentState.REFUSED and _failure(last) is Failure.QUOTA:
             missing = min(missing, max(int(last.params["count"]) // 2, 1))
         market = Market(spec.reliable.instance_type, spec.reliable.zone)
         params = {"market": str(market), "count": missing, "bid_micros": None}
         token = client_token(runtime.owner, order_id)
-        last = store.plan(order_id, spec.job_id, "acquire", token, params, now_s)
+        last = store.plan(order_id, job_id, "acquire", token, params, now_s)
     elif last.answer is not None and now_s - float(last.answer["at_s"]) < _RESEND_S:
         return PurchaseOutcome(Result.OPEN, _line(last), _failure(last))
     return send(
@@ -191,8 +203,7 @@ def _waits(last: Intent | None, now_s: float) -> PurchaseOutcome | None:
 
 def _number(intent: Intent) -> int:
     """Return the place of an order in its chain."""
-    first = purchase(intent.order_id)
-    return 0 if intent.order_id == first else int(intent.order_id.removeprefix(first + _AGAIN))
+    return _name_and_number(intent.job_id, intent.order_id)[1]
 
 
 def _failure(intent: Intent) -> Failure | None:
@@ -224,5 +235,10 @@ def release_reliable_tier(job_engine: JobEngine) -> None:
         return
     facts = by_order(job_machines(job_id))
     end(job_id, [fact.instance_id for name in names for fact in facts.get(name, ()) if fact.alive])
-    left = job_machines(job_id)
-    job_engine.commit(lambda engine: observed_events(engine, left, runtime.now_s()), by_order(left))
+    _enter_listed(job_engine)
+
+
+def _enter_listed(job_engine: JobEngine) -> None:
+    """Bring the book of the job up to what the market lists."""
+    facts, now_s = job_machines(job_engine.job_id), current_runtime().now_s()
+    job_engine.commit(lambda engine: observed_events(engine, facts, now_s), by_order(facts))

@@ -1,9 +1,12 @@
 """Send the request of an order, and record what the market answers.
 
 A request is stored before it is sent for the first time, and every repetition sends it unchanged, so that the market
-takes it for the same purchase. An order whose outcome is unknown stays open: it is looked for by its tag and repeated,
-until its machines are found, or the market has listed none of them for `SETTLES_S` and a repetition says that it bought
-nothing. What follows from which answer is decided in `bidding.market.failures`.
+takes it for the same purchase. One that was ordered, and not sent, when the database began a newer generation is not
+sent any more: another copy may have sent it, with another request.
+
+An order whose outcome is unknown stays open: it is looked for by its tag and repeated, until its machines are found, or
+the market has listed none of them for `SETTLES_S` and a repetition says that it bought nothing. What follows from which
+answer is decided in `bidding.market.failures`.
 """
 
 import logging
@@ -13,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused
-from proteus_spot.bidding.engine.orders import Acquire
+from proteus_spot.bidding.engine.orders import Acquire, order_parts
 from proteus_spot.bidding.engine.reconcile import ABANDONED, LISTED_S, grant_of
 from proteus_spot.bidding.market.failures import OF_ZONE, SETTLES_S, TOKEN_ENDED, TOKEN_USED, Failure, Step, step_after
 from proteus_spot.bidding.market.model import (
@@ -125,13 +128,14 @@ def _send(
     runtime = current_runtime()
     market = runtime.pinned_market()
     intent = runtime.store.intent(order_id)
-    if intent.request is None:
-        record = to_record(make_request(intent))
-    else:
-        record = dict(intent.request)
-        found = _look(job_engine.job_id, intent)
-        if found:
-            return _grant(job_engine, order_id, from_record(record), found)
+    record = to_record(make_request(intent)) if intent.request is None else dict(intent.request)
+    is_of_before = intent.request is None and _is_of_another_generation(job_engine.job_id, order_id)
+    if (intent.request is not None or is_of_before) and (found := _look(job_engine.job_id, intent)):
+        return _grant(job_engine, order_id, from_record(record), found)
+    if is_of_before:
+        why = "it was ordered before this state database was copied or restored, and not sent: another may have sent it"
+        _refuse(job_engine, AllocationRefused(runtime.now_s(), order_id, ABANDONED, why))
+        return PurchaseOutcome(Result.REFUSED, f"not bought: {why}")
     before = runtime.store.begin_sending(order_id, record, runtime.clock.now_s())
     if before.state is not IntentState.PLANNED or before.request is None:
         return PurchaseOutcome(Result.OPEN, f"{order_id} was answered meanwhile")
@@ -141,6 +145,11 @@ def _send(
     except MarketError as error:
         return _failed(job_engine, before, request, error)
     return _grant(job_engine, order_id, request, facts)
+
+
+def _is_of_another_generation(job_id: str, order_id: str) -> bool:
+    ours = current_runtime().store.identity().generation_of_orders
+    return order_parts(job_id, order_id)[0] != ours
 
 
 def _look(job_id: str, intent: Intent) -> list[InstanceFact]:

@@ -141,11 +141,11 @@ def decide_sweep(
             events.append(SweepStopRequested(now_s, BUDGET if job.stop_why == BUDGET else "stop"))
         elif (count := engine.wants_trials) > 0:
             events.append(proposal(spec, engine, count, now_s))
-        number = engine.decisions
+        number, generation = engine.decisions, current_runtime().store.identity().generation_of_orders
         offers: Mapping[Market, Offer] = {}
         if predictor is not None:
             offers = offers_at(prices.by_market, recent, engine.types, predictor, engine.plan.seed, number, now_s)
-        return [*events, SweepTick(now_s, offers, wants_machines(spec.job_id), prices.left_out, *limits)]
+        return [*events, SweepTick(now_s, offers, wants_machines(spec.job_id), prices.left_out, *limits, generation)]
 
     return decide_on(journal, facts, notices, tick, lambda engine: new_reports(engine, reports, now_s))
 

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from proteus_spot.bidding.engine.allocations import AllocationState
 from proteus_spot.bidding.engine.engine import BidEngine
 from proteus_spot.bidding.engine.events import (
@@ -12,7 +14,7 @@ from proteus_spot.bidding.engine.events import (
     MarketCooled,
     NoticeSeen,
 )
-from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait, number_after, order_id_of, order_parts
 from proteus_spot.bidding.market.model import HOUR_S, EndCause
 from tests.support.bid_engines import ENDS_S, JOB, PRICES, TICK_S, bought, engine_of, full, kinds
 from tests.support.markets import (
@@ -269,6 +271,36 @@ def test_a_purchase_that_is_found_is_not_ordered_again_under_its_id():
     (order,) = engine.handle(tick(START_S, PRICES))
     assert order.order_id == "j-buy-3"
     engine.validate()
+
+
+def test_orders_of_a_copied_database_have_its_generation_in_their_ids():
+    engine = engine_of(reliable())
+    (first,) = engine.handle(replace(tick(START_S, PRICES), generation="g2-0a"))
+    assert first.order_id == "j-g2-0a-buy-0"
+    assert engine.handle(replace(tick(START_S, PRICES), generation="g3-0b")) == (first,), "it is open"
+    engine.handle(granted(spot("j-buy-4", LARGE, 1)))  # by another copy
+    engine.handle(AllocationRefused(START_S, first.order_id, "InsufficientInstanceCapacity", "none left"))
+    (second,) = engine.handle(replace(tick(START_S + TICK_S, PRICES), generation="g3-0b"))
+    assert second.order_id == "j-g3-0b-buy-5"
+    engine.validate()
+
+
+@pytest.mark.parametrize(
+    ("order_id", "parts", "after"),
+    [
+        ("a-g2-0a-buy-14", ("g2-0a", "buy-14"), 15),
+        ("a-buy-14", ("", "buy-14"), 15),
+        ("a-g2-buy-14", ("", "g2-buy-14"), 0),
+        ("a-b-buy-14", ("", "b-buy-14"), 0),
+        ("b-buy-14", ("", ""), 0),
+        ("a-buy-x", ("", "buy-x"), 0),
+    ],
+)
+def test_the_parts_of_an_id_are_found(order_id, parts, after):
+    assert order_parts("a", order_id) == parts
+    assert number_after("a", order_id, "buy-") == after
+    if parts[1]:
+        assert order_id_of("a", *parts) == order_id
 
 
 def test_launches_of_no_use_cool_their_market_twice_as_long_each_time():

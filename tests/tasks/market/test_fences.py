@@ -16,13 +16,16 @@ from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.infra.storage.fences import fences_of, read_fence, replace_fence
 from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.purchases import fence
 from proteus_spot.tasks.market.purchases.fence import Superseded, check_fence, holds_fence, keep_fence
+from proteus_spot.tasks.market.purchases.reliable_tier import is_reliable_tier_complete
+from proteus_spot.tasks.market.purchases.sending import Result, buy
 from proteus_spot.tasks.market.reaping import orphans
 from proteus_spot.tasks.reports.job_list import job_lines
 from tests.support.copied_databases import on_a_copy
 from tests.support.plain_ticks import plain_tick
-from tests.support.purchases import TICK_S, alive
+from tests.support.purchases import TICK_S, alive, opened, secure, states
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
 
@@ -153,6 +156,73 @@ def test_a_database_from_a_backup_goes_on_and_the_other_stops_before_it_buys(hea
     heads.tick(backup)
     assert len(alive(here)) == 3
     assert heads.refuses(first)
+
+
+def test_orders_after_a_restore_have_the_generation_in_their_ids(heads: Heads) -> None:
+    here, backup = heads.here, heads.copy(heads.first)
+    heads.tick(heads.first)
+    here.market.terminate([fact.instance_id for fact in alive(here)])
+    here.clock.at_s += TICK_S
+    heads.tick(backup)
+    with heads.on(backup):
+        assert secure(here) is None
+    here.clock.at_s += 2 * TICK_S
+    heads.tick(backup)
+    own = backup.store.identity().generation_of_orders
+    assert own == f"g2-{backup.store.identity().generation.partition('-')[2]}"
+    living = {fact.order_id for fact in alive(here)}
+    assert living == {f"job-{own}-reliable-0-again-1", f"job-{own}-buy-1"}, "after what was found of the other one"
+    assert is_reliable_tier_complete(spec())
+
+
+@pytest.mark.parametrize("bought", [False, True])
+def test_an_order_that_was_not_sent_before_a_restore_is_sent_by_the_other_copy_alone(
+    heads: Heads, monkeypatch: pytest.MonkeyPatch, bought: bool
+) -> None:
+    def away(*_: object) -> bytes:
+        raise BlobError("the bucket is away")
+
+    here, first = heads.here, heads.first
+    keep_fence("job")
+    with monkeypatch.context() as patch:
+        patch.setattr(first.blobs, "read_bytes", away)
+        heads.tick(first)
+    assert states(here)["job-buy-0"] == "planned"
+    backup = heads.copy(first)
+    here.clock.at_s += TICK_S
+    if bought:
+        heads.tick(first)  # it sends the order
+        here.clock.at_s += 1
+    else:
+        with heads.on(first):
+            keep_fence("job")
+    with heads.on(backup):
+        order = JobEngine("job").current().open_order
+        assert order is not None
+        outcome = plain(buy)(spec(), JobEngine("job"), order)
+        assert outcome.result is (Result.GRANTED if bought else Result.REFUSED)
+        assert states(here)["job-buy-0"] == ("done" if bought else "abandoned")
+    here.clock.at_s += 600
+    heads.tick(backup)
+    with heads.on(backup):
+        own = backup.store.identity().generation_of_orders
+        assert [fact.order_id for fact in alive(here)][1:] == (
+            ["job-buy-0"] * 2 if bought else [f"job-{own}-buy-1"] * 2
+        )
+
+
+def test_a_reliable_tier_that_the_other_copy_has_bought_is_not_bought_again(heads: Heads) -> None:
+    here, job = heads.here, spec("other")
+    opened(here, job)
+    keep_fence("other")
+    backup = heads.copy(heads.first)
+    assert secure(here, job) is None
+    here.clock.at_s += TICK_S
+    with heads.on(backup):
+        keep_fence("other")
+        assert secure(here, job) is None
+        assert [record.order_id for record in here.store.allocations("other")] == ["other-reliable-0"]
+    assert len([fact for fact in here.facts(job) if fact.alive]) == 1
 
 
 def test_the_list_of_jobs_says_that_another_copy_has_the_job(heads: Heads, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -290,3 +290,11 @@ def test_a_deployment_that_is_found_is_not_ordered_again_under_its_id() -> None:
     world.tell(AllocationGranted(world.now_s, "s-t0-3", found, ("i-1",)))
     (order,) = deploys(world.tick())
     assert order.order_id == "s-t0-4"
+
+
+def test_deployments_of_a_copied_database_have_its_generation_in_their_ids() -> None:
+    world = SweepWorld(plan_of(trials=2))
+    found = Allocation("s-g2-0a-t0-3", XLARGE, 1, world.now_s, bid_micros=100_000)
+    world.tell(AllocationGranted(world.now_s, "s-g2-0a-t0-3", found, ("i-1",)))
+    orders = deploys(world.tell(SweepTick(world.now_s, OFFERS, generation="g3-0b")))
+    assert [order.order_id for order in orders] == ["s-g3-0b-t0-4", "s-g3-0b-t1-0"]

@@ -88,6 +88,10 @@ def test_a_sweep_from_a_backup_goes_on_and_the_other_head_stops(make: Make, tmp_
     world.runtime, world.store = backup, backup.store
     assert world.to_the_end()["state"] == "finished"
     assert world.store.spent("sweep") == sum(world.market.bill(by_second, by_second).values())
+    own = backup.store.identity().generation_of_orders
+    assert own.startswith("g2-")
+    assert all(fact.order_id.startswith(f"sweep-{own}-t") for fact in world.market.log()[bought:])
+    assert len(world.market.log()) > bought
     bought = len(world.market.log())
     world.runtime, world.store = first, first.store
     with pytest.raises(Superseded, match=r"^job sweep: another copy of this state database, on .*, has it"):
