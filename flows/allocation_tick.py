@@ -176,7 +176,7 @@ def carry_out(job_engine: JobEngine, order: Order) -> str:
     Returns
     -------
     str
-        One line on what must be mended before anything can be bought, or ''.
+        One line on what must be fixed before anything can be bought, or ''.
     """
     match order:
         case Acquire():

@@ -1,4 +1,4 @@
-"""Errors that are shown to the user, each in one line that names the place and the mend, without a secret of a URL."""
+"""Errors that are shown to the user, each in one line that names the place and the fix, without a secret of a URL."""
 
 import re
 

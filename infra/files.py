@@ -201,8 +201,8 @@ def _told(source: Source, verb: str) -> Any:
     except PermissionError:
         raise InputError(f"{source}: may not be {verb} by this user; change its permissions") from None
     except Exception as error:  # noqa: BLE001 - each filesystem has its own exceptions, and all mean the same here
-        mend = "check the path" if verb == "read" else "give another place"
-        raise InputError(f"{source}: cannot be {verb} ({_first_line(error)}); {mend}") from None
+        fix = "check the path" if verb == "read" else "give another place"
+        raise InputError(f"{source}: cannot be {verb} ({_first_line(error)}); {fix}") from None
 
 
 def _first_line(error: Exception) -> str:

@@ -40,7 +40,7 @@ _WANTED: Mapping[str, str] = MappingProxyType(
 )
 #: Types whose words say all; what was given adds nothing.
 _COMPLETE: Mapping[str, str] = MappingProxyType(
-    {"missing": "is missing; give it", "extra_forbidden": "is not known; mend its name, or leave it out"}
+    {"missing": "is missing; give it", "extra_forbidden": "is not known; fix its name, or leave it out"}
 )
 
 

@@ -185,7 +185,7 @@ class MarketTicks:
                 failed += 1
                 if self._failures is not None and failed > self._failures:
                     raise
-                self._say(f"a tick failed and the next one mends it: {' '.join(str(error).split())}")
+                self._say(f"a tick failed and the next one fixes it: {' '.join(str(error).split())}")
                 tick_s = next_tick_s()
 
     def _is_to_stop(self, jobs: Sequence[str]) -> bool:

@@ -318,7 +318,7 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
     try:
         return JobSpec.model_validate(record)
     except ValidationError as error:
-        raise InputError(f"job {job_id}: {first_fault(error)}; mend the option") from None
+        raise InputError(f"job {job_id}: {first_fault(error)}; fix the option") from None
 
 
 def _again(job_id: str, directory: Path, options: RunOptions) -> str:

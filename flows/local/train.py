@@ -271,7 +271,7 @@ def _training(options: TrainOptions) -> Training:
             nan=options.nan,
         )
     except ValidationError as error:
-        raise InputError(f"{first_fault(error, _option)}; mend the option") from None
+        raise InputError(f"{first_fault(error, _option)}; fix the option") from None
 
 
 def _option(location: str) -> str:

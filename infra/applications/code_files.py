@@ -301,7 +301,7 @@ def _names(source: bytes, where: str) -> dict[str, ast.stmt] | None:
         tree = ast.parse(source)
     except SyntaxError as error:
         line = "" if error.lineno is None else f"line {error.lineno}: "
-        raise InputError(f"code {where}: {line}{error.msg}; mend it") from None
+        raise InputError(f"code {where}: {line}{error.msg}; fix it") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"code {where}: is not Python source: {error}") from None
     _refuse_former_imports(tree, where)

@@ -70,7 +70,7 @@ def read_script(source: Source, tiers: Mapping[str, str], clocks: int | None) ->
     Raises
     ------
     InputError
-        Naming the file, the line, and the mend.
+        Naming the file, the line, and the fix.
     """
     validator = _ScriptValidator(tiers, clocks)
     events: list[ScriptedEvent] = []
@@ -117,7 +117,7 @@ def _rows(source: Source) -> Iterator[tuple[int, dict[str, str]]]:
                 raise InputError(f"{source}: line {line}: has {len(row)} cells; the columns are {', '.join(columns)}")
             yield line, dict(zip(columns, row, strict=False))
     except csv.Error as error:
-        raise InputError(f"{source}: line {reader.line_num}: is no CSV ({error}); mend the line") from None
+        raise InputError(f"{source}: line {reader.line_num}: is no CSV ({error}); fix the line") from None
 
 
 class _ScriptValidator:

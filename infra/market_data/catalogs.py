@@ -34,7 +34,7 @@ def read_catalog(source: Source | None = None, region: str | None = None) -> Cat
     Raises
     ------
     InputError
-        One line with the file, the row if there is one, and the mend.
+        One line with the file, the row if there is one, and the fix.
     """
     if source is None:
         with as_file(files("proteus_spot.infra.market_data") / "catalog.csv") as shipped:
@@ -64,7 +64,7 @@ def _catalog_rows(source: Source, region: str | None) -> Iterable[CatalogRow]:
     try:
         return _checked_rows(source, reader, region)
     except csv.Error as error:
-        raise InputError(f"{source}: row {reader.reader.line_num}: {error}; mend the row") from None
+        raise InputError(f"{source}: row {reader.reader.line_num}: {error}; fix the row") from None
 
 
 def _checked_rows(source: Source, reader: "csv.DictReader[str]", region: str | None) -> list[CatalogRow]:
@@ -104,16 +104,16 @@ def _check_header(source: Source, names: list[str]) -> None:
 def _catalog_row(where: str, raw: dict[str, Any]) -> CatalogRow | None:
     """Return the row; None for a type that is not sold on demand (without a price, or 0, as in AWS's price lists)."""
     if None in raw or None in raw.values():
-        raise InputError(f"{where}: has another number of columns than the header; mend the row")
+        raise InputError(f"{where}: has another number of columns than the header; fix the row")
     name = raw["instance_type"].strip()
     try:
         vcpu, memory_gib = int(raw["vcpu"]), float(raw["memory_gib"])
         on_demand_micros = to_micros(raw["on_demand_usd_per_h"].strip() or 0)
         from_day = date.fromisoformat(raw[FROM_DATE].strip()) if (raw.get(FROM_DATE) or "").strip() else None
     except ValueError as error:
-        raise InputError(f"{where}: {' '.join(str(error).split())}; mend the row") from None
+        raise InputError(f"{where}: {' '.join(str(error).split())}; fix the row") from None
     if not name or "/" in name:
-        raise InputError(f"{where}: {name!r} is not an instance_type; mend the row")
+        raise InputError(f"{where}: {name!r} is not an instance_type; fix the row")
     if not raw["region"].strip():
         raise InputError(f"{where}: no region; write it as us-east-1")
     if not (vcpu > 0 and 0 <= memory_gib < float("inf") and on_demand_micros >= 0):
@@ -121,7 +121,7 @@ def _catalog_row(where: str, raw: dict[str, Any]) -> CatalogRow | None:
     if vcpu > _MOST_VCPUS or on_demand_micros > _MOST_USD_PER_H * MICROS_PER_DOLLAR:
         raise InputError(
             f"{where}: no type has more than {_MOST_VCPUS} vCPUs or costs more than ${_MOST_USD_PER_H} an hour; "
-            "mend the row"
+            "fix the row"
         )
     if not on_demand_micros:
         return None

@@ -57,7 +57,7 @@ def read_prices(source: Source, *, product: str | None = None, catalog: Catalog 
     Raises
     ------
     InputError
-        One line with the file, the row if there is one, and the mend. Rows count from 1: in CSV the header is row 1, in
+        One line with the file, the row if there is one, and the fix. Rows count from 1: in CSV the header is row 1, in
         Parquet the first row of data; in JSON entries count over all pages.
     """
     found = read_table(source, read_whole(source))
@@ -184,7 +184,7 @@ def _coded(table: pa.Table, name: str, place: Callable[[int], str]) -> tuple[lis
     unusable = [code for code, text in enumerate(texts) if not text or "/" in text or text != text.strip()]
     fault = _first_fault(np.isin(codes, unusable))
     if fault is not None:
-        raise InputError(f"{place(fault)}: {texts[codes[fault]]!r} is not an {name}; mend the row")
+        raise InputError(f"{place(fault)}: {texts[codes[fault]]!r} is not an {name}; fix the row")
     return texts, codes
 
 
@@ -220,7 +220,7 @@ def _check_years(times_us: npt.NDArray[np.int64], place: Callable[[int], str]) -
     first_us, last_us = int(times_us.min()), int(times_us.max())
     outside = (times_us < _FIRST_US) | (times_us >= _END_US)
     row = _first_fault(outside)
-    alone = "is not of 2000 to 2200; mend the year, or the unit of the times"
+    alone = "is not of 2000 to 2200; fix the year, or the unit of the times"
     if row is None and last_us - first_us > _MOST_MONTHS_APART * _MONTH_US:
         months = (times_us - first_us) // _MONTH_US
         filled = np.flatnonzero(np.bincount(months))
@@ -232,7 +232,7 @@ def _check_years(times_us: npt.NDArray[np.int64], place: Callable[[int], str]) -
     if row is None:
         return
     shown = np.datetime64(int(times_us[row]) // 1_000_000, "s")
-    others = "is years away from the others; mend the year, or give the years in files of their own"
+    others = "is years away from the others; fix the year, or give the years in files of their own"
     raise InputError(f"{place(row)}: the time {shown}Z {alone if outside.all() else others}")
 
 

@@ -180,7 +180,7 @@ def _csv_fault(source: Source, data: bytes, header_rows: int, message: str) -> s
     place = f"row {_line_number(source, data, int(row[1]) - 1)}: " if row else ""
     if expected := re.search(r"Expected (\d+) columns, got (\d+)", message):
         what = "the header has" if header_rows else "there must be"
-        return f"{place}has {expected[2]} columns where {what} {expected[1]}; mend the row"
+        return f"{place}has {expected[2]} columns where {what} {expected[1]}; fix the row"
     value = re.search(r"(?:invalid value|zone offset in) '(.*?)'", message)
     shown = value[1] if value else ""
     if shown in (*PRICE_COLUMNS, *_AWS_NAMES.values()):
@@ -191,7 +191,7 @@ def _csv_fault(source: Source, data: bytes, header_rows: int, message: str) -> s
         return f"{place}{_price_fault(shown)}"
     if "utf8" in message.lower():
         return f"{place}is not UTF-8 text; give a CSV file, plain or gzipped"
-    return f"{place}{message[:200]}; mend the row"
+    return f"{place}{message[:200]}; fix the row"
 
 
 # Parquet
@@ -256,7 +256,7 @@ def _read_json(source: Source, data: bytes, *, is_list: bool) -> PriceTable:
     for name, aws in _AWS_NAMES.items():
         if raw[name].null_count:
             index = pc.index(raw[name].is_null(), True).as_py()
-            raise InputError(f"{source}: {place(index)}: has no {aws}; mend the entry")
+            raise InputError(f"{source}: {place(index)}: has no {aws}; fix the entry")
     return PriceTable(_typed(source, raw, place), True, place)
 
 

@@ -60,7 +60,7 @@ def read_requests(source: Source, markets: Sequence[Market], prices: Source) -> 
     Raises
     ------
     InputError
-        One line with the file, the row (a line of the file, the header being row 1) and the mend.
+        One line with the file, the row (a line of the file, the header being row 1) and the fix.
     """
     text = read_text(source)
     head = text.lstrip()[:1]
@@ -86,7 +86,7 @@ def parse_request(
     Raises
     ------
     InputError
-        With the location, the field and the mend.
+        With the location, the field and the fix.
     """
     texts = {name: fields.get(name, "").strip() for name in REQUEST_COLUMNS}
     for name in REQUEST_COLUMNS:
@@ -110,7 +110,7 @@ def parse_request(
     if leaves_at_s is not None and leaves_at_s < at_s:
         raise place.fault("until", texts["until"], f"is before {place.mark}at {texts['at']}; give a later time")
     if leaves_at_s is not None and leaves_at_s - at_s > _MOST_HOURS * HOUR_S:
-        raise place.fault("until", texts["until"], "is more than 20 years away; mend the year")
+        raise place.fault("until", texts["until"], "is more than 20 years away; fix the year")
     window_s = duration_s(place, "hours", texts["hours"]) if texts["hours"] else None
     return SpotRequest(market, count, bid_micros, at_s, leaves_at_s, None if window_s is None else at_s + window_s)
 
@@ -186,11 +186,11 @@ def _csv_rows(source: Source, text: str) -> Iterator[tuple[int, Mapping[str, str
         for fields in reader:
             if None in fields or None in fields.values():
                 raise InputError(
-                    f"{source}: row {reader.line_num}: has another number of columns than the header; mend the row"
+                    f"{source}: row {reader.line_num}: has another number of columns than the header; fix the row"
                 )
             yield reader.line_num, fields
     except csv.Error as error:
-        raise InputError(f"{source}: row {reader.reader.line_num}: {error}; mend the row") from None
+        raise InputError(f"{source}: row {reader.reader.line_num}: {error}; fix the row") from None
 
 
 def _json_rows(source: Source, text: str) -> Iterator[tuple[int, Mapping[str, str]]]:

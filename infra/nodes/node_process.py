@@ -133,7 +133,7 @@ async def _meet(blobs: Blobs, rendezvous: str, stop: asyncio.Event) -> str | Non
     Raises
     ------
     InputError
-        If the controller speaks another protocol: both versions, and the mend.
+        If the controller speaks another protocol: both versions, and the fix.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()

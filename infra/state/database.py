@@ -91,7 +91,7 @@ def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
             yield connection
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{str(error.object)[:60]!r}: is no UTF-8 text, which no database holds; mend the name"
+            f"{str(error.object)[:60]!r}: is no UTF-8 text, which no database holds; fix the name"
         ) from None
     except DBAPIError as error:
         raise StoreError(f"{_shown(engine.url)}: {_first_line(error)}") from error

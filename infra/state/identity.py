@@ -78,7 +78,7 @@ class IdentityTable(Tables):
         Raises
         ------
         InputError
-            If another account or region is recorded: one line that names both and the mend.
+            If another account or region is recorded: one line that names both and the fix.
         """
         with self.write() as connection:
             unused = identity.c.account_id.is_(None)

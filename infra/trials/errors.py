@@ -4,4 +4,4 @@ from proteus_spot.infra.errors import ProteusError
 
 
 class TrialError(ProteusError):
-    """A training function did what a trial cannot do; the message names it and the mend."""
+    """A training function did what a trial cannot do; the message names it and the fix."""

@@ -127,7 +127,7 @@ class Trial:
         Raises
         ------
         TrialError
-            If it cannot be saved without pickle; the message names the type and the mend.
+            If it cannot be saved without pickle; the message names the type and the fix.
         """
         self._host.save_state(self._step, model)
 

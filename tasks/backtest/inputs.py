@@ -110,7 +110,7 @@ def open_inputs(spec: BacktestSpec, report: Report) -> BacktestInputs:
         datetime.fromtimestamp(windows.evaluation.from_s, UTC).date(),
         where=f"{source}: ",
         name=_named(spec),
-        mend="give a --catalog that has it, or leave it out by --leave-out {} or --market",
+        fix="give a --catalog that has it, or leave it out by --leave-out {} or --market",
         choose=" by --region {} or --market",
     )
     evictions, warnings = _evictions(source, traces, capacity, windows, spec, report)
@@ -199,7 +199,7 @@ def _prices(spec: BacktestSpec, report: Report) -> tuple[str, TraceSet, Catalog]
         BEGIN.date(),
         where=f"{source}: ",
         name=_named(spec),
-        mend="give a --catalog that has it, for the prices follow the on-demand price, or --prices",
+        fix="give a --catalog that has it, for the prices follow the on-demand price, or --prices",
     )
     on_demand = {market: on_sale[market.instance_type].on_demand_micros for market in markets}
     wanted = on_demand

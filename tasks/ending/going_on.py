@@ -53,7 +53,7 @@ def buy_lost_machines(spec: JobSpec, job_engine: JobEngine) -> str:
     Returns
     -------
     str
-        One line on what must be mended before anything can be bought, or ''.
+        One line on what must be fixed before anything can be bought, or ''.
     """
     alarm = ""
     with _closed_if_failed(job_engine):

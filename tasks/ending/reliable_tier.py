@@ -56,7 +56,7 @@ def refill_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str:
     Returns
     -------
     str
-        One line on what must be mended before anything can be bought, or ''.
+        One line on what must be fixed before anything can be bought, or ''.
 
     Raises
     ------

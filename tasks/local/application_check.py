@@ -128,4 +128,4 @@ def checked_training(
             clocks=CLOCKS,
         )
     except ValidationError as error:
-        raise InputError(f"{first_fault(error, lambda field: f'--{field}')}; mend the option") from None
+        raise InputError(f"{first_fault(error, lambda field: f'--{field}')}; fix the option") from None

@@ -83,12 +83,12 @@ def check_endpoint(url: str) -> None:
         try:
             market.describe([("proteus:job", "-")])
         except MarketError as error:
-            mend = "name one that answers as EC2, or leave it out"
+            fix = "name one that answers as EC2, or leave it out"
             if error.code in _NO_KEY:
-                mend = (
+                fix = (
                     "set AWS_ACCESS_KEY_ID to the access_key_id of its announcement, AWS_SECRET_ACCESS_KEY to any word"
                 )
-            raise InputError(f"--endpoint {url}: {error}; {mend}") from None
+            raise InputError(f"--endpoint {url}: {error}; {fix}") from None
 
 
 def check_database(url: str) -> bool:

@@ -43,7 +43,7 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
         markets,
         datetime.fromtimestamp(at_s, UTC).date(),
         name="the catalogue",
-        mend="name another, or --catalog",
+        fix="name another, or --catalog",
     )
     return {market.instance_type: types[market.instance_type] for market in markets}
 

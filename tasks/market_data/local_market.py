@@ -91,13 +91,13 @@ def _with_a_rush_at(at_s: int, traces: TraceSet, on_demand: Mapping[Market, Micr
 
 
 def given_market(
-    path: Path, wanted: tuple[str, ...], catalog: Path | None, hours: float, mend: str = "less --hours"
+    path: Path, wanted: tuple[str, ...], catalog: Path | None, hours: float, fix: str = "less --hours"
 ) -> MarketFile:
     """Return the market of a price file; the run begins when half of the file's time, at most two weeks, has passed.
 
     Parameters
     ----------
-    hours : how long the prices must last; `mend` is what else helps, in a message.
+    hours : how long the prices must last; `fix` is what else helps, in a message.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def given_market(
     markets = tuple(market_of(text, traces, str(path)) for text in wanted) or traces.markets
     start_s = traces.first_s + min((traces.last_s - traces.first_s) // 2, 14 * DAY_S)
     if start_s + hours * HOUR_S > traces.last_s + DAY_S:
-        raise InputError(f"{path}: ends before {hours:g} hours have passed; give a longer file, or {mend}")
+        raise InputError(f"{path}: ends before {hours:g} hours have passed; give a longer file, or {fix}")
     for market in markets:
         if traces[market].price_at(start_s) is None:
             begin = datetime.fromtimestamp(start_s, UTC).isoformat()
@@ -141,7 +141,7 @@ def _types_of(markets: Sequence[Market], catalog: Path | None, at_s: int, place:
         datetime.fromtimestamp(at_s, UTC).date(),
         where=f"{place}: ",
         name="the shipped catalogue" if catalog is None else str(catalog),
-        mend="give --catalog, or other --market",
+        fix="give --catalog, or other --market",
         choose=" by --market",
     )
 

@@ -15,7 +15,7 @@ _LEAST_S = 900
 
 
 def types_of(
-    catalog: Catalog, markets: Collection[Market], day: date, *, where: str = "", name: str, mend: str, choose: str = ""
+    catalog: Catalog, markets: Collection[Market], day: date, *, where: str = "", name: str, fix: str, choose: str = ""
 ) -> Mapping[str, InstanceType]:
     """Return the types on sale on `day` in the regions of `markets`, by name; each has one price for all its markets.
 
@@ -23,7 +23,7 @@ def types_of(
     ----------
     where : prefix of a message, as in ``prices.csv: ``.
     name : name of the catalogue in a message.
-    mend : the mend in a message, if a market has no price; ``{}`` stands for its type.
+    fix : the fix in a message, if a market has no price; ``{}`` stands for its type.
     choose : how the markets of one region are chosen, in a message; ``{}`` stands for the region.
 
     Raises
@@ -33,7 +33,7 @@ def types_of(
     """
     for market in markets:
         if (fault := catalog.fault(market, day, name)) is not None:
-            raise InputError(f"{where}{fault}; {mend.format(market.instance_type)}")
+            raise InputError(f"{where}{fault}; {fix.format(market.instance_type)}")
     try:
         return catalog.types(markets, day)
     except RegionsDiffer as error:

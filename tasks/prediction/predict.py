@@ -136,7 +136,7 @@ def _check_labels(about: ModelAbout, source: str, found: NewData) -> None:
     examples = ", ".join(map(repr, about.labels[:_FEW])) + (", …" if len(about.labels) > _FEW else "")
     raise InputError(
         f"{source}: {found.place(row)}: label {label!r} is none of the model's {len(labels)} classes ({examples}); "
-        "mend it, or have labels passed over by --no-labels"
+        "fix it, or have labels passed over by --no-labels"
     )
 
 

@@ -29,7 +29,7 @@ def check_trial(spec: SweepSpec, place: str = "") -> None:
     Raises
     ------
     InputError
-        One line that names the field and the mend.
+        One line that names the field and the fix.
     """
     try:
         if spec.is_built_in:
@@ -63,9 +63,9 @@ def check_import(spec: SweepSpec, place: str = "", *, is_here: bool) -> None:
     if found is None:
         return
     is_sure = found.is_certain or (is_here and not (spec.requirements and found.is_missing_module))
-    mend = "; install it, or name it in requirements" if found.is_missing_module else ""
+    fix = "; install it, or name it in requirements" if found.is_missing_module else ""
     if is_sure:
-        raise InputError(f"{place}code {spec.code}: cannot be imported: {found.why}{mend}")
+        raise InputError(f"{place}code {spec.code}: cannot be imported: {found.why}{fix}")
     _log.warning("%scode %s: cannot be imported here, and may be elsewhere: %s", place, spec.code, found.why)
 
 

@@ -130,7 +130,7 @@ def check_extension(spec: SweepSpec, engine: SweepRecord) -> None:
 
 
 def check_sampler(spec: SweepSpec) -> None:
-    """Refuse a sampler that cannot propose settings for this sweep; `InputError` names it and the mend."""
+    """Refuse a sampler that cannot propose settings for this sweep; `InputError` names it and the fix."""
     values = (SampledTrial(number, draw(spec.parameters, 0, number), float(number), False) for number in range(2))
     small = spec if spec.sampler == GRID else spec.model_copy(update={"trials": 3, "first": []})
     propose(small, tuple(values)[: spec.trial_count], 1)

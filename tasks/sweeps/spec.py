@@ -385,7 +385,7 @@ def parse_sweep(record: Any, place: str = "", name: str = "sweep") -> SweepSpec:
     Raises
     ------
     InputError
-        One line that names the field and the mend.
+        One line that names the field and the fix.
     """
     if not isinstance(record, dict):
         raise InputError(f"{place}holds no sweep; want trial, space, metric, max_trial_steps, … (docs/sweeps.md)")
@@ -401,7 +401,7 @@ def read_sweep(path: Path) -> SweepSpec:
     Raises
     ------
     InputError
-        One line that names the file, the field and the mend.
+        One line that names the file, the field and the fix.
     """
     record = read_yaml(path)
     if isinstance(record, dict) and isinstance(record.get("earlier"), list):

@@ -48,7 +48,7 @@ def check_application(training: Training, *, code: bool = True) -> None:
     Raises
     ------
     InputError
-        One line that names the application, the option or the file, and the mend.
+        One line that names the application, the option or the file, and the fix.
     """
     check_asked(training)
     if code and training.code:
@@ -69,7 +69,7 @@ def check_asked(training: Training, place: str = "", params: str = "--param") ->
     Raises
     ------
     InputError
-        One line that names the field and the mend.
+        One line that names the field and the fix.
     """
     try:
         split_app(training.app)
@@ -122,7 +122,7 @@ def check_parameters(name: str, training: Training) -> None:
 
 
 def check_sizes(name: str, training: Training, sizes: Mapping[str, float]) -> None:
-    """Refuse parameters that do not fit the data; `InputError` names them `name`, and the mend.
+    """Refuse parameters that do not fit the data; `InputError` names them `name`, and the fix.
 
     A user's code is not run here, as in `check_parameters`.
     """
@@ -136,7 +136,7 @@ def check_sizes_here(training: Training, sizes: Mapping[str, float]) -> None:
     Raises
     ------
     InputError
-        One line that names the parameters or the tables, and the mend.
+        One line that names the parameters or the tables, and the fix.
     """
     if training.app not in BUILT_IN:
         return  # as in `check_sizes`
@@ -148,7 +148,7 @@ def check_sizes_here(training: Training, sizes: Mapping[str, float]) -> None:
         raise InputError(
             f"data {training.data}: the model of {training.app} ({shapes}) takes {needed / 2**30:,.0f} GiB, "
             f"{_COPIES} times, and this machine has {memory / 2**30:,.0f}; "
-            "mend the largest index in the data, or choose smaller parameters"
+            "fix the largest index in the data, or choose smaller parameters"
         )
 
 
@@ -194,7 +194,7 @@ def application(option: str, app: str, code: str | None, params: Sequence[str]) 
     Raises
     ------
     InputError
-        One line that names the option and the mend. The contents of the file are checked later.
+        One line that names the option and the fix. The contents of the file are checked later.
     """
     values: dict[str, Any] = {}
     for text in params:

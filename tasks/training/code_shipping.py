@@ -17,7 +17,7 @@ def check_code(spec: JobSpec) -> None:
     Raises
     ------
     InputError
-        One line that names the application or the file, and the mend.
+        One line that names the application or the file, and the fix.
     """
     code.check_code(current_runtime().blobs, spec.job_id, spec.training.app, spec.training.code)
 

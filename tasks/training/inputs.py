@@ -83,7 +83,7 @@ def check_data(spec: JobSpec) -> tuple[str, ...]:
     Raises
     ------
     InputError
-        One line that names the file, the line in it where there is one, and the mend.
+        One line that names the file, the line in it where there is one, and the fix.
     """
     training = spec.training
     fits = partial(check_sizes_here, training)
@@ -107,7 +107,7 @@ def cut_data(blobs: Blobs, job_id: str, training: Training, fits: datasets.Sizes
     Raises
     ------
     InputError
-        One line that names the file, the line in it where there is one, and the mend.
+        One line that names the file, the line in it where there is one, and the fix.
     """
     partitions, kind = _cut(blobs, job_id, training)
     return datasets.prepare(

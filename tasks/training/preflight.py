@@ -21,7 +21,7 @@ def check(spec: JobSpec) -> None:
     Raises
     ------
     InputError
-        One line that names the field and the mend.
+        One line that names the field and the fix.
     """
     runtime = current_runtime()
     markets = [Market.parse(text) for text in spec.transient.markets]

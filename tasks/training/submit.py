@@ -150,7 +150,7 @@ def prefect_server(directory: Path | None) -> Iterator[PrefectServer]:
         httpx.get(f"{api_url.rstrip('/')}/health", timeout=_ANSWER_S)
     except httpx.HTTPError as error:
         raise InputError(
-            f"PREFECT_API_URL: no server answers at {api_url} ({error or type(error).__name__}); start it, or mend it"
+            f"PREFECT_API_URL: no server answers at {api_url} ({error or type(error).__name__}); start it, or fix it"
         ) from None
     if up is None:
         yield PrefectServer(api_url)

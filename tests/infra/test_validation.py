@@ -54,7 +54,7 @@ class Outer(BaseModel):
         ({"word": "y"}, "inner.word: must match the pattern ^x*$ (is 'y')"),
         ({"word": ""}, "inner.word: must have at least 1 characters (is '')"),
         ({"word": "xxxx"}, "inner.word: must have at most 3 characters (is 'xxxx')"),
-        ({"colour": "red"}, "inner.colour: is not known; mend its name, or leave it out"),
+        ({"colour": "red"}, "inner.colour: is not known; fix its name, or leave it out"),
     ],
 )
 def test_each_fault_in_words(fields: dict[str, Any], says: str) -> None:

@@ -1,4 +1,4 @@
-"""A flow process is killed before or after every call with an effect; the next tick or a rerun mends it.
+"""A flow process is killed before or after every call with an effect; the next tick or a rerun fixes it.
 
 The calls are found by instrumenting the boundary (`tests.support.flow_processes`): one undisturbed run says which calls
 there are, and which of them have an effect. What is asserted is read from the market's own log.
@@ -54,7 +54,7 @@ def live(here: JobWorld, *, rerun: bool) -> None:
 
 
 def check(here: JobWorld, story: str = "finishes") -> None:
-    """Assert what must hold after any crash that was mended."""
+    """Assert what must hold after any crash that was fixed."""
     assert here.faults == []
     assert here.bought_twice() == {}
     assert here.living() == []

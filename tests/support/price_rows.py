@@ -35,6 +35,6 @@ def refusal(path: Path) -> str:
     message = str(caught.value)
     assert "\n" not in message
     assert message.startswith(f"{path}: ")
-    assert ";" in message, "the mend comes after the fault"
+    assert ";" in message, "the fix comes after the fault"
     assert caught.value.exit_code == 2
     return message.removeprefix(f"{path}: ")

@@ -55,7 +55,7 @@ def record_trials(
     for number, trial in enumerate(run.result()["trials"]):
         if trial["state"] == "failed":
             raise InputError(
-                f"trial-{number:02d} failed: {trial['why'] or 'without a reason'}; mend it and record again"
+                f"trial-{number:02d} failed: {trial['why'] or 'without a reason'}; fix it and record again"
             )
     paths = [SweepPaths(spec.job_id).trial(number) for number in range(len(settings))]
     reports = [_reports(blobs, trial) for trial in paths]

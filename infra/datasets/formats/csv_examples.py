@@ -172,15 +172,15 @@ def _fault(text: TableText, layout: CsvLayout, message: str) -> str:
         return f"line {opened}: {OPEN_QUOTE}"  # what comes after it is misread
     place = f"line {line}: " if line else ""
     if width := re.search(r"Expected (\d+) columns, got (\d+)", message):
-        return f"{place}has {width[2]} columns and the first row {width[1]}; mend the row"
+        return f"{place}has {width[2]} columns and the first row {width[1]}; fix the row"
     if "UTF8" in message:
-        return f"{place}the label is not UTF-8 text; mend it"
+        return f"{place}the label is not UTF-8 text; fix it"
     if value := re.search(r"CSV column #(\d+).*invalid value '(.*)'", message):
         column = int(value[1])  # counted from 0
         return (
             f"{place}{layout.column(column)} is {shown(value[2])}; write a number{_other_texts(text, layout, column)}"
         )
-    return f"{place}{message[:200]}; mend the file"
+    return f"{place}{message[:200]}; fix the file"
 
 
 def _other_texts(text: TableText, layout: CsvLayout, column: int) -> str:

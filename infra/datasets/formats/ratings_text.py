@@ -194,7 +194,7 @@ def _check_lengths(source: str, what: str, column: pa.ChunkedArray, size: int, p
         raise InputError(
             f"{source}: {place(int((codes == longest).argmax()))}: the {what} has {lengths[longest]} bytes, "
             f"too many for "
-            f"one of {len(texts)} names; mend the line"
+            f"one of {len(texts)} names; fix the line"
         )
 
 
@@ -343,10 +343,10 @@ def _table(source: str, data: bytes, layout: _Layout) -> pa.Table:
         try:
             return _parse(data, layout, serial=True)  # only this one counts rows and accepts any line
         except pa.ArrowInvalid as error:
-            return _mended(source, data, layout, " ".join(str(error).split()))
+            return _fixed(source, data, layout, " ".join(str(error).split()))
 
 
-def _mended(source: str, data: bytes, layout: _Layout, message: str) -> pa.Table:
+def _fixed(source: str, data: bytes, layout: _Layout, message: str) -> pa.Table:
     """Return the table with names read as text if that was the fault; raise `InputError` for any other fault."""
     value = re.search(r"CSV column #(\d+).*?invalid value '(.*)'", message)
     column = int(value[1]) if value else 0
@@ -360,14 +360,12 @@ def _mended(source: str, data: bytes, layout: _Layout, message: str) -> pa.Table
         raise InputError(f"{source}: line {opened}: {OPEN_QUOTE}") from None  # what comes after it is misread
     place = f"line {line}: " if line else ""
     if width := re.search(r"Expected (\d+) columns, got (\d+)", message):
-        raise InputError(
-            f"{source}: {place}has {width[2]} columns and the first row {width[1]}; mend the row"
-        ) from None
+        raise InputError(f"{source}: {place}has {width[2]} columns and the first row {width[1]}; fix the row") from None
     if value:
         raise InputError(f"{source}: {place}the rating is {shown(value[2])}; write a number") from None
     if "UTF8" in message:
-        raise InputError(f"{source}: {place}the name of a user or an item is not UTF-8 text; mend it") from None
-    raise InputError(f"{source}: {place}{message[:200]}; mend the file") from None
+        raise InputError(f"{source}: {place}the name of a user or an item is not UTF-8 text; fix it") from None
+    raise InputError(f"{source}: {place}{message[:200]}; fix the file") from None
 
 
 def _parse(data: bytes, layout: _Layout, *, serial: bool) -> pa.Table:

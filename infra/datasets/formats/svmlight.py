@@ -75,7 +75,7 @@ def _declared_columns(source: str, data: bytes) -> int:
         return 0
     if len(found[1]) > len(str(_MOST_INDEX)) or int(found[1]) > _MOST_INDEX:
         line = data.count(b"\n", 0, found.start()) + 1
-        raise InputError(f"{source}: line {line}: says more than {_MOST_INDEX} features; mend the number")
+        raise InputError(f"{source}: line {line}: says more than {_MOST_INDEX} features; fix the number")
     return int(found[1])
 
 

@@ -169,7 +169,7 @@ def _ldac_fault(data: bytes) -> str:
             if int(term) >= (most := max(_MOST_WORDS, len(data))):
                 return f"line {number}: term is {term}; want less than {most}: number the words from 0"
         if int(words[0]) != len(words) - 1:
-            return f"line {number}: says {words[0]} terms and has {len(words) - 1}; mend the first number"
+            return f"line {number}: says {words[0]} terms and has {len(words) - 1}; fix the first number"
     return "is no LDA-C file; write M term:count … a line"
 
 
@@ -194,7 +194,7 @@ def _uci_fault(data: bytes) -> str:
                 return f"line {number}: {name} is {word}; want 1 to {top}"
     return (
         f"line {lines[2][0]}: says {most[2]} entries and {len(lines) - 3} follow; "
-        "the file is cut short, or mend the number"
+        "the file is cut short, or fix the number"
     )
 
 

@@ -30,7 +30,7 @@ def check_purchases(spec: JobSpec) -> None:
     Raises
     ------
     InputError
-        One line on what is missing and in which markets, and the mend.
+        One line on what is missing and in which markets, and the fix.
     MarketUnreachable
         If the market does not answer.
     """
@@ -87,7 +87,7 @@ def _request(spec: JobSpec, market: Market, tier: Tier) -> LaunchRequest:
 
 
 def _fault(request: Callable[[], LaunchRequest]) -> str:
-    """Return what the market would refuse a purchase for, and the mend; empty if it would not."""
+    """Return what the market would refuse a purchase for, and the fix; empty if it would not."""
     try:
         current_runtime().market.dry_run(request())
     except MarketError as error:
@@ -98,12 +98,12 @@ def _fault(request: Callable[[], LaunchRequest]) -> str:
 
 
 def _line(error: MarketError) -> str:
-    """Return one line on an error, with the mend."""
+    """Return one line on an error, with the fix."""
     action = _ACTION.search(error.message)
     if action is not None:
         return f"{error.code}: the credentials lack {action[1]}{action[2] or ''}; add it to their policy (docs/aws.md)"
     if error.code == "RequestExpired":
         return f"{error.code}: {error.message}; set the clock of this machine"
     if error.failure is Failure.AUTH:
-        return f"{error.code}: {error.message}; renew or mend the credentials (docs/aws.md)"
-    return f"{error.code}: {error.message}; mend the setting (docs/aws.md)"
+        return f"{error.code}: {error.message}; renew or fix the credentials (docs/aws.md)"
+    return f"{error.code}: {error.message}; fix the setting (docs/aws.md)"

@@ -56,7 +56,7 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str | None:
     JobFailed
         If they are lost again and again.
     PurchaseBlocked
-        If credentials or settings have to be mended first; the job stays as it is.
+        If credentials or settings have to be fixed first; the job stays as it is.
     """
     if saved_result(spec.job_id) is not None or not wants_machines(spec.job_id):
         return None  # a tick found the work done, or the job is to stop
@@ -71,7 +71,7 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str | None:
             continue
         if outcome.blocked:
             raise PurchaseBlocked(
-                f"job {spec.job_id}: the reliable tier cannot be bought: {outcome.line}; mend that, and the next tick "
+                f"job {spec.job_id}: the reliable tier cannot be bought: {outcome.line}; fix that, and the next tick "
                 "buys it (or run `train` again)"
             )
         if outcome.result is Result.REFUSED and part == CONTROLLER_ORDER:

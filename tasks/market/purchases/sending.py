@@ -66,7 +66,7 @@ class PurchaseOutcome:
 
     @property
     def blocked(self) -> bool:
-        """Whether credentials or settings have to be mended first."""
+        """Whether credentials or settings have to be fixed first."""
         return self.failure in (Failure.AUTH, Failure.CONFIGURATION)
 
 

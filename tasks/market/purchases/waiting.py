@@ -8,8 +8,8 @@ from proteus_spot.tasks.job_records import recorded_spec
 _MENDS = {
     Failure.CAPACITY: "asked for again at each tick, in the same market",
     Failure.QUOTA: "fewer machines are tried; ask AWS for a higher quota",
-    Failure.AUTH: "mend the credentials; each tick tries again",
-    Failure.CONFIGURATION: "mend the setting; each tick tries again",
+    Failure.AUTH: "fix the credentials; each tick tries again",
+    Failure.CONFIGURATION: "fix the setting; each tick tries again",
     Failure.UNKNOWN: "looked for, and repeated unchanged, by each tick",
 }
 

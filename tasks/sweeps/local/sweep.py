@@ -105,7 +105,7 @@ class LocalSweep:
         Raises
         ------
         InputError
-            One line that names the field and the mend.
+            One line that names the field and the fix.
         """
         if self._journal.exists():  # a sweep that has begun goes on with what it began with
             return False
@@ -119,7 +119,7 @@ class LocalSweep:
         Raises
         ------
         InputError
-            One line that names the field and the mend; also for a folder with another sweep.
+            One line that names the field and the fix; also for a folder with another sweep.
         """
         self.check()
         self._ship()

@@ -30,7 +30,7 @@ def check_sweep(spec: SweepSpec) -> None:
     Raises
     ------
     InputError
-        One line that names the field and the mend.
+        One line that names the field and the fix.
     """
     runtime, place = current_runtime(), f"sweep {spec.job_id}: "
     now_s = runtime.now_s()

@@ -62,10 +62,10 @@ BAD: Mapping[str, Bad] = {
     "no on-demand price for the generated market": Bad(
         "run --catalog {here}/unpriced.csv", r"the generated market: instance type \S+ .*unpriced\.csv; give --catalog"
     ),
-    "bad catalogue": Bad("run --catalog {here}/catalog.csv", r"catalog\.csv: row 2: .*; mend the row"),
+    "bad catalogue": Bad("run --catalog {here}/catalog.csv", r"catalog\.csv: row 2: .*; fix the row"),
     "no catalogue": Bad("run --catalog {here}/none.csv", r"none\.csv: there is no such file; check the path"),
     "nobody reliable": Bad("run --reliable 0", r"--reliable 0: a job needs a machine that lasts; give at least 1"),
-    "too many reliable": Bad("run --reliable 65", r"reliable\.count: .*64 \(is 65\); mend the option"),
+    "too many reliable": Bad("run --reliable 65", r"reliable\.count: .*64 \(is 65\); fix the option"),
     "machines too large": Bad("run --max-vcpus 1", r"--max-vcpus 1: the smallest machine .* has 2; give"),
     "unknown policy": Bad(
         "run --policy greedy", r"--policy: unknown policy 'greedy'; there are best, fixed-delta:USD, "
@@ -100,8 +100,8 @@ BAD: Mapping[str, Bad] = {
     "data cut short": Bad("run --data {here}/cut.csv.gz", r"cut\.csv\.gz: the gzip stream is damaged or cut short"),
     "data without classes": Bad("run --data {here}/values.csv", r"which are no classes; mlr wants at least 2"),
     "too few data": Bad("run --data {here}/few.csv", r"few\.csv: has 4 rows to train on, too few for 16 parts"),
-    "bad job id": Bad("run --job Job_1", r"job Job_1: job_id: .*'Job_1'\); mend the option"),
-    "too stale": Bad("run --staleness 101", r"training\.staleness: .*100 \(is 101\); mend the option"),
+    "bad job id": Bad("run --job Job_1", r"job Job_1: job_id: .*'Job_1'\); fix the option"),
+    "too stale": Bad("run --staleness 101", r"training\.staleness: .*100 \(is 101\); fix the option"),
     "too fast": Bad("run --scale 1000", r"PROTEUS_TICK_S: .*use a scale of at most 120"),
     "a bad setting": Bad("run", r"PROTEUS_TICK_S: .*'often'", (("PROTEUS_TICK_S", "often"),)),
     "database is a directory": Bad("run --database sqlite:///{here}", r": is a directory; --database must name a file"),

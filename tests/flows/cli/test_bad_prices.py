@@ -72,7 +72,7 @@ def refused(here: Path, verb: str, lines: list[str], *more: str) -> str:
     assert sorted(path.name for path in here.rglob("*")) == before
     line = str(caught.value)
     assert "\n" not in line
-    assert ";" in line, "the mend comes after the fault"
+    assert ";" in line, "the fix comes after the fault"
     return line
 
 

@@ -35,7 +35,7 @@ def test_what_differs_by_process_is_found_and_nothing_stays(tmp_path: Path) -> N
     (tmp_path / "mine.py").write_text(APP)
     done = proteus("check", "mine:App", "--json", "found.json", cwd=tmp_path, home=tmp_path / "home")
     assert done.code == 1, done.err
-    assert done.err == "proteus: check mine:App: 1 fault; mend what the lines above name\n"
+    assert done.err == "proteus: check mine:App: 1 fault; fix what the lines above name\n"
     assert done.out.startswith("mine:App: run, partition 0, clock 1: other bits in another process; keep nothing")
     (fault,) = json.loads((tmp_path / "found.json").read_text())["faults"]
     assert done.out == f"mine:App: {fault}\n"

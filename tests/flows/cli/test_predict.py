@@ -112,7 +112,7 @@ def test_a_label_that_the_model_does_not_know_is_refused_or_passed_over(tmp_path
     many = tmp_path / "many.csv"
     many.write_text("".join(f"{i % 12},{i},{i % 12}\n" for i in range(48)))
     new.write_text("1,2,12\n")
-    refused("label 12 is none of the model's 12 classes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …); mend it, or have labels "
+    refused("label 12 is none of the model's 12 classes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …); fix it, or have labels "
             "passed over by --no-labels", trained_model(tmp_path / "m", str(many), "mlr"), "--data", str(new),
             "--out", "-")  # fmt: skip
 

@@ -24,7 +24,7 @@ WRONG: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "no function": ({"trial": "my_trial:walk"}, "s.yaml: code my_trial.py: has no walk of trial my_trial:walk"),
     "no code": ({"code": "none.py"}, "s.yaml: code none.py: cannot be read"),
     "no data": ({"data": "none.csv"}, "s.yaml: data: none.csv is not there"),
-    "misspelt": ({"max_steps": 3}, "s.yaml: max_steps: is not known; mend its name, or leave it out"),
+    "misspelt": ({"max_steps": 3}, "s.yaml: max_steps: is not known; fix its name, or leave it out"),
     "no metric": ({"metric": None}, "s.yaml: metric: must be a mapping"),
 }
 TAKES_A_FILE = [

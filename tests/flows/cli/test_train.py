@@ -359,7 +359,7 @@ BAD = {
     "data of no form": (["mlr", "--data", "table.xls"], r"table\.xls.*unknown; known are digits"),
     "no data file": (["mlr", "--data", "none.csv"], r"none\.csv: there is no such file; check the path"),
     "too many partitions": (["mlr", "--partitions", "4000"], r"too few for 4000 parts"),
-    "far too many partitions": (["mlr", "--partitions", "5000"], r"--partitions: .*4096 \(is 5000\); mend the option"),
+    "far too many partitions": (["mlr", "--partitions", "5000"], r"--partitions: .*4096 \(is 5000\); fix the option"),
     "too stale": (["mlr", "--staleness", "101"], r"--staleness: .*100 \(is 101\)"),
     "nodes of another kind": (["mlr", "--nodes", "x=1"], r"--nodes x=1: want the numbers of reliable and of transient"),
     "nodes twice": (["mlr", "--nodes", "r=1,r=2"], r"--nodes r=1,r=2: want"),

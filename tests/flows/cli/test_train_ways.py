@@ -28,7 +28,7 @@ from proteus_spot.infra.errors import InputError
         (["bgd", "--passes", "3"], "--passes: bgd does not say what a pass is; give clocks instead"),
         (
             ["bgd", "--max-partitions-per-node", "5000"],
-            "--max-partitions-per-node: must be at most 4096 (is 5000); mend the option",
+            "--max-partitions-per-node: must be at most 4096 (is 5000); fix the option",
         ),
         (["lda", "--parallel", "data", "--param", "parallel=model"], "parallel was given before; give it once"),
     ],

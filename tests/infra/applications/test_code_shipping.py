@@ -82,7 +82,7 @@ BAD: Mapping[str, Bad] = {
     "no such class": Bad(source(GOOD), r"mine\.py: has no Other of app mine:Other; its classes are App", "mine:Other"),
     "no class at all": Bad(source("x = 1"), r"has no App of app mine:App; its classes are none"),
     "a method lacks": Bad(source(GOOD.replace("evaluate", "assess")), r"App has no method evaluate\(\)"),
-    "a syntax error": Bad(source("class App:\n  def run(self:\n"), r"mine\.py: line 2: .*; mend it"),
+    "a syntax error": Bad(source("class App:\n  def run(self:\n"), r"mine\.py: line 2: .*; fix it"),
     "no text": Bad(source(b"class App:\0"), r"mine\.py: (line \d+: |is not Python source: )?source code.*null bytes"),
     "a module of Python": Bad(source(GOOD, "json.py"), r"json is a module of Python itself; call", "json:App"),
     "our package": Bad(source(GOOD, "proteus_spot.py"), r"proteus_spot is the package of Proteus", "proteus_spot:App"),

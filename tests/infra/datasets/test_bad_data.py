@@ -1,4 +1,4 @@
-"""Unusable files of every kind and form: one line that names the file, the place and the mend."""
+"""Unusable files of every kind and form: one line that names the file, the place and the fix."""
 
 import gzip
 import io
@@ -92,7 +92,7 @@ def test_what_is_not_there_or_no_file(tmp_path: Path, form: str) -> None:
 #: A line that is added to a valid file, and its error.
 LINES = {
     "csv": [
-        ("1,2", "has 2 columns and the first row 3; mend the row"),
+        ("1,2", "has 2 columns and the first row 3; fix the row"),
         ("1,2,0,3", "has 4 columns and the first row 3"),
         ("1,nan,0", "column 2 has no value; 1 cell has none: --empty drop"),
         ("1,1e39,0", "a value is inf; write finite numbers that fit a float32"),
@@ -117,7 +117,7 @@ LINES = {
         ("1,2 1:1", "several labels, '1,2'; give one"),
     ],
     "ratings": [
-        ("11,1", "has 2 columns and the first row 3; mend the row"),
+        ("11,1", "has 2 columns and the first row 3; fix the row"),
         ("11,1,3,4", "has 4 columns"),
         ("11,1,nan", "the rating is nan; write a finite number"),
         ("11,1,1e39", "the rating is inf; write a finite number"),
@@ -128,7 +128,7 @@ LINES = {
         ("1,1,3", "user 1 rated item 1 before, in line 10; give each pair once"),
     ],
     "LDA-C": [
-        ("2 1:1", "says 2 terms and has 1; mend the first number"),
+        ("2 1:1", "says 2 terms and has 1; fix the first number"),
         ("1 1:0", "write whole numbers, the count from 1 to 1000000"),
         ("1 1:-1", "write whole numbers"),
         ("1 -1:1", "write whole numbers"),

@@ -138,7 +138,7 @@ def test_a_real_file_is_read_whole() -> None:
         (HEAD + row() * 3 + row("2106-04-01T12:30:00Z"), "row 5: the time 2106-04-01T12:30:00Z is years away"),
         (HEAD + row("1970-01-01T00:00:00Z") + row(), "row 2: the time 1970-01-01T00:00:00Z is years away"),
         (HEAD + row("2006-04-01T12:30:00Z") + row() * 3, "row 2: the time 2006-04-01T12:30:00Z is years away"),
-        (HEAD + row("1970-01-17T21:24:28Z") * 2, "row 2: the time 1970-01-17T21:24:28Z is not of 2000 to 2200; mend"),
+        (HEAD + row("1970-01-17T21:24:28Z") * 2, "row 2: the time 1970-01-17T21:24:28Z is not of 2000 to 2200; fix"),
         (HEAD + row("1459513800000"), "row 2: '1459513800000' is not a time"),
         (HEAD + row() + row().replace("Linux/UNIX", "Windows"), "row 3: product 'Windows' beside 'Linux/UNIX'"),
     ],
@@ -147,7 +147,7 @@ def test_a_bad_file_is_refused_with_place_and_mend(tmp_path: Path, text: str, sa
     (tmp_path / "p.csv").write_text(text)
     message = refusal(tmp_path / "p.csv")
     assert re.search(said, message), message
-    assert ";" in message, "the mend comes after the fault"
+    assert ";" in message, "the fix comes after the fault"
 
 
 @pytest.mark.parametrize("kept", [20, 0.5, -6, -1], ids=str)

@@ -218,7 +218,7 @@ def test_parquet_of_the_same_columns_is_read(tmp_path: Path, changes: dict[str, 
         ({"timestamp": pa.array([T0 * 1000, 2**62], pa.timestamp("ms", tz="UTC"))}, "row 2: .* is not a time"),
         (
             {"timestamp": pa.array([T0, T0 + 1], pa.timestamp("us", tz="UTC"))},
-            "row 1: the time 1970-01-01T00:24:19Z is not of 2000 to 2200; mend the year, or the unit",
+            "row 1: the time 1970-01-01T00:24:19Z is not of 2000 to 2200; fix the year, or the unit",
         ),
         ({"price": pa.array([0.1, None])}, "row 2: no price"),
         ({"price": pa.array([0.1, float("nan")])}, "row 2: a price of nan"),

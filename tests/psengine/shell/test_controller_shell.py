@@ -57,14 +57,14 @@ def test_a_node_of_another_version_is_refused_and_both_versions_are_named() -> N
         status = await until(shell, "finished", "failed")
         assert status["state"] == "finished"
         found = {node["name"]: (node["state"], node["error"]) for node in status["nodes"]}
-        mend = "install one version on both (a node's is that of the image PROTEUS_IMAGE_ID)"
+        fix = "install one version on both (a node's is that of the image PROTEUS_IMAGE_ID)"
         assert found["t"] == (
             "unfit",
-            f"it runs Proteus 0.1.9 (protocol 2), and the controller 0.2.0 (protocol 2); {mend}",
+            f"it runs Proteus 0.1.9 (protocol 2), and the controller 0.2.0 (protocol 2); {fix}",
         )
         assert found["old"] == (
             "unfit",
-            f"it runs Proteus of an unknown version, and the controller 0.2.0 (protocol 2); {mend}",
+            f"it runs Proteus of an unknown version, and the controller 0.2.0 (protocol 2); {fix}",
         )
         assert found["r"][1] == ""
         held = {node["name"]: node["partitions"] for node in status["nodes"]}

@@ -64,7 +64,7 @@ def test_where_copies_come_to_nothing_a_checkpoint_is_of_those_who_serve() -> No
     async def story() -> None:
         cluster.open()
         controller = cluster.shell.controller
-        cluster.shell._watch._links.look = lambda ends, now_s: None  # type: ignore[method-assign] # nobody mends it
+        cluster.shell._watch._links.look = lambda ends, now_s: None  # type: ignore[method-assign] # nobody fixes it
         try:
             cluster.start("r1", "reliable")
             for name in ("t1", "t2", "t3"):

@@ -72,7 +72,7 @@ def test_credentials_and_settings_that_are_wrong_raise_an_alarm_and_the_job_stay
             assert states(here) == {"job-reliable-0": "planned"}
             assert "each tick tries again" in what_purchases_wait_for(here.store, here.store.job("job"))
             here.clock.at_s += TICK_S
-    assert secure(here) is None, "once it is mended"
+    assert secure(here) is None, "once it is fixed"
     assert states(here) == {"job-reliable-0": "done"}
 
 
@@ -84,7 +84,7 @@ def test_a_setting_that_is_mended_is_in_the_next_request_unless_the_first_may_ha
         sent.append(request)
         raise BadRequest("InvalidAMIID.NotFound", "no such image")
 
-    mended = here.runtime.settings.model_copy(update={"node_python": "/opt/python"})
+    fixed = here.runtime.settings.model_copy(update={"node_python": "/opt/python"})
     for doubtful in (False, True):
         with patched(here, launch=wrong):
             with pytest.raises(PurchaseBlocked):
@@ -92,7 +92,7 @@ def test_a_setting_that_is_mended_is_in_the_next_request_unless_the_first_may_ha
             here.clock.at_s += TICK_S
             if doubtful:
                 here.store.begin_sending("job-reliable-0", {}, here.clock.at_s)
-            here.runtime = replace(here.runtime, settings=mended)
+            here.runtime = replace(here.runtime, settings=fixed)
     assert "/opt/python" not in sent[0].user_data
     assert "/opt/python" in sent[1].user_data
 

@@ -184,7 +184,7 @@ def test_a_function_with_defaults_and_an_application_are_taken(folder: Path) -> 
 
 def test_a_name_that_cannot_be_printed_is_shown_as_python_writes_it(folder: Path) -> None:
     assert outcome(folder, json.dumps({**GOOD, "\n": 1}), read_sweep) == (
-        "s.yaml: '\\n': is not known; mend its name, or leave it out"
+        "s.yaml: '\\n': is not known; fix its name, or leave it out"
     )
 
 

@@ -100,7 +100,7 @@ def test_the_file_of_the_tutorial_and_what_is_left_out_of_it(tmp_path: Path) -> 
         ({"data": "https://x/y?Signature=1"}, "data: is a URL with a credential in it"),
         ({"sweep": "My Sweep"}, "sweep: must be 1 to 40 lower-case letters"),
         ({"sweep_id": "-"}, "sweep_id: must be 1 to 40 lower-case letters"),
-        ({"colour": "red"}, "colour: is not known; mend its name, or leave it out"),
+        ({"colour": "red"}, "colour: is not known; fix its name, or leave it out"),
     ],
 )
 def test_a_fault_is_one_line_that_names_the_field(changed: dict[str, Any], says: str) -> None:

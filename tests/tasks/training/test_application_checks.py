@@ -92,7 +92,7 @@ def test_whole_steps_and_plain_defaults_are_taken() -> None:
             "lda",
             {},
             {**DOCUMENTS, "n_words": 2**31},
-            "mend the largest index in the data, or choose smaller parameters",
+            "fix the largest index in the data, or choose smaller parameters",
         ),
         ("mlr", {}, {**EXAMPLES, "n_inputs": 2**42}, "weights 4398046511105 x 2"),
     ],

@@ -63,8 +63,8 @@ UNAUTHORIZED = (
             r"^c4\.large/us-east-1a could not be bought on demand: UnauthorizedOperation: the credentials lack ec2:Run",
         ),
         (AccessRefused("RequestExpired", "Request has expired."), "set the clock of this machine$"),
-        (AccessRefused("ExpiredToken", "expired"), "ExpiredToken: expired; renew or mend the credentials"),
-        (BadRequest("InvalidAMIID.NotFound", "no image ami-1"), "no image ami-1; mend the setting"),
+        (AccessRefused("ExpiredToken", "expired"), "ExpiredToken: expired; renew or fix the credentials"),
+        (BadRequest("InvalidAMIID.NotFound", "no image ami-1"), "no image ami-1; fix the setting"),
     ],
 )
 def test_a_dry_run_says_in_one_line_what_is_missing_before_anything_is_written(
@@ -89,7 +89,7 @@ def test_a_dry_run_names_the_zones_in_which_nothing_can_be_bought(
             raise BadRequest("InvalidSubnetID.NotFound", "no subnet in that zone")
 
     monkeypatch.setattr(here.market, "dry_run", refuse)
-    says = f"^{OTHER} could not be bought as a spot machine: InvalidSubnetID.NotFound: no subnet in that zone; mend the"
+    says = f"^{OTHER} could not be bought as a spot machine: InvalidSubnetID.NotFound: no subnet in that zone; fix the"
     with pytest.raises(InputError, match=says):
         plain(check)(spec(markets=[str(MARKET), str(OTHER)]))
 

@@ -73,7 +73,7 @@ def test_a_path_of_data_or_code_is_made_absolute_for_who_works_elsewhere(
         (GOOD.replace("mine", "Mine!"), "job_id"),
         (GOOD.replace("clocks: 10", "clocks: 0"), "training.clocks"),
         (GOOD.replace(", clocks: 10", ""), "training"),
-        (GOOD + "colour: red\n", "colour: is not known; mend its name, or leave it out"),
+        (GOOD + "colour: red\n", "colour: is not known; fix its name, or leave it out"),
         (GOOD.replace("clocks: 10", "hours: 1:30"), r"training\.hours: is 1:30, no number; write hours as 1\.5$"),
         (GOOD.replace("clocks: 10", "hours: 1:30:36"), r"training\.hours: .*write hours as 1\.51$"),
         (GOOD.replace("clocks: 10", "clocks: 1:30"), r"training\.clocks: is 1:30, no number; write a whole number$"),

@@ -68,7 +68,7 @@ def check(
     for fault in faults if json_target != "-" else ():
         click.echo(f"{app}: {fault}")
     if faults:
-        raise ProteusError(f"check {app}: {len(faults)} fault{'s' * (len(faults) > 1)}; mend what the lines above name")
+        raise ProteusError(f"check {app}: {len(faults)} fault{'s' * (len(faults) > 1)}; fix what the lines above name")
     if json_target != "-":
         click.echo(
             f"{app}: no fault found; {training.partitions} partitions gave the same bits twice, in two processes"

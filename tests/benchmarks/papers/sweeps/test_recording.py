@@ -53,6 +53,6 @@ def test_each_setting_is_trained_to_its_end_and_its_curve_and_step_times_are_rec
 
 
 def test_a_trial_that_fails_ends_the_record_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"trial-00 failed: .*no luck.*; mend it") as error:
+    with pytest.raises(InputError, match=r"trial-00 failed: .*no luck.*; fix it") as error:
         record_trials(spec(tmp_path, rates=(3,)), tmp_path / "runs")
     assert "\n" not in str(error.value)
