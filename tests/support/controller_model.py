@@ -91,6 +91,7 @@ class World:
         self.replicas: dict[tuple[str, int, int], ShardState] = {}  # {(address, shard, round): what is kept there}
         self.generation = 0
         self.dispatches: Counter[tuple[int, int]] = Counter()
+        self.recalled: dict[int, int] = {}  # {partition: clock of its task that was given back and had not begun}
         self.attempts: dict[tuple[int, int], int] = {}  # {(clock, partition): highest attempt dispatched}
         self.completed: set[tuple[int, int]] = set()
         self.given_up: set[tuple[int, int, int]] = set()  # (clock, partition, attempt) that may no longer complete
@@ -196,7 +197,8 @@ class World:
             assert key not in self.completed, "done again what was done"
             assert task.attempt > self.attempts.get(key, 0)
             self.attempts[key] = task.attempt
-            self.dispatches[key] += 1
+            if self.recalled.pop(task.partition, None) != order.clock:  # what had not begun is not done again
+                self.dispatches[key] += 1
             if task.follows is not None:
                 assert any(self.has_task(before, task.partition, task.follows) for before in node.batches)
         assert order.generation == self.generation
@@ -227,6 +229,10 @@ class World:
         """Report a batch that a node has given up, and those that follow it."""
         followers = self.followers(node, order)
         node.batches = [batch for batch in node.batches if batch not in followers]
+        for batch in (order, *followers) if recalled and order.generation == self.generation else ():
+            for task in batch.tasks:
+                if (batch.clock, task.partition, task.attempt) not in self.given_up:
+                    self.recalled[task.partition] = batch.clock
         self.give_up([order, *followers])
         for batch in (order, *followers):
             tasks = tuple((t.partition, t.attempt) for t in batch.tasks)

@@ -102,4 +102,6 @@ def best_value(values: NDArray[np.float64], direction: str, bound: float | None 
     distance = lowest - best if direction == "minimize" else best - highest
     if not np.isfinite(spread) or 0 <= distance <= FAR * spread:
         return best, True
-    return (lowest - BEYOND * spread if direction == "minimize" else highest + BEYOND * spread), False
+    beyond = lowest - BEYOND * spread if direction == "minimize" else highest + BEYOND * spread
+    most = float(np.finfo(float).max)
+    return min(max(beyond, -most), most), False

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -182,6 +182,7 @@ def test_a_step_that_was_reported_needs_no_fit() -> None:
     bound=st.none() | st.floats(allow_nan=False, allow_infinity=False),
     shape=st.sampled_from(["as it is", "falling", "scaled"]),
 )
+@example(np.array([1.7120887e308, 0.0]), 1, "maximize", None, "as it is")  # what lies beyond it is no number
 def test_any_array_is_answered(values: np.ndarray, final: int, direction: str, bound: float | None, shape: str) -> None:
     if shape == "falling":
         with np.errstate(all="ignore"):
