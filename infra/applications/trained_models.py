@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from proteus_spot.infra.applications.code_files import read_code
 from proteus_spot.infra.applications.code_shipping import place_code
-from proteus_spot.infra.datasets.kinds import kind_for
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.storage.blobs import BlobError, Blobs, Manifest, npz_arrays, npz_bytes, open_blobs
 from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths
 from proteus_spot.infra.urls import file_url
 from proteus_spot.psengine.apps.base import Model, SavesFiles
-from proteus_spot.psengine.apps.registry import BUILT_IN, resolve
+from proteus_spot.psengine.apps.registry import BUILT_IN, kind_for, resolve
 from proteus_spot.psengine.config import JobConfig, JobError
 from proteus_spot.psengine.tables.sharding import Arrays
 

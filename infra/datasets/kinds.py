@@ -17,7 +17,7 @@ from proteus_spot.infra.datasets import examples as data_examples
 from proteus_spot.infra.datasets import files as data_files
 from proteus_spot.infra.datasets import ratings as data_ratings
 from proteus_spot.infra.datasets.formats.reading import Reading
-from proteus_spot.psengine.apps.registry import WANTS
+from proteus_spot.psengine.apps.registry import kind_for
 
 #: The arrays of one file, by name.
 Arrays = Mapping[str, NDArray[Any]]
@@ -75,11 +75,6 @@ KINDS: Mapping[str, Reader] = MappingProxyType(
 #: The default built-in set of each kind, and the names of all built-in sets.
 DEFAULT_SETS: Mapping[str, str] = MappingProxyType({"examples": "digits", "ratings": "ratings", "documents": "topics"})
 BUILT_IN_SETS = frozenset({*data_files.BUILT_IN, *data_ratings.BUILT_IN, data_documents.TOPICS})
-
-
-def kind_for(app: str | None) -> str:
-    """Return the kind of data that an application learns from; labelled examples unless it is registered otherwise."""
-    return WANTS.get(app or "", "examples")
 
 
 _NAMES: Mapping[str, tuple[frozenset[str], tuple[str, ...]]] = MappingProxyType(

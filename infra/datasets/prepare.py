@@ -10,10 +10,11 @@ from typing import Any
 
 from proteus_spot.infra.datasets.examples import ExampleSet, check_classes
 from proteus_spot.infra.datasets.formats.reading import PLAIN, Reading
-from proteus_spot.infra.datasets.kinds import KINDS, Prepared, kind_for
+from proteus_spot.infra.datasets.kinds import KINDS, Prepared
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import Blobs, Manifest, npz_bytes
 from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
+from proteus_spot.psengine.apps.registry import kind_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,11 @@ WANTS = MappingProxyType({"mf": "ratings", "lda": "documents"})
 WITHOUT_LABELS = frozenset({"kmeans"})
 
 
+def kind_for(app: str | None) -> str:
+    """Return the kind of data that an application learns from; labelled examples unless it is registered otherwise."""
+    return WANTS.get(app or "", "examples")
+
+
 def resolve(name: str, params: Mapping[str, Any]) -> App | Application:
     """Construct the application of a built-in name or of `module:Class`.
 

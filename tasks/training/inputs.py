@@ -10,6 +10,7 @@ from proteus_spot.infra.datasets import prepare as datasets
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.psengine.apps.registry import kind_for
 from proteus_spot.tasks.job_spec import JobSpec, Training
 from proteus_spot.tasks.training.application_checks import NamedApplication, check_sizes_here
 
@@ -72,7 +73,7 @@ def partitions_of(chosen: NamedApplication, given: int | None, default: int) -> 
 
 def default_data(app: str) -> str:
     """Return the built-in set that an application trains on if the user names no data."""
-    return data_kinds.DEFAULT_SETS[data_kinds.kind_for(app)]
+    return data_kinds.DEFAULT_SETS[kind_for(app)]
 
 
 def check_data(spec: JobSpec) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from proteus_spot.bidding.tuning.plan import SweepPlan
 from proteus_spot.bidding.tuning.trials import Deployment
 from proteus_spot.infra.applications.code_shipping import Words, ship_code
 from proteus_spot.infra.clock import SystemClock
-from proteus_spot.infra.datasets.kinds import DEFAULT_SETS, kind_for
+from proteus_spot.infra.datasets.kinds import DEFAULT_SETS
 from proteus_spot.infra.datasets.prepare import prepare
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.files import read_whole
@@ -35,6 +35,7 @@ from proteus_spot.infra.trials.shipping import fetch_inputs, ship_data, ship_req
 from proteus_spot.infra.trials.state_store import fetch_state
 from proteus_spot.infra.trials.supervisor import TrialJob, TrialSupervisor
 from proteus_spot.infra.urls import file_url, local_path
+from proteus_spot.psengine.apps.registry import kind_for
 from proteus_spot.reports.sweep_view import SweepView
 from proteus_spot.tasks.sweeps.best import save_best
 from proteus_spot.tasks.sweeps.checks import check_files, check_trial

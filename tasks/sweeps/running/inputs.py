@@ -1,11 +1,12 @@
 """Checks of a sweep before anything is bought or written, and what its machines read: code, data, packages."""
 
 from proteus_spot.infra.applications.code_shipping import Words, ship_code
-from proteus_spot.infra.datasets.kinds import DEFAULT_SETS, kind_for
+from proteus_spot.infra.datasets.kinds import DEFAULT_SETS
 from proteus_spot.infra.datasets.prepare import check_data, prepare
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.files import read_whole
 from proteus_spot.infra.trials.shipping import ship_data, ship_requirements
+from proteus_spot.psengine.apps.registry import kind_for
 from proteus_spot.tasks.job_records import is_known
 from proteus_spot.tasks.market.opening import priced
 from proteus_spot.tasks.market.purchases.dry_run import DRY_BID, check_listing, check_spot_markets
