@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: the verb `proteus bench`."""
+"""``python -m proteus_spot.benchmarks``: the verb `proteus bench`."""
 
 import sys
 

@@ -44,8 +44,8 @@ class RuntimeTask(Generic[P, R]):
     """A function that is called as a Prefect task; the function itself is `__wrapped__`.
 
     Prefect takes more than a second to import, so that is left to the first call: a verb that shows a table calls none.
-    The task ends in order when its flow run is told to end, as by Cancel in the UI: Prefect would log a crash of the
-    task; here it ends as cancelled, and the signal goes on in the flow.
+    When its flow run is cancelled in the UI, the task ends as cancelled, where Prefect would log a crash of it; the
+    flow receives the signal.
     """
 
     __wrapped__: Callable[P, R]

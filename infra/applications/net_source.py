@@ -50,7 +50,7 @@ def net_source(app: str, code: str, params: Mapping[str, Any]) -> NetSource | No
     try:
         body = ast.parse(source).body
     except (SyntaxError, ValueError):
-        return None  # whoever imports it says what is wrong
+        return None  # the error is reported where the module is imported
     base, nodes = _base(wanted, {node.name: node for node in body if isinstance(node, ast.ClassDef)}, _imported(body))
     if not base:
         return None

@@ -125,7 +125,7 @@ def test_a_feed_that_falls_silent_is_noticed_after_some_hours(here: TaskRuntime)
     here.clock.at_s = BEGIN_S + 6 * HOUR_S
     assert plain(observe_prices)([MARKET]) == Prices({}, {MARKET: silent})
     here.market.traces = _changing(BEGIN_S + 1, BEGIN_S + 4 * HOUR_S)
-    assert plain(observe_prices)([MARKET]).left_out == {}, "other markets of the feed are told"
+    assert plain(observe_prices)([MARKET]).left_out == {}, "the feed reports other markets"
 
 
 def test_a_feed_of_few_prices_is_not_silent(here: TaskRuntime) -> None:
