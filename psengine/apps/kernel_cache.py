@@ -21,7 +21,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 #: Errors that numba raises if it can write no cache, or cannot read it.
-_UNUSABLE = (OSError, RuntimeError, EOFError, PickleError, ValueError)
+_UNUSABLE = (OSError, RuntimeError, EOFError, ImportError, PickleError, ValueError)
 
 
 def load(name: str, timeout_s: float = 60.0) -> ModuleType:

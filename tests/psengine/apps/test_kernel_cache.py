@@ -84,7 +84,8 @@ def test_one_that_does_not_go_on_is_not_waited_for_for_ever(name: str, held: Bin
     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it, who did not wait for it to the end
 
 
-def test_a_damaged_cache_is_done_without(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [b"", b"cno_such_package\nname\n."], ids=["empty", "of a package that was renamed"])
+def test_a_damaged_cache_is_done_without(tmp_path: Path, damage: bytes) -> None:
     cache = tmp_path / "cache"
     one = "proteus_spot.psengine.apps.kmeans.kernels"
     command = [sys.executable, "-c", HITS, json.dumps({one: COMPILED[one]})]
@@ -97,7 +98,7 @@ def test_a_damaged_cache_is_done_without(tmp_path: Path) -> None:
     assert hits() == (json.dumps({one: [0]}) + "\n", "")
     assert hits() == (json.dumps({one: [1]}) + "\n", "")
     (code,) = cache.rglob("*.nbc")
-    code.write_bytes(b"")
+    code.write_bytes(damage)
     out, err = hits()
     assert out == json.dumps({one: [0]}) + "\n"
     assert f"{one} is compiled again, since numba's cache cannot be used" in err
