@@ -135,12 +135,12 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         prices = prices_to_decide_on(opened_markets(job_engine))
         signals = signals_to_decide_on(job_engine, prices)
         if is_open(job_id):
-            spending = spending_now(spec, job_engine.loaded())
+            spending = spending_now(spec, job_engine.cached())
         left, crossing_usd = time_left(spec), crossing_usd_per_vcpu_h(spec)
         seen = (untraversed(facts), untraversed(prices.by_market), notices, prices.left_out, untraversed(signals))
         orders = decide(job_engine, *seen, spending, left, crossing_usd)
         # the book was just compared with the market
-        unwritten = extend_leases(job_id, lives_within_budget(spec, job_engine.loaded()) if is_open(job_id) else None)
+        unwritten = extend_leases(job_id, lives_within_budget(spec, job_engine.cached()) if is_open(job_id) else None)
         broken = broken or unwritten
         alarms = [broken or buy_lost_machines(spec, job_engine)]
         let_lapse(job_id, [order for order in orders if isinstance(order, Lapse)])

@@ -53,7 +53,7 @@ async def sweep(spec: Annotated[SweepSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]
             fail_sweep(spec, journal, str(error))
             raise
         link_page(spec.job_id)
-        pages.show(journal.current(), at_once=True)
+        pages.show(journal.refresh(), at_once=True)
         follow_sweep(spec.job_id, pages.show)
     pages.show(at_once=True)
     figures = sweep_figures(sweep_view(current_runtime().store, spec.job_id))

@@ -15,13 +15,13 @@ from proteus_spot.infra.errors import InputError, JobFailed
 from proteus_spot.tasks.ending.cancelled_runs import record_follower, stop_cancelled_job
 from proteus_spot.tasks.form_fields import GIVEN, NOT_GIVEN, required_in_form
 from proteus_spot.tasks.job_records import (
-    as_begun,
     ended_result,
     has_failed,
     has_larger_limits,
     how_to_go_on,
     is_known,
     record_job,
+    resolve_spec,
 )
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
@@ -52,7 +52,7 @@ from proteus_spot.tasks.training.run_names import name_ended, name_running
 )
 async def train(spec: Annotated[JobSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]:
     """Train a model on a spot market; return the result (clocks, losses, held-out metrics)."""
-    spec = as_begun(spec.on(due_day()))
+    spec = resolve_spec(spec.on(due_day()))
     check(spec)
     if not is_known(spec.job_id):
         prepare_data(spec)  # bad data is reported before the id is taken
@@ -79,8 +79,8 @@ async def train(spec: Annotated[JobSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]:
             show_job(spec.job_id)
             address = await_controller(spec.job_id)
             if address is not None:
-                start_training(spec, address, data, job_engine.loaded().begun_at_s)
-            result = follow(spec, partial(_show, spec.job_id, log, set()), job_engine.loaded().begun_at_s)
+                start_training(spec, address, data, job_engine.cached().begun_at_s)
+            result = follow(spec, partial(_show, spec.job_id, log, set()), job_engine.cached().begun_at_s)
             log.look(at_once=True)
         except (JobFailed, InputError) as error:
             close_job(job_engine, None, str(error))

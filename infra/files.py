@@ -36,7 +36,7 @@ def read_whole(source: Source) -> bytes:
     InputError
         If it cannot be read, or is what a failed download left.
     """
-    with _told(source, "read"):
+    with _errors_as_input_error(source, "read"):
         if not _is_url(source):
             data = Path(source).read_bytes()
         else:
@@ -50,7 +50,7 @@ def read_whole(source: Source) -> bytes:
 
 def read_chunks(source: Source) -> Iterator[bytes]:
     """Yield the content of `source`, some mebibytes at a time; for errors see `read_whole`."""
-    with _told(source, "read"):
+    with _errors_as_input_error(source, "read"):
         filesystem, path = (LocalFileSystem(), str(source)) if not _is_url(source) else fsspec.core.url_to_fs(source)
         if filesystem.isdir(path):
             raise IsADirectoryError
@@ -65,7 +65,7 @@ def read_chunks(source: Source) -> Iterator[bytes]:
 
 def is_there(source: Source) -> bool:
     """Return whether the file exists; `InputError` if that cannot be determined."""
-    with _told(source, "read"):
+    with _errors_as_input_error(source, "read"):
         if not _is_url(source):
             return Path(source).is_file()
         filesystem, path = fsspec.core.url_to_fs(str(source))
@@ -74,7 +74,7 @@ def is_there(source: Source) -> bool:
 
 def is_folder(source: Source) -> bool:
     """Return whether there is a folder of this name; `InputError` if that cannot be determined."""
-    with _told(source, "read"):
+    with _errors_as_input_error(source, "read"):
         if not _is_url(source):
             return Path(source).is_dir()
         filesystem, path = fsspec.core.url_to_fs(str(source))
@@ -162,7 +162,7 @@ def write_whole(target: Source, data: bytes) -> None:
     InputError
         If it cannot be written.
     """
-    with _told(target, "written"):
+    with _errors_as_input_error(target, "written"):
         if _is_url(target):
             filesystem, name = fsspec.core.url_to_fs(str(target))
             filesystem.pipe_file(name, data)
@@ -186,7 +186,7 @@ def _is_url(source: Source) -> bool:
 
 
 @contextmanager
-def _told(source: Source, verb: str) -> Any:
+def _errors_as_input_error(source: Source, verb: str) -> Any:
     """Turn exceptions of a filesystem into one line."""
     try:
         yield

@@ -30,7 +30,7 @@ from proteus_spot.psengine.tables.row_sets import RowBlock, RowSet, read_only
 from proteus_spot.psengine.tables.row_updates import RowDelta
 from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 from proteus_spot.psengine.tables.tree_sum import Delta
-from proteus_spot.psengine.tables.update_rules import begin_memory, without_memory
+from proteus_spot.psengine.tables.update_rules import drop_optimizer_state, init_optimizer_state
 
 #: Number of clocks that are run; the second one reads what the first one has changed.
 CLOCKS = 2
@@ -155,7 +155,7 @@ class _Check:
             rows = {table.name: sharding.rows(shard, table) for table in tables}
             call = f"initial, shard {shard}"
             shards.append(self._guarded(call, partial(self._repeated, call, partial(self._shard, shard, rows))))
-        return None if any(values is None for values in shards) else begin_memory(tables, sharding.join(shards))
+        return None if any(values is None for values in shards) else init_optimizer_state(tables, sharding.join(shards))
 
     def _shard(self, shard: int, rows: Mapping[str, tuple[int, int]]) -> Arrays:
         return initial_arrays(self._app, self._seed, shard, rows)
@@ -252,7 +252,7 @@ class _Check:
                 self._fault(f"rows, clock {clock}", str(error))
 
     def _micro_task(self, call: str, data: Any, clock: int, wanted: Mapping[str, RowSet], state: Arrays) -> Delta:
-        full = without_memory(self._tables, state)
+        full = drop_optimizer_state(self._tables, state)
         params = {name: RowBlock(None, read_only(array)).of(wanted.get(name)) for name, array in full.items()}
         before, tables = digest(data), {name: digest(array) for name, array in params.items()}
         try:
@@ -298,7 +298,7 @@ class _Check:
         heldout: Mapping[str, NDArray[Any]],
         method: Callable[[Mapping[str, NDArray[Any]], Mapping[str, NDArray[Any]]], Any],
     ) -> Any:
-        params = {name: read_only(array) for name, array in without_memory(self._tables, state).items()}
+        params = {name: read_only(array) for name, array in drop_optimizer_state(self._tables, state).items()}
         before = digest(params), digest(heldout)
         found = self._repeated(call, lambda: method(params, heldout))
         if (digest(params), digest(heldout)) != before:

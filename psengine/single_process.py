@@ -27,7 +27,7 @@ from proteus_spot.psengine.tables.row_sets import Array, RowBlock, RowSet, read_
 from proteus_spot.psengine.tables.row_updates import RowDelta, added
 from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 from proteus_spot.psengine.tables.tree_sum import Delta, Subtree, tree_sum
-from proteus_spot.psengine.tables.update_rules import advance_tables, begin_memory
+from proteus_spot.psengine.tables.update_rules import advance_tables, init_optimizer_state
 from proteus_spot.psengine.worker.task_parameters import TaskParameters, checked_reads
 
 
@@ -38,7 +38,7 @@ def initial(app: App | Application, seed: int, n_shards: int = 1, finite: bool =
     """
     sharding = Sharding(tables_of(app), n_shards)
     shards = initial_shards(app, sharding, seed, range(n_shards), finite)
-    return begin_memory(sharding.tables, sharding.join(list(shards.values())))
+    return init_optimizer_state(sharding.tables, sharding.join(list(shards.values())))
 
 
 def train_alone(
@@ -198,18 +198,18 @@ class JobAlone:
         #: {table: {executor: what it added in the last group that had the table}}.
         self._kept: dict[str, dict[int, Array | RowDelta]] = {}
         self._away: set[int] = set()
-        self._book = MicroTaskTable(len(parts))
-        self.driver = DriverHost(app.driver if driver is None else driver, self._book, seed)
+        self._tasks = MicroTaskTable(len(parts))
+        self.driver = DriverHost(app.driver if driver is None else driver, self._tasks, seed)
         self.driver.resume(None)
 
     @property
     def committed(self) -> int:
         """The last committed group."""
-        return self._book.common
+        return self._tasks.common
 
     def ready(self, limit: int | None = None) -> list[Task]:
         """Return the next task of each executor that may run now, by executor; no group after `limit` is begun."""
-        return [task for task, withdrawn in self._book.ready(limit) if withdrawn or task.executor not in self._away]
+        return [task for task, withdrawn in self._tasks.ready(limit) if withdrawn or task.executor not in self._away]
 
     def run(self, task: Task) -> None:
         """Run a task that was ready; nothing happens if the driver has withdrawn it meanwhile.
@@ -219,15 +219,15 @@ class JobAlone:
         WrongValue, DriverFailed
             As in `drive_alone`.
         """
-        if not self._book.is_next(task):
+        if not self._tasks.is_next(task):
             return
-        key = self._book.start(task.executor, "")
+        key = self._tasks.start(task.executor, "")
         if key.withdrawn:  # it was completed
             self._undo(task)
-            self._book.complete(task.executor, task.group, key.attempt)
+            self._tasks.complete(task.executor, task.group, key.attempt)
         else:
             result, loss, examples = self._run(task)
-            self._book.complete(task.executor, task.group, key.attempt)
+            self._tasks.complete(task.executor, task.group, key.attempt)
             self.driver.completed([Done(task, result, examples, loss)])
         self._commit()
 
@@ -286,8 +286,8 @@ class JobAlone:
         self.losses[task.group] -= loss
 
     def _commit(self) -> None:
-        while self._book.commit_next():
-            group = self._book.common
+        while self._tasks.commit_next():
+            group = self._tasks.common
             updates = self._pending.pop(group, {})
             self.shared = _after_group(self._specs, self.shared, updates, len(self._parts), self._finite, group)
             self._keep_sums(updates)

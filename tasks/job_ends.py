@@ -60,7 +60,7 @@ def request_stop(job_id: str, why: str, *, now: bool = False, by: str = "") -> J
     return runtime.store.request_stop(job_id, why, by, runtime.clock.now_s(), at_once=now)
 
 
-def wants_machines(job_id: str) -> bool:
+def is_active(job_id: str) -> bool:
     """Return whether machines may be bought for the job: it has not ended, and is not to stop."""
     state = current_runtime().store.job(job_id).state
     return not state.terminal and state is not JobState.STOPPING

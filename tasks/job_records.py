@@ -67,16 +67,16 @@ def terms_of(job: Job) -> JobTerms:
 
 @runtime_task("record job")
 def record_job(spec: JobSpec) -> Job:
-    """Record the job, or return the recorded one; the same id with another spec is refused (`as_begun`)."""
+    """Record the job, or return the recorded one; the same id with another spec is refused (`resolve_spec`)."""
     store = current_runtime().store
-    as_begun(spec)
+    resolve_spec(spec)
     job = store.find_job(spec.job_id)
     if job is not None and job.kind is JobKind.JOB:
         return job
     return store.create_job(spec.job_id, spec.model_dump(mode="json"), current_runtime().clock.now_s())
 
 
-def as_begun(spec: JobSpec) -> JobSpec:
+def resolve_spec(spec: JobSpec) -> JobSpec:
     """Return the description that the job of this id was begun with; `spec` itself for one that was not.
 
     What the user wrote must agree with it. A field that was left out is as it was then: its default may be another one
@@ -128,7 +128,7 @@ def _progress_minutes() -> float:
 
 
 def has_larger_limits(spec: JobSpec) -> bool:
-    """Return whether a limit has stopped the job of this id, and `spec` (see `as_begun`) has a larger one."""
+    """Return whether a limit has stopped the job of this id, and `spec` (see `resolve_spec`) has a larger one."""
     job = current_runtime().store.find_job(spec.job_id)
     return (
         job is not None and job.kind is JobKind.JOB and with_larger_limits(job, spec, _progress_minutes()) is not None

@@ -32,10 +32,10 @@ from proteus_spot.tasks.local.checks import (
 )
 from proteus_spot.tasks.local.environment import (
     forget_claims,
-    goes_on_at,
     make_database,
     opened_environment,
     record_command,
+    resume_point,
 )
 from proteus_spot.tasks.market_data.local_market import MarketFile, write_generated
 
@@ -117,7 +117,7 @@ def run_on_market(
         start_s: float = run.market.start_s
         verb = "starting"
         if begun is JobStatus.PAUSED:
-            start_s, before = goes_on_at(
+            start_s, before = resume_point(
                 run.directory, run.url, run.job_id, run.scale, market_stays=run.endpoint is None
             )
             scale = before or scale

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from proteus_spot.bidding.market.model import HOUR_S, MINUTE_S
 from proteus_spot.flows.terminal.interrupts import Interrupted, Interrupts
 from proteus_spot.flows.terminal.run_view import Display
-from proteus_spot.flows.terminal.train_view import TrainingMoment, closing_table, display, story_table
+from proteus_spot.flows.terminal.train_view import TrainingMoment, closing_table, display, event_log_table
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.errors import InputError, JobFailed, ProteusError
@@ -114,7 +114,7 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
 
         def tell() -> None:
             for of in subjects:
-                show.console.print(story_table(of.title, of.lines(blobs, job_id)))
+                show.console.print(event_log_table(of.title, of.lines(blobs, job_id)))
 
         if begun and (result := books.trained()) is not None:
             show.say(f"job {job_id} was trained to its end before; these are its figures")

@@ -90,7 +90,7 @@ def screen(moment: TrainingMoment) -> Group:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("node", "tier", "state", "partitions", "running", "serves", "keeps"):
         table.add_column(title, style="dim" if title == "tier" else "")
-    serves, keeps = _shards_by(status["shards"], "node"), _shards_by(status["shards"], "keeper")
+    serves, keeps = _shards_by(status["shards"], "node"), _shards_by(status["shards"], "backup")
     for node in status["nodes"]:
         gone = "dim" if node["gone"] else ""
         counts = (str(count or "") for count in (len(node["partitions"]), node["running"]))
@@ -107,7 +107,7 @@ def bars(values: Sequence[float]) -> str:
     return "".join(_BARS[round(value / highest * top) if highest > 0 else 0] for value in values)
 
 
-def story_table(title: str, lines: Sequence[Line]) -> Table:
+def event_log_table(title: str, lines: Sequence[Line]) -> Table:
     """Return the event log of a node or a shard, one row per event."""
     table = Table(title=f"{title}: {len(lines)} lines", title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("clock", justify="right", style="dim")

@@ -44,7 +44,7 @@ class ObservationKind(StrEnum):
 
     PROGRESS = "progress"  # clock, loss, stage and machines, at every look at the controller
     NODES = "nodes"  # the state of each node, when one changes
-    SHARDS = "shards"  # the server and the backup owner of each shard, when one changes
+    SHARDS = "shards"  # the server and the backup of each shard, when one changes
     OFFER = "offer"  # the machines that the job offers for release, and the number that it can use, when they change
     TRAINING_BEGUN = "training begun"  # a controller took the job: the first, or one that has started again
     CLOCK = "clock"  # clock and state of the controller at a tick, when one changes

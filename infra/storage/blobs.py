@@ -112,7 +112,7 @@ class Blobs:
     def write_bytes(self, name: str, data: bytes) -> None:
         """Write a blob atomically; `BlobError` if that fails."""
         path = self._path(name)
-        with self._told(name, "write"):
+        with self._errors_as_blob_error(name, "write"):
             if isinstance(self._fs, LocalFileSystem):
                 _replace(path, (data,))
             else:
@@ -129,7 +129,7 @@ class Blobs:
         old : the content that was read before; None: there was no blob.
         """
         path = self._path(name)
-        with self._told(name, "write"):
+        with self._errors_as_blob_error(name, "write"):
             if self.url.startswith("s3://"):
                 return swap_object(self._fs, path, old, new)
             with locked_file(path) if isinstance(self._fs, LocalFileSystem) else _SWAPPING:
@@ -162,7 +162,7 @@ class Blobs:
                 raise _SourceError(error) from error
 
         try:
-            with self._told(name, "write"):
+            with self._errors_as_blob_error(name, "write"):
                 if isinstance(self._fs, LocalFileSystem):
                     _replace(path, counted())
                 else:
@@ -188,18 +188,18 @@ class Blobs:
 
     def read_chunks(self, name: str) -> Iterator[bytes]:
         """Yield the content of a blob, at most `CHUNK` bytes at a time; `BlobMissing` if there is none."""
-        with self._told(name, "read"), self._fs.open(self._path(name), "rb", block_size=CHUNK) as file:
+        with self._errors_as_blob_error(name, "read"), self._fs.open(self._path(name), "rb", block_size=CHUNK) as file:
             while chunk := file.read(CHUNK):
                 yield chunk
 
     def read_bytes(self, name: str) -> bytes:
         """Return a blob; `BlobMissing` if there is none."""
-        with self._told(name, "read"):
+        with self._errors_as_blob_error(name, "read"):
             return bytes(self._fs.cat_file(self._path(name)))
 
     def read_end(self, name: str, size: int) -> bytes:
         """Return the last `size` bytes of a blob, or all of a smaller one; `BlobMissing` if there is none."""
-        with self._told(name, "read"):
+        with self._errors_as_blob_error(name, "read"):
             path = self._path(name)
             begin = max(0, int(self._fs.info(path)["size"]) - size)
             return bytes(self._fs.cat_file(path, start=begin))
@@ -227,12 +227,12 @@ class Blobs:
 
     def exists(self, name: str) -> bool:
         """Return whether the blob exists."""
-        with self._told(name, "look for"):
+        with self._errors_as_blob_error(name, "look for"):
             return bool(self._fs.exists(self._path(name)))
 
     def remove(self, name: str) -> None:
         """Remove a blob; a missing one is no error."""
-        with self._told(name, "remove"):
+        with self._errors_as_blob_error(name, "remove"):
             try:
                 self._fs.rm_file(self._path(name))
             except FileNotFoundError:
@@ -241,14 +241,14 @@ class Blobs:
     def remove_set(self, prefix: str) -> None:
         """Remove a set, its manifest first, so that its rest is never taken for complete; a missing set is no error."""
         self.remove(f"{prefix}/{MANIFEST}")
-        with self._told(prefix, "remove"):
+        with self._errors_as_blob_error(prefix, "remove"):
             if self._fs.exists(self._path(prefix)):
                 self._fs.rm(self._path(prefix), recursive=True)
 
     def list(self, prefix: str = "") -> list[str]:
         """Return the names of all blobs under `prefix`, sorted; empty if there are none."""
         top = self._path(prefix) if prefix else self._root
-        with self._told(prefix, "list"):
+        with self._errors_as_blob_error(prefix, "list"):
             self._fs.invalidate_cache()
             found = self._fs.find(top)
         names = (path.removeprefix(self._root).lstrip("/") for path in found)
@@ -345,7 +345,7 @@ class Blobs:
 
     def size(self, name: str) -> int | None:
         """Return the size of a blob in bytes; None if there is none."""
-        with self._told(name, "look for"):
+        with self._errors_as_blob_error(name, "look for"):
             try:
                 return int(self._fs.info(self._path(name))["size"])
             except FileNotFoundError:
@@ -355,7 +355,7 @@ class Blobs:
         return f"{self._root.rstrip('/')}/{_check(name)}"
 
     @contextmanager
-    def _told(self, name: str, verb: str) -> Iterator[None]:
+    def _errors_as_blob_error(self, name: str, verb: str) -> Iterator[None]:
         """Turn exceptions of a filesystem into one line that names the blob."""
         where = f"{self.url}/{name}"
         try:

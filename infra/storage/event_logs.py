@@ -32,7 +32,7 @@ def keep_page(blobs: Blobs, job_id: str, began_s: float, number: int, entries: S
         blobs.remove(name)
 
 
-def read_story(blobs: Blobs, job_id: str) -> list[dict[str, Any]]:
+def read_event_log(blobs: Blobs, job_id: str) -> list[dict[str, Any]]:
     """Return the entries of a job's event log, in order of time; empty without a log."""
     lines = [line for name in sorted(blobs.list(_prefix(job_id))) for line in blobs.read_bytes(name).splitlines()]
     return [json.loads(line) for line in lines]

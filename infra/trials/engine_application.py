@@ -18,7 +18,7 @@ from proteus_spot.psengine.apps.returned import figures_of
 from proteus_spot.psengine.config import JobConfig, JobError
 from proteus_spot.psengine.single_process import initial, train_alone
 from proteus_spot.psengine.tables.sharding import Arrays
-from proteus_spot.psengine.tables.update_rules import without_memory
+from proteus_spot.psengine.tables.update_rules import drop_optimizer_state
 
 #: Facts of prepared data that applications are given; see `infra.datasets.prepare.DataSummary`.
 _FACTS = ("sizes", "scales")
@@ -42,7 +42,7 @@ def train_application(name: str) -> Callable[[Trial], None]:
         for step in trial.steps():
             # A setting with which a training diverges is a bad one, and no fault.
             tables = train_alone(app, data, tables, step, done=step - 1, finite=False)
-            figures = app.evaluate(without_memory(app.tables(), tables), heldout)
+            figures = app.evaluate(drop_optimizer_state(app.tables(), tables), heldout)
             trial.report(step, **figures_of(app.evaluate, figures))
             trial.save(dict(tables))
 
@@ -63,7 +63,7 @@ def save_application_model(
     manifest = blobs.manifest(paths.data)
     app_params = application_params({} if manifest is None else manifest.about, params)
     config = JobConfig(sweep_id, name, app_params, blobs.url_of(paths.data))
-    save_model(blobs, config, without_memory(resolve(name, app_params).tables(), tables), result)
+    save_model(blobs, config, drop_optimizer_state(resolve(name, app_params).tables(), tables), result)
     return blobs.url_of(paths.model)
 
 

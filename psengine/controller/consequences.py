@@ -54,7 +54,7 @@ class Consequences(ControllerState):
         if self._maps_due and (may_leave or not self.shards.moving):
             # Servers redirect what comes to them for shards that have moved; one that may leave does not for long.
             self._send_maps()
-        if self.leaving.notices.take(now_s) | self._joins.due(now_s):
+        if self.departures.notices.take(now_s) | self._joins.due(now_s):
             self._mark_due(Due.NODES)
         if self._due == Due.NODES:
             self._plan()
@@ -86,17 +86,17 @@ class Consequences(ControllerState):
         self.state, self.reason = ("finished", reason) if stopped is None else ("stopped", str(stopped))
 
     def _gather(self, now_s: float) -> None:
-        assert self.book is not None
+        assert self.tasks is not None
         assert self.config is not None
         self.state, self.reason = "running", "saving the model"
         self._saving = Saving(
             GatherModel(
                 self.config,
-                self.book.common,
+                self.tasks.common,
                 self.shards.owners,
                 summary(self, now_s),
-                self.book.effects,
-                self.book.states.at(self.book.common),
+                self.tasks.effects,
+                self.tasks.states.at(self.tasks.common),
             )
         )
         self._instructions.append(self._saving.instruction)
@@ -139,36 +139,38 @@ class Consequences(ControllerState):
 
         What still runs on a draining node after its deadline is given up.
         """
-        if self.book is None:
+        if self.tasks is None:
             return False
-        ended = self.leaving.end_work(self.book, now_s)
+        ended = self.departures.end_work(self.tasks, now_s)
         overdue = self.members.overdue(now_s)
         for name in overdue:
-            self.book.give_up(name)
+            self.tasks.give_up(name)
         if ended or overdue:
             self.members.settle(self._busy)
         return ended
 
     def _adapt(self, now_s: float) -> None:
         """Move shards and replicas to where they should be; not while the model is gathered."""
-        config, members, book = self.config, self.members, self.book
-        if not self._begun or self._saving is not None or config is None or book is None:
+        config, members, tasks = self.config, self.members, self.tasks
+        if not self._begun or self._saving is not None or config is None or tasks is None:
             return
         last = self.stopping.last_clock
-        over = last is not None and book.common >= last  # gathered from leaving nodes, the model might be lost
-        stay = bool(self.leaving.notices.size) and not over  # the next notice may be for a node that shards would go to
+        over = last is not None and tasks.common >= last  # gathered from leaving nodes, the model might be lost
+        stay = (
+            bool(self.departures.notices.size) and not over
+        )  # the next notice may be for a node that shards would go to
         if not members.in_state("leaving", "draining"):
             stay = self._joins.may_serve_soon(now_s, bool(members.in_state("joining")))
-        serving_on = frozenset() if over else self.leaving.serving_on(book, now_s)
-        self._instructions += self.tiers.adapt(config, members, book.common, now_s, serving_on, stay, book.states)
+        serving_on = frozenset() if over else self.departures.serving_on(tasks, now_s)
+        self._instructions += self.tiers.adapt(config, members, tasks.common, now_s, serving_on, stay, tasks.states)
 
     def _busy(self, name: str) -> bool:
-        if self.book is None:
+        if self.tasks is None:
             return False
-        states = self.book.states
+        states = self.tasks.states
         has_states = states.held_at(self.members.nodes[name].address) > 0
         is_needed = self.shards.serves(name) or has_states or self.tiers.awaits_copies(name, self.members, states)
-        return is_needed or self.book.running_on(name) > 0
+        return is_needed or self.tasks.running_on(name) > 0
 
     def _mark_nodes_due(self) -> None:
         """Mark the nodes as due; if many load, they are planned for together, at the next tick."""
@@ -179,7 +181,7 @@ class Consequences(ControllerState):
 
     def _plan(self) -> None:
         """Choose the stage for the present nodes, and which node works on what in it."""
-        if self._begun and self.leaving.notices.size:  # nodes that get a notice next must not start to load
+        if self._begun and self.departures.notices.size:  # nodes that get a notice next must not start to load
             self.members.switch()
             return
         self._plan_due = False
@@ -196,7 +198,7 @@ class Consequences(ControllerState):
         if self._begun and self.shards.opening:
             self.members.take_over()
         else:
-            have_states = self.book is not None and bool(self.book.states)
+            have_states = self.tasks is not None and bool(self.tasks.states)
             self._instructions += self.members.replan(self._begun, have_states)
 
     def _recover(self, reason: str, now_s: float) -> None:
@@ -264,46 +266,46 @@ class Consequences(ControllerState):
             self._instructions += restored[1]
 
     def _after_rollback(self) -> None:
-        if self._late_stop is not None and self.book is not None:
+        if self._late_stop is not None and self.tasks is not None:
             self.stopping.stop_reason = self._late_stop
-            self._end_at(self.book.common)
+            self._end_at(self.tasks.common)
         self.stopping.roll_back()
-        if self.stopping.ending and self.book is not None:
-            self._end_at(self.book.common)  # a job that is to end does not repeat the lost clocks
+        if self.stopping.ending and self.tasks is not None:
+            self._end_at(self.tasks.common)  # a job that is to end does not repeat the lost clocks
         self._count_clocks()
         self._saving, self.reason = None, self.rollbacks[-1][1]
         self.tiers.interrupt()
 
     def _advance(self, now_s: float) -> bool:
         """Commit the groups that are complete, and inform the driver; return whether there are any."""
-        book, driver = self.book, self.driver
-        if book is None or driver is None:
+        tasks, driver = self.tasks, self.driver
+        if tasks is None or driver is None:
             return False
-        before = book.common
-        while book.commit_next():
-            if book.common in driver.evaluations:
-                self.history.evaluating.request(book.common)
+        before = tasks.common
+        while tasks.commit_next():
+            if tasks.common in driver.evaluations:
+                self.history.evaluating.request(tasks.common)
             complete = driver.clock
-            driver.committed(book.common)
+            driver.committed(tasks.common)
             counted = not driver.counts_clocks or driver.clock > complete
-            self.progress.close(book.common, driver.clock if counted else None, now_s, self.stage)
+            self.progress.close(tasks.common, driver.clock if counted else None, now_s, self.stage)
             self._check_loss()
             if not driver.counts_clocks:  # else groups are not alike
-                self._measure(book.common)
+                self._measure(tasks.common)
         if driver.end is not None:
             group, reason = driver.end
-            self.stopping.converge_at(group if group > book.common else book.last_begun, reason)
-        elif book.common > before:
-            passes = driver.passes(book.common, self.progress.examples)
+            self.stopping.converge_at(group if group > tasks.common else tasks.last_begun, reason)
+        elif tasks.common > before:
+            passes = driver.passes(tasks.common, self.progress.examples)
             if reason := self.stopping.reached(self.progress.losses, passes, self.history.evaluating.points):
-                self.stopping.converge_at(max(1, book.last_begun), reason)
+                self.stopping.converge_at(max(1, tasks.last_begun), reason)
         self._count_clocks()
         self._end_after_passes()
         replicated = self.tiers.backups.oldest_clock
-        driver.forget_before(book.common if replicated is None else min(replicated, book.common))
-        if book.common > before:
+        driver.forget_before(tasks.common if replicated is None else min(replicated, tasks.common))
+        if tasks.common > before:
             self._look_at_memory()
-        return book.common > before
+        return tasks.common > before
 
     def _check_loss(self) -> None:
         """Fail if the loss of the last clock is not finite: each part of it may be."""
@@ -317,13 +319,13 @@ class Consequences(ControllerState):
 
     def _end_after_passes(self) -> None:
         """Set the last clock of a job with a number of passes: the first dispatched one with that many."""
-        book, driver, config = self.book, self.driver, self.config
-        if config is None or config.passes is None or book is None or driver is None:
+        tasks, driver, config = self.tasks, self.driver, self.config
+        if config is None or config.passes is None or tasks is None or driver is None:
             return
-        for group in range(max(1, book.common), book.sealed + 1):
+        for group in range(max(1, tasks.common), tasks.sealed + 1):
             passes = driver.passes(group, self.progress.examples)
             if passes is not None and passes >= config.passes:
-                self.stopping.passes_made_at(max(group, book.last_begun))
+                self.stopping.passes_made_at(max(group, tasks.last_begun))
                 return
 
     def _measure(self, clock: int) -> None:
@@ -345,47 +347,49 @@ class Consequences(ControllerState):
 
     def _dispatch(self, now_s: float) -> None:
         """Dispatch the tasks that may run. At the end: gather the model."""
-        book, driver, dispatcher, limits = self.book, self.driver, self._dispatcher, self.stopping
-        if not self._begun or book is None or self._saving is not None or self.shards.opening:
+        tasks, driver, dispatcher, limits = self.tasks, self.driver, self._dispatcher, self.stopping
+        if not self._begun or tasks is None or self._saving is not None or self.shards.opening:
             return
         assert driver is not None
         assert dispatcher is not None
-        ready = self.leaving.may_begin(now_s)
+        ready = self.departures.may_begin(now_s)
         self._note_unowned(ready)
         if self._withhold():
             self._replan()
         if driver.absent:
             self._return_executors(ready)
         self._advance(now_s)  # groups may be complete without executors that are absent
-        working = bool(ready) or bool(book.running)
+        working = bool(ready) or bool(tasks.running)
         if limits.ending and not working:  # no node is left to complete the clock under way
-            if not book.common and limits.stop_reason is not None:
+            if not tasks.common and limits.stop_reason is not None:
                 self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
                 return
-            self._end_at(book.common)
-        if limits.last_clock is not None and book.common >= limits.last_clock:
+            self._end_at(tasks.common)
+        if limits.last_clock is not None and tasks.common >= limits.last_clock:
             self._adapt(now_s)  # move the shards of leaving nodes
             if not self.shards.moving:
                 self._gather(now_s)
             return
-        if book.idle and not driver.absent:
-            raise CannotContinue(f"the driver dispatched nothing more, or left group {book.sealed + 1} open: {_TO_END}")
-        self.state = "running" if working and not book.idle else "waiting"
+        if tasks.idle and not driver.absent:
+            raise CannotContinue(
+                f"the driver dispatched nothing more, or left group {tasks.sealed + 1} open: {_TO_END}"
+            )
+        self.state = "running" if working and not tasks.idle else "waiting"
         if not working:
             quarantined = self.members.quarantined and f" ({self.members.quarantined})"
             self.reason = f"no node is left to work{quarantined}; training continues when one joins"
-        elif book.idle:
+        elif tasks.idle:
             self.reason = f"the driver waits for executors {format_ranges(driver.absent)}, whose nodes were lost"
         else:
             self.reason = self.progress.trouble
         placement = self.members.placement
         self._instructions += [
             RecallTasks(name, self.members.nodes[name].address, tuple(clocks))
-            for name, clocks in dispatcher.recalls(placement, self.leaving.completing(now_s)).items()
+            for name, clocks in dispatcher.recalls(placement, self.departures.completing(now_s)).items()
         ]
         self._instructions += dispatcher.states_to_take(placement, ready, self.members.in_state("draining"))
         self._instructions += dispatcher.orders(
-            placement, ready, limits.limit, self._map_sent, self.shards.generation, self.leaving.ending(now_s)
+            placement, ready, limits.limit, self._map_sent, self.shards.generation, self.departures.ending(now_s)
         )
 
     def _note_unowned(self, ready: Mapping[str, NodeRecord]) -> None:

@@ -38,7 +38,7 @@ are handled together. The shards of a draining node move when its last clock is 
 Invariants: a partition has an owner while a ready node exists (once training began); owners are ready nodes; one
 attempt of a micro-task is current; nothing is dispatched beyond the driver's bound.
 
-It combines `membership` (nodes, and the owners of the partitions), `tiers` (servers and backup owners of the shards),
+It combines `membership` (nodes, and the owners of the partitions), `tiers` (servers and backups of the shards),
 `micro_tasks` (what is done and runs), `dispatcher`, `draining` (until when leaving nodes work), `stopping` (how far the
 job goes), `training_progress`, `recovery` (rollback) and `model_saving`.
 
@@ -77,7 +77,7 @@ class Controller(JobEvents, NodeEvents):
         except (CannotContinue, SharedRowError, JobError) as error:
             self.fail(error_text(error))
         noted = (
-            None if self.config is None or self.book is None or self.result is not None else (self.config, self.book)
+            None if self.config is None or self.tasks is None or self.result is not None else (self.config, self.tasks)
         )
         return [*self._instructions, *self.history.note(event, noted, self.training, self.gathering)]
 
@@ -117,9 +117,9 @@ class Controller(JobEvents, NodeEvents):
             case events.NodeUnfit():
                 self._on_unfit(event)
             case events.NoticeReceived():
-                self.leaving.told(event)
+                self.departures.told(event)
             case events.DrainRequested():
-                self.leaving.drain(event, self.book)
+                self.departures.drain(event, self.tasks)
                 self._mark_due(Due.NODES)
             case events.NodesLost():
                 self._on_lost(event)
@@ -163,7 +163,7 @@ class Controller(JobEvents, NodeEvents):
     def silence_timeout_s(self, address: str) -> float:
         """Return the seconds that the process at `address` may be silent before it is considered lost."""
         node = self.members.at(address)
-        at_work = node is not None and self.book is not None and self.book.running_on(node.name) > 0
+        at_work = node is not None and self.tasks is not None and self.tasks.running_on(node.name) > 0
         loads = node is not None and node.loads  # how long an application takes to prepare its data is unknown
         serves = node is not None and self.shards.serves(node.name)
         served_clock_s = self.progress.longest_recent_s if serves else 0.0

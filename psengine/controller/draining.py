@@ -26,7 +26,7 @@ _LAST_TIMES = 1.0
 _TOGETHER_S, _TOGETHER_SHARE = 5.0, 0.05
 
 
-class Leaving:
+class Departures:
     """The notices that were received, and the time that they leave.
 
     Attributes
@@ -49,7 +49,7 @@ class Leaving:
         least_s = min(ends_s, default=event.now_s) - event.now_s
         self.notices.add(event.now_s, wait_s=_TOGETHER_SHARE * min(event.seconds_left, max(0.0, least_s)))
 
-    def end_work(self, book: MicroTaskTable, now_s: float) -> bool:
+    def end_work(self, tasks: MicroTaskTable, now_s: float) -> bool:
         """Give leaving nodes no new work if it is time; return whether there are any.
 
         No node ends while further notices are awaited: its partitions would go to nodes that receive a notice next.
@@ -57,7 +57,7 @@ class Leaving:
         if self.notices.size or not self._members.index.by_name("leaving"):
             return False
         is_time = partial(self._is_time, now_s, self._hand_over_s())
-        return self._members.end_work(is_time, partial(is_time, last=True), book.begun)
+        return self._members.end_work(is_time, partial(is_time, last=True), tasks.begun)
 
     def may_begin(self, now_s: float) -> Mapping[str, NodeRecord]:
         """Return the nodes that may be given work: leaving ones as long as they have time for it."""
@@ -79,12 +79,12 @@ class Leaving:
         ended = [node for node in self._members.in_state("draining") if node.noticed]
         return [node.name for node in ended if not self._is_time(now_s, hand_over_s, node, last=True)]
 
-    def drain(self, event: DrainRequested, book: MicroTaskTable | None) -> None:
+    def drain(self, event: DrainRequested, tasks: MicroTaskTable | None) -> None:
         """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""
         self._members.drain(event.nodes, event.now_s + event.deadline_s)
         if self.notices.size:  # they cannot wait longer than that for further notices
             self.notices.add(event.now_s, wait_s=_TOGETHER_SHARE * max(0.0, event.deadline_s))
-        self.note_last(book)
+        self.note_last(tasks)
 
     def refused(self, names: Collection[str]) -> list[str]:
         """Return which of these nodes may not be drained.
@@ -95,14 +95,14 @@ class Leaving:
         nodes, holds = self._members.nodes, self._tiers.holds
         return [n for n in names if n not in nodes or (needed and nodes[n].tier == "reliable" and holds(n))]
 
-    def note_last(self, book: MicroTaskTable | None) -> None:
+    def note_last(self, tasks: MicroTaskTable | None) -> None:
         """Note the last clock of draining nodes, if it is not known yet: that of their running tasks."""
         for node in self._members.in_state("draining"):
-            if node.last_clock is None and book is not None:
+            if node.last_clock is None and tasks is not None:
                 owned = self._members.placement.owned_by(node.name)
-                node.last_clock = max((book.begun(partition) for partition in owned), default=None)
+                node.last_clock = max((tasks.begun(partition) for partition in owned), default=None)
 
-    def serving_on(self, book: MicroTaskTable, now_s: float) -> frozenset[str]:
+    def serving_on(self, tasks: MicroTaskTable, now_s: float) -> frozenset[str]:
         """Return the leaving nodes whose shards stay where they are.
 
         They stay until the nodes' last clock is common: before that, all leaving nodes would read from the few that
@@ -113,7 +113,7 @@ class Leaving:
         def stays(node: NodeRecord) -> bool:
             if node.until_s is not None and now_s >= hands_over_by_s(node.until_s, self._clock_s, took_s):
                 return False
-            return node.state == "leaving" or book.common < (node.last_clock or 0)
+            return node.state == "leaving" or tasks.common < (node.last_clock or 0)
 
         return frozenset(node.name for node in self._going if stays(node))
 

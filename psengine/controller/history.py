@@ -38,7 +38,7 @@ class History:
         self.evaluating = Evaluating()
         #: Changes that are not carried out yet: each with the node's address, and the group that is to be common.
         self._open: list[tuple[event_log.NodeChanged, str, int]] = []
-        #: Nodes by address, the stage, and the shards' servers and backup owners, when it last looked.
+        #: Nodes by address, the stage, and the shards' servers and backups, when it last looked.
         self._seen: dict[str, _Seen] = {}
         self._stage = 0
         self._maps: tuple[object, object] = (None, None)
@@ -63,25 +63,25 @@ class History:
             return []
         if job is None:
             return []
-        config, book = job
-        if isinstance(event, BatchDone) and book.common == self.common and not self._members.index.has_changed:
+        config, tasks = job
+        if isinstance(event, BatchDone) and tasks.common == self.common and not self._members.index.has_changed:
             return []  # most events are this; their effect is noted at the end of the clock
         second = progress.seconds(event.now_s)
-        nodes = self._note_nodes(book, training, second)
-        self._note_hold(book, training and not gathering, second)
-        self.clock = progress.clock_at(book.common)
+        nodes = self._note_nodes(tasks, training, second)
+        self._note_hold(tasks, training and not gathering, second)
+        self.clock = progress.clock_at(tasks.common)
         self._note_state(second, nodes)
-        before, self.common = self.common, book.common
-        if book.common < before:
-            self.evaluating.roll_back(book.common, self.clock)
+        before, self.common = self.common, tasks.common
+        if tasks.common < before:
+            self.evaluating.roll_back(tasks.common, self.clock)
         return [
             *self.evaluating.instructions(
                 config,
-                {group: progress.completed_by(group) for group in range(before + 1, book.common + 1)},
+                {group: progress.completed_by(group) for group in range(before + 1, tasks.common + 1)},
                 self._stopping.last_clock,
                 self._tiers.shards.owners,
                 self._tiers.shards.generation,
-                book.states.at,
+                tasks.states.at,
             )
         ]
 
@@ -119,15 +119,15 @@ class History:
             "timeline": [event.record() for event in self.log.of(event_log.StateChanged) if event.second <= seconds],
         }
 
-    def _note_hold(self, book: MicroTaskTable, training: bool, second: float) -> None:
+    def _note_hold(self, tasks: MicroTaskTable, training: bool, second: float) -> None:
         """Note whether the job is held: all is done that may be, and it is not the end."""
         limits = self._stopping
         held = (
             training
-            and not book.running
+            and not tasks.running
             and limits.limit is not None
             and limits.limit != limits.last_clock
-            and book.common >= limits.limit
+            and tasks.common >= limits.limit
         )
         if held and self._idle_since is None:
             self._idle_since = second
@@ -149,7 +149,7 @@ class History:
         if stage or nodes or moved:
             self.log.append(event_log.StateChanged(round(second, 4), self.clock, stage, nodes, moved))
 
-    def _note_nodes(self, book: MicroTaskTable, training: bool, second: float) -> dict[str, list[str]]:
+    def _note_nodes(self, tasks: MicroTaskTable, training: bool, second: float) -> dict[str, list[str]]:
         """Note changes of nodes; return [tier, state] of those that look different."""
         looks: dict[str, list[str]] = {}
         for address, node in self._members.index.take_changed().items():
@@ -165,10 +165,10 @@ class History:
                     looks[now[0]] = _look(now)
             if self._progress.started_s is not None:  # nodes that are present at the beginning do not join
                 for event in _events(was, now):
-                    self._begin(event, (now or was or ("",))[0], address, book, second)
+                    self._begin(event, (now or was or ("",))[0], address, tasks, second)
                 self._note_release(address, was, now, second)
         if self._progress.started_s is not None:
-            self._settle(book, training, second)
+            self._settle(tasks, training, second)
         return looks
 
     def _note_release(self, address: str, was: _Seen | None, now: _Seen | None, second: float) -> None:
@@ -179,18 +179,18 @@ class History:
         for change in asked[:1]:
             self.log.append(event_log.NodeReleased(now[0], change.event, change.second, second - change.second))
 
-    def _begin(self, event: str, name: str, address: str, book: MicroTaskTable, second: float) -> None:
-        common = book.last_dispatched if event in ("loss", "eviction") else 0
+    def _begin(self, event: str, name: str, address: str, tasks: MicroTaskTable, second: float) -> None:
+        common = tasks.last_dispatched if event in ("loss", "eviction") else 0
         self._open.append((event_log.NodeChanged(event, name, second, None), address, common))
 
-    def _settle(self, book: MicroTaskTable, training: bool, second: float) -> None:
+    def _settle(self, tasks: MicroTaskTable, training: bool, second: float) -> None:
         """Note which changes are carried out by now."""
         if not self._open or not training or not self._tiers.settled:
             return
         left = []
         for change, address, clock in self._open:
             node = self._members.index.record(address)
-            if _carried_out(change.event, node) and book.common >= clock:
+            if _carried_out(change.event, node) and tasks.common >= clock:
                 self.log.append(replace(change, until=second))
             else:
                 left.append((change, address, clock))

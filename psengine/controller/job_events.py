@@ -49,10 +49,10 @@ class JobEvents(Consequences):
 
     def _adopt(self, config: JobConfig, kept: tuple[Checkpoint, ...] = (), damaged: str = "") -> None:
         self.config = config
-        self.book = MicroTaskTable(config.n_partitions)
-        self.driver = DriverHost(partial(self._make_driver, config), self.book, config.seed)
-        self._dispatcher = BatchDispatcher(self.book, self.driver)
-        self._recovery.adopt(config, self.book, self.driver, kept, damaged)
+        self.tasks = MicroTaskTable(config.n_partitions)
+        self.driver = DriverHost(partial(self._make_driver, config), self.tasks, config.seed)
+        self._dispatcher = BatchDispatcher(self.tasks, self.driver)
+        self._recovery.adopt(config, self.tasks, self.driver, kept, damaged)
         self.progress.clocks_are_groups = not self.driver.counts_clocks
         self._count_clocks()
         if kept:
@@ -67,8 +67,8 @@ class JobEvents(Consequences):
             self._late_stop = event.reason
             return
         self.stopping.stop_reason = event.reason
-        if self.book is not None:
-            self._end_at(self.book.last_begun)
+        if self.tasks is not None:
+            self._end_at(self.tasks.last_begun)
         self._end_without_model(event.now_s)
         self._mark_due(Due.TASKS)
 
@@ -94,20 +94,20 @@ class JobEvents(Consequences):
             raise CannotContinue(saving.reason)
 
     def _on_batch_done(self, event: events.BatchDone) -> None:
-        book, dispatcher, driver = self.book, self._dispatcher, self.driver
-        if book is None or dispatcher is None or driver is None:
+        tasks, dispatcher, driver = self.tasks, self._dispatcher, self.driver
+        if tasks is None or dispatcher is None or driver is None:
             return
         self._mark_due(Due.TASKS)
-        book.states.drop_before(book.common)
+        tasks.states.drop_before(tasks.common)
         claimed: set[str] = set()
         node = self.members.process(event.node, event.address)
         if node is None:
             return
-        completed = [(stats, book.complete(stats.partition, event.clock, stats.attempt)) for stats in event.results]
+        completed = [(stats, tasks.complete(stats.partition, event.clock, stats.attempt)) for stats in event.results]
         done = [(stats, running) for stats, running in completed if running is not None]
         for stats, _ in done:
             if stats.has_state:
-                book.states.completed(stats.partition, event.clock, stats.attempt, event.address)
+                tasks.states.completed(stats.partition, event.clock, stats.attempt, event.address)
             for table, rows in (stats.own_rows or {}).items():
                 self.own_rows.setdefault(table, {})[stats.partition] = rows
                 claimed.add(table)
@@ -137,8 +137,8 @@ class JobEvents(Consequences):
         self.progress.failed(event.node, event.clock, event.error)
 
     def _on_tick(self, event: events.TimerFired) -> None:
-        book, config = self.book, self.config
-        if book is None or config is None or self._dispatcher is None:
+        tasks, config = self.tasks, self.config
+        if tasks is None or config is None or self._dispatcher is None:
             return
         self._dispatcher.tick()
         if self._saving is not None:
@@ -149,7 +149,7 @@ class JobEvents(Consequences):
         self._give_up_opening(event.now_s)
         over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
         if over and not self.stopping.ending:
-            self._end_at(book.last_begun)
+            self._end_at(tasks.last_begun)
         if self._maps_due:
             self._send_maps()
         self._mark_due(Due.NODES if self.tiers.loss_burst.passes(event.now_s) or self._plan_due else Due.SHARDS)

@@ -48,7 +48,7 @@ class NodeEvents(Consequences):
         if node is None or not (asked_again or node.state in ("joining", "ready", "leaving")):
             return
         self.members.quarantine(node, event.error, event.again, event.now_s)
-        self.leaving.note_last(self.book)
+        self.departures.note_last(self.tasks)
         self._continue_without_quarantined()
 
     def _on_node_failed(self, event: events.NodeFailed) -> None:
@@ -65,13 +65,13 @@ class NodeEvents(Consequences):
             self.members.lose(node)
         remaining = self.members.stays("transient")
         self.tiers.loss_burst.lose(stayed - remaining, remaining, event.now_s)
-        if not lost or self.state in ENDED or self.book is None:
+        if not lost or self.state in ENDED or self.tasks is None:
             return
         for node in lost:
-            self.book.give_up(node.name)
+            self.tasks.give_up(node.name)
         self._report_vanished({node.name for node in lost}, event.now_s)
         served = [node for node in lost if self.tiers.lose(node)]
-        without = served or [node for node in lost if self.book.states.held_at(node.address)]
+        without = served or [node for node in lost if self.tasks.states.held_at(node.address)]
         if not without:
             self._mark_due(Due.NODES)
             return
@@ -107,7 +107,7 @@ class NodeEvents(Consequences):
             self._open_anew(event.shards, event.error, event.again, event.now_s)
 
     def _on_checkpoint_damaged(self, event: events.CheckpointDamaged) -> None:
-        if self.book is not None and self._recovery.is_damaged(event.name, event.error, self.shards.opening):
+        if self.tasks is not None and self._recovery.is_damaged(event.name, event.error, self.shards.opening):
             self._roll_back_to_checkpoint(f"{DAMAGED}: {event.error}", event.now_s)
 
     def _on_shards_taken(self, event: events.ShardsTaken) -> None:
@@ -121,16 +121,16 @@ class NodeEvents(Consequences):
             node.memory = event.memory
 
     def _on_states_taken(self, event: events.StatesTaken) -> None:
-        book, node = self.book, self.members.process(event.node, event.address)
-        if book is not None and node is not None and not node.gone:
+        tasks, node = self.tasks, self.members.process(event.node, event.address)
+        if tasks is not None and node is not None and not node.gone:
             # A late report may be of states that the node has dropped since: those of the present attempts count.
-            running = {state: book.running.get(state.executor) for state in event.states}
+            running = {state: tasks.running.get(state.executor) for state in event.states}
             present = [
                 state
                 for state, attempt in zip(event.states, event.attempts, strict=True)
                 if (task := running[state]) is not None and (task.node, task.attempt) == (event.node, attempt)
             ]
-            book.states.taken(present, event.address)
+            tasks.states.taken(present, event.address)
 
     def _on_backed_up(self, event: events.BackedUp) -> None:
         rounds = self.tiers.backups

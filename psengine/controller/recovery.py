@@ -72,21 +72,21 @@ class Recovery:
         self._carried: set[tuple[int, str]] = set()
 
     def adopt(
-        self, config: JobConfig, book: MicroTaskTable, driver: DriverHost, kept: Sequence[Checkpoint], damaged: str
+        self, config: JobConfig, tasks: MicroTaskTable, driver: DriverHost, kept: Sequence[Checkpoint], damaged: str
     ) -> None:
         """Begin a job, or continue it from the first of the `kept` checkpoints, whose figures are taken over.
 
         `damaged`: a line on newer ones, which cannot be used.
         """
-        self._job = config, book, driver
+        self._job = config, tasks, driver
         self.checkpoints = CheckpointSchedule(config.checkpoint_s, kept)
         checkpoint = self.checkpoints.newest
         self.restored = checkpoint
         if checkpoint is not None:
             self._progress.go_on(checkpoint.summary, checkpoint.clock)
             self.rollbacks = [(int(back["clock"]), back["reason"]) for back in checkpoint.summary.get("went_back", [])]
-            book.states.restore(states_of(checkpoint))
-            book.repeated = int(checkpoint.summary["repeated_micro_tasks"])
+            tasks.states.restore(states_of(checkpoint))
+            tasks.repeated = int(checkpoint.summary["repeated_micro_tasks"])
         if damaged:
             clock = 0 if checkpoint is None else checkpoint.n_clocks
             self.damage = f"{DAMAGED}: {damaged}; the job goes on from {self._target(clock)}"
@@ -102,15 +102,15 @@ class Recovery:
         """
         if self._job is None:
             return []
-        config, book, driver = self._job
+        config, tasks, driver = self._job
         backups = self._tiers.backups
         stale = backups.failing and backups.clock is not None and backups.clock <= self.checkpoints.clock
         replicas = None if self.checkpoints.wanted or stale or self._tiers.stage == 1 else backups.replica_owners()
-        clock = book.common if replicas is None or backups.clock is None else backups.clock
+        clock = tasks.common if replicas is None or backups.clock is None else backups.clock
         if not self.checkpoints.take(clock, now_s):
             return []
         owners = self._tiers.shards.owners if replicas is None else replicas
-        states = book.states.at(clock) if replicas is None else backups.state_replicas()
+        states = tasks.states.at(clock) if replicas is None else backups.state_replicas()
         self._carried = {(ref.executor, ref.checkpoint) for ref in states if ref.checkpoint}
         kept, effects = {**figures(clock), **driver.record(clock)}, driver.effects_at(clock)
         return [SaveCheckpoint(config, clock, owners, kept, effects, replicas is not None, states)]
@@ -165,9 +165,9 @@ class Recovery:
 
         `opening`: the shards are being opened. A late report is of a checkpoint that nothing is read from any more.
         """
-        _, book, _ = self._required_job
+        _, tasks, _ = self._required_job
         self.checkpoints.drop(name)
-        from_it = any(ref.checkpoint == name for ref in book.states.at(book.common))
+        from_it = any(ref.checkpoint == name for ref in tasks.states.at(tasks.common))
         if not (from_it or (opening and self.restored is not None and self.restored.name == name)):
             return False
         # The figures that the progress has may begin after the checkpoint before.
@@ -189,13 +189,13 @@ class Recovery:
     def _roll_back(
         self, clock: int, states: Sequence[StateRef], reason: str, checkpoint: Checkpoint | None = None
     ) -> None:
-        _, book, driver = self._required_job
-        if clock > book.common and self.restored is not None:  # the replicas were older than the checkpoint
+        _, tasks, driver = self._required_job
+        if clock > tasks.common and self.restored is not None:  # the replicas were older than the checkpoint
             self._progress.go_on(self.restored.summary, self.restored.clock)
         if checkpoint is None:
             driver.roll_back(clock)
         else:
             driver.resume(checkpoint)
-        book.states.restore(states)
+        tasks.states.restore(states)
         self._progress.roll_back(clock)
         self.rollbacks.append((self._progress.clock_at(clock), reason))

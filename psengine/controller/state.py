@@ -8,7 +8,7 @@ from typing import Literal
 
 from proteus_spot.psengine.config import JobConfig, Stage
 from proteus_spot.psengine.controller.checkpoint_schedule import CheckpointSchedule
-from proteus_spot.psengine.controller.draining import Leaving
+from proteus_spot.psengine.controller.draining import Departures
 from proteus_spot.psengine.controller.history import History
 from proteus_spot.psengine.controller.model_saving import Saving
 from proteus_spot.psengine.controller.recovery import Recovery
@@ -74,7 +74,7 @@ class ControllerState:
         self.reason = "waiting for a job"
         self.members = Membership()
         self.tiers = Tiers()
-        self.book: MicroTaskTable | None = None
+        self.tasks: MicroTaskTable | None = None
         self.driver: DriverHost | None = None
         self.stopping = StoppingRule()
         #: {own table: the rows of it that each partition has}.
@@ -88,7 +88,7 @@ class ControllerState:
         self.lost_micro_tasks: int | None = None
         self.result: dict[str, object] | None = None
         #: Nodes with a notice or a drain request, and until when each works.
-        self.leaving = Leaving(self.members, self.tiers, self.progress)
+        self.departures = Departures(self.members, self.tiers, self.progress)
         self._recovery = Recovery(self.members, self.tiers, self.progress)
         self._dispatcher: BatchDispatcher | None = None
         #: Whether pushes use the tree of nodes.

@@ -28,7 +28,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         `state`: starting, waiting, running, or one of the ends finished, stopped, failed; `reason` explains it in a
         sentence. `clock` and `clocks`: the last complete clock, and the last one of the job; a driver may count all
         clocks (see `Driver`). `passes_done`: passes over the data, None if the driver does not say what one is;
-        `passes`: how many end the job, or None. `shards`: server and backup owner of each (key `keeper`);
+        `passes`: how many end the job, or None. `shards`: server and backup of each (key `backup`);
         `backup_clock`: clock of the replicas, None without any. `recent_seconds`: seconds of the last clocks;
         `metrics`: the newest evaluation, as [[clock, figures]]; `bytes_moved` and `bytes_not_read` as in `byte_counts`.
         `went_back`: clock and reason of every rollback.
@@ -40,7 +40,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         failed job, else the summary of what was saved; its `stopped` is the reason of a stop, or None. A job that was
         stopped before its shards were open has `clocks` 0 there, and left no model.
     """
-    config, book, progress, driver = controller.config, controller.book, controller.progress, controller.driver
+    config, tasks, progress, driver = controller.config, controller.tasks, controller.progress, controller.driver
     seconds = progress.clock_seconds[-_RECENT_CLOCKS:]
     losses = progress.losses
     owned = controller.members.placement.by_owner
@@ -51,7 +51,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         "reason": controller.reason,
         "clock": losses[-1][0] if losses else 0,
         "clocks": driver.clocks if driver is not None and driver.counts_clocks else controller.stopping.target,
-        "passes_done": _passes(controller, book.common if book else 0, progress.examples),
+        "passes_done": _passes(controller, tasks.common if tasks else 0, progress.examples),
         "passes": config.passes if config else None,
         "elapsed_s": None if progress.started_s is None else progress.seconds(now_s),
         "losses": losses[bisect_right(losses, since_clock, key=itemgetter(0)) :],
@@ -62,7 +62,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
                 "address": node.address,
                 "state": node.state,
                 "partitions": list(owned.get(node.name, ())) if node.state in ("ready", "leaving") else [],
-                "running": book.running_on(node.name) if book else 0,
+                "running": tasks.running_on(node.name) if tasks else 0,
                 "threads": node.threads,
                 "gone": node.gone,
                 "error": node.error,
@@ -75,15 +75,15 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         "machines": controller.scale_in.machines,
         "memory": [event.record() for event in controller.history.log.of(MemoryUsed)[-1:]],
         "shards": [
-            {"shard": owner.shard, "node": owner.node, "keeper": None if backup is None else backup.node}
+            {"shard": owner.shard, "node": owner.node, "backup": None if backup is None else backup.node}
             for owner in controller.shards.owners
-            for backup in [controller.tiers.backups.backup_owner(owner.shard)]
+            for backup in [controller.tiers.backups.backup(owner.shard)]
         ],
         "backup_clock": None if backup_group is None else progress.clock_at(backup_group),
         "went_back": _went_back(controller),
         "damage": controller.damage,
         "checkpoint_clock": progress.clock_at(controller.checkpoints.clock),
-        "repeated_micro_tasks": book.repeated if book else 0,
+        "repeated_micro_tasks": tasks.repeated if tasks else 0,
         "lost_micro_tasks": controller.lost_micro_tasks,
         "notices": list(controller.members.notices),
         "releases": [event.record() for event in controller.history.log.of(NodeReleased)],
@@ -108,8 +108,8 @@ def _went_back(controller: ControllerState) -> list[dict[str, Any]]:
 
 def summary(controller: ControllerState, now_s: float, group: int | None = None) -> dict[str, object]:
     """Return the summary of the job at a group (default: the last one), as checkpoints and manifests store it."""
-    config, book, driver = controller.config, controller.book, controller.driver
-    at = (book.common if book else 0) if group is None else group
+    config, tasks, driver = controller.config, controller.tasks, controller.driver
+    at = (tasks.common if tasks else 0) if group is None else group
     clock = controller.progress.clock_at(at)
     figures = controller.progress.figures(at, now_s)
     return {
@@ -117,7 +117,7 @@ def summary(controller: ControllerState, now_s: float, group: int | None = None)
         "app": config.app if config else None,
         "clocks": clock,
         "passes": _passes(controller, at, figures["examples_done"]),
-        "repeated_micro_tasks": book.repeated if book else 0,
+        "repeated_micro_tasks": tasks.repeated if tasks else 0,
         "went_back": _went_back(controller),
         "stopped": controller.stopping.stop_reason,
         **({"converged": controller.stopping.criterion} if controller.stopping.criterion else {}),

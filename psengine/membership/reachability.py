@@ -1,7 +1,7 @@
 """Which node is excluded if two cannot reach each other, while the controller reaches both.
 
 A node that cannot reach a server fails at its batch, and receives it again. Meanwhile no clock ends, so after the time
-of a silence one of the two is excluded. The same holds for a server that cannot reach the backup owner of its shards:
+of a silence one of the two is excluded. The same holds for a server that cannot reach the backup of its shards:
 meanwhile no new replica is stored.
 
 | of two nodes | excluded |
@@ -75,7 +75,7 @@ class Links:
                 copies = isinstance(event, NotBackedUp)
                 self._broken.setdefault((asks, answers), _Broken(now_s, copies)).tries += 1
             case BatchDone(address=asks) | BackedUp(address=asks):
-                copies = isinstance(event, BackedUp)  # its batches may not need the backup owner
+                copies = isinstance(event, BackedUp)  # its batches may not need the backup
                 self._broken = {
                     link: broken for link, broken in self._broken.items() if link[0] != asks or broken.copies != copies
                 }

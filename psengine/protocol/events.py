@@ -117,7 +117,7 @@ class CheckpointDamaged(NodeEvent):
 
 @dataclass(frozen=True)
 class BackedUp(NodeEvent):
-    """A server has copied `shards`, in the round `number`: it has a copy of its own, and so has their keeper."""
+    """A server has copied `shards`, in the round `number`: it has a copy of its own, and so has their backup."""
 
     number: int
     shards: tuple[int, ...]
@@ -127,9 +127,9 @@ class BackedUp(NodeEvent):
 
 @dataclass(frozen=True)
 class NotBackedUp(NodeEvent):
-    """A server could not copy its shards in the round `number`: it, or a keeper, was not ready for it.
+    """A server could not copy its shards in the round `number`: it, or a backup, was not ready for it.
 
-    `unreachable`: address of a keeper that did not answer; empty where that is not why.
+    `unreachable`: address of a backup that did not answer; empty where that is not why.
     """
 
     number: int

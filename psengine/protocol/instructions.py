@@ -56,7 +56,7 @@ class TaskKey:
 
 @dataclass(frozen=True)
 class ReplicaSet:
-    """Replicas of a complete round: its number, its common clock, and (shard, address of its backup owner) of each."""
+    """Replicas of a complete round: its number, its common clock, and (shard, address of its backup) of each."""
 
     number: int
     clock: int
@@ -99,11 +99,11 @@ class TakeShards:
 
 @dataclass(frozen=True)
 class BackUp:
-    """Copy the committed state of `clock` of these shards, in the background, each to its backup owner.
+    """Copy the committed state of `clock` of these shards, in the background, each to its backup.
 
     `last_complete` is the number of the last complete round: replicas of earlier rounds may be dropped. An empty
-    address in `backup_owners` means that there is none. `states` are states of executors that this node has at that
-    clock, each with the address of its backup owner. The answer is `BackedUp` or `NotBackedUp`.
+    address in `backups` means that there is none. `states` are states of executors that this node has at that
+    clock, each with the address of its backup. The answer is `BackedUp` or `NotBackedUp`.
     """
 
     node: str
@@ -113,7 +113,7 @@ class BackUp:
     clock: int
     shards: tuple[int, ...]
     epochs: tuple[int, ...]
-    backup_owners: tuple[str, ...]
+    backups: tuple[str, ...]
     states: tuple[tuple[StateRef, str], ...] = ()
 
 
@@ -225,7 +225,7 @@ class SaveCheckpoint:
     """Collect the shards and the states of executors at `committed` and save them.
 
     The answer is `CheckpointSaved` or `CheckpointFailed`. `effects`: the number of effects that the shards must hold.
-    `from_replicas`: `owners` are the shards' backup owners, with the round in place of the epoch.
+    `from_replicas`: `owners` are the shards' backups, with the round in place of the epoch.
     """
 
     config: JobConfig

@@ -28,14 +28,14 @@ _TIMES = 2
 
 
 class BatchDispatcher:
-    """Dispatches of one job; every one of them is entered in `book`."""
+    """Dispatches of one job; every one of them is entered in `tasks`."""
 
-    def __init__(self, book: MicroTaskTable, driver: DriverHost) -> None:
-        self._book, self._driver = book, driver
+    def __init__(self, tasks: MicroTaskTable, driver: DriverHost) -> None:
+        self._tasks, self._driver = tasks, driver
         self._batches = 0
         self._held_back: set[int] = set()
         #: Number of micro-tasks in the last two batches of each node: one of them may have been to catch up.
-        self._tasks: dict[str, tuple[int, int]] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
         #: {executor: its state that is to be sent, and the address of the process that has been instructed to take it}.
         self._taken: dict[int, tuple[StateRef, str]] = {}
         #: The placement that the tasks that follow others were last compared with.
@@ -76,11 +76,11 @@ class BatchDispatcher:
         ending : collection of str
             Names of leaving nodes that have time for what they run, and no more.
         """
-        book, driver = self._book, self._driver
-        completed_by = book.completed_by
+        tasks, driver = self._tasks, self._driver
+        completed_by = tasks.completed_by
         groups: dict[tuple[str, int, Read, bool], list[int]] = {}
         first: dict[str, int] = {}
-        for task, withdrawn in book.ready(limit):
+        for task, withdrawn in tasks.ready(limit):
             owner = placement.owner[task.executor]
             if withdrawn and owner not in ready:
                 owner = next(iter(ready), None)  # any node can run a withdrawn task
@@ -90,14 +90,14 @@ class BatchDispatcher:
         out = []
         for (name, clock, read, withdrawn), partitions in groups.items():
             stale = read == "parent" and not withdrawn
-            if read == "rows" and not withdrawn and (clock > first[name] or book.first_running_on(name) <= clock):
+            if read == "rows" and not withdrawn and (clock > first[name] or tasks.first_running_on(name) <= clock):
                 continue
             if stale and not self._may_send(ready[name], clock, partitions, first[name], placement):
                 continue
             certain = (
                 not withdrawn
                 and (limit is None or clock < limit)
-                and book.is_full(clock)
+                and tasks.is_full(clock)
                 and all(driver.next_is_certain(partition, clock + 1) for partition in partitions)
             )
             order = self._order(ready[name], clock, partitions, read)
@@ -110,22 +110,22 @@ class BatchDispatcher:
 
     def _order(self, node: NodeRecord, clock: int, partitions: list[int], read: Read) -> Dispatch:
         """Enter a batch in the table, and return it."""
-        book, name = self._book, node.name
+        tasks, name = self._tasks, node.name
         self._batches += 1
-        self._tasks[name] = len(partitions), self._tasks.get(name, (0, 0))[0]
-        tasks = tuple(book.start(partition, name) for partition in partitions)
+        self._sizes[name] = len(partitions), self._sizes.get(name, (0, 0))[0]
+        started = tuple(tasks.start(partition, name) for partition in partitions)
         return Dispatch(
             node=name,
             address=node.address,
             batch=self._batches,
             clock=clock,
-            tasks=tasks,
-            parent_clock=book.completions if read == "parent" else book.effects,
-            committed=book.common,
+            tasks=started,
+            parent_clock=tasks.completions if read == "parent" else tasks.effects,
+            committed=tasks.common,
             map_version=0,
             generation=0,
             read=read,
-            apart=clock > book.sealed,
+            apart=clock > tasks.sealed,
         )
 
     def _following(
@@ -136,16 +136,16 @@ class BatchDispatcher:
         A node runs all of its partitions then, and nothing else, in groups of all executors: they stay in step.
         """
         batches: dict[tuple[str, int, Read], list[int]] = {}
-        for task in self._book.may_follow(limit):
-            name = self._book.running[task.executor].node
-            if task.executor not in self._held_back and self._book.is_full(task.group):
+        for task in self._tasks.may_follow(limit):
+            name = self._tasks.running[task.executor].node
+            if task.executor not in self._held_back and self._tasks.is_full(task.group):
                 batches.setdefault((name, task.group, task.read), []).append(task.executor)
         return {
             (name, clock, read): partitions
             for (name, clock, read), partitions in batches.items()
             if name in ready
             and name not in ending
-            and len(partitions) == self._book.running_on(name)
+            and len(partitions) == self._tasks.running_on(name)
             and tuple(partitions) == placement.owned_by(name)
         }
 
@@ -155,11 +155,11 @@ class BatchDispatcher:
         They follow others there. The executors that stay with the node come back, too: it runs them in step with those
         that it has taken over. The nodes `completing` are about to leave, and have time for all that they were sent.
         """
-        if placement is self._compared or not self._book.following:
+        if placement is self._compared or not self._tasks.following:
             return {}
         self._compared = placement
         batches: dict[tuple[str, int], list[int]] = {}
-        for executor, sent in self._book.following.items():
+        for executor, sent in self._tasks.following.items():
             batches.setdefault((sent.node, sent.clock), []).append(executor)
         found: dict[str, list[int]] = {}
         for (name, clock), executors in sorted(batches.items()):
@@ -174,22 +174,22 @@ class BatchDispatcher:
 
         They are taken while other tasks of their group still run, and links are idle.
         """
-        addresses = {node.name: node.address for node in draining if self._book.running_on(node.name)}
+        addresses = {node.name: node.address for node in draining if self._tasks.running_on(node.name)}
         by_heir: dict[str, list[StateRef]] = {}
-        for executor, running in self._book.running.items() if addresses else ():
+        for executor, running in self._tasks.running.items() if addresses else ():
             heir = ready.get(placement.owner[executor] or "")
             if heir is None or running.node not in addresses or running.withdrawn or executor not in heir.holds:
                 continue
             state = StateRef(executor, running.clock, running.attempt, addresses[running.node])
-            if self._book.states.current(executor) and self._taken.get(executor) != (state, heir.address):
+            if self._tasks.states.current(executor) and self._taken.get(executor) != (state, heir.address):
                 self._taken[executor] = state, heir.address
                 by_heir.setdefault(heir.name, []).append(state)
         return [TakeStates(name, ready[name].address, tuple(states)) for name, states in by_heir.items()]
 
     def _may_send(self, node: NodeRecord, clock: int, partitions: list[int], first: int, placement: Placement) -> bool:
         """Return whether a batch with stale reads is sent now; `first`: the earliest clock of the node's tasks."""
-        running = self._book.running_on(node.name)
-        if not self._book.is_full(clock):
+        running = self._tasks.running_on(node.name)
+        if not self._tasks.is_full(clock):
             return running < _TASKS_A_CORE * node.threads
         in_step = not running and clock == first
         return in_step and not self._waits(node.name, clock, partitions, placement.owned_by(node.name))
@@ -201,25 +201,25 @@ class BatchDispatcher:
         batches instead of one, and sends a sum of each piece of a batch in pieces, as large as the table. Waiting costs
         part of a recent clock: it pays if the next clock is at least twice as long, or in pieces.
         """
-        n_partitions = self._book.n_partitions
-        under_way = [(partition, self._book.running.get(partition)) for partition in owned]
+        n_partitions = self._tasks.n_partitions
+        under_way = [(partition, self._tasks.running.get(partition)) for partition in owned]
         coming = [
             p
             for p, of in under_way
-            if of is not None and of.node != name and of.clock == clock - 1 and p not in self._book.following
+            if of is not None and of.node != name and of.clock == clock - 1 and p not in self._tasks.following
         ]
         if not coming:
             return False
         sums = len(largest_subtrees(partitions, n_partitions))
         in_pieces = sums > _SUMS and len(largest_subtrees([*partitions, *coming], n_partitions)) < sums
-        return in_pieces or len(partitions) + len(coming) >= _TIMES * max(self._tasks.get(name, (0, 0)))
+        return in_pieces or len(partitions) + len(coming) >= _TIMES * max(self._sizes.get(name, (0, 0)))
 
     def failed(self, event: BatchFailed) -> list[int]:
         """Return the partitions whose latest attempt was in the batch; they are held back, unless it was recalled."""
         if event.recalled:
             for partition, attempt in event.tasks:
-                self._book.note_recalled(partition, event.clock, attempt)
-        current = [p for p, attempt in event.tasks if self._book.forget(p, event.clock, attempt)]
+                self._tasks.note_recalled(partition, event.clock, attempt)
+        current = [p for p, attempt in event.tasks if self._tasks.forget(p, event.clock, attempt)]
         if not event.recalled:
             self._held_back |= set(current)
         return current

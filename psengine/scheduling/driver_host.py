@@ -85,7 +85,7 @@ class _Cut:
 
 
 class DriverHost:
-    """The driver of one job, which dispatches into `book`.
+    """The driver of one job, which dispatches into `tasks`.
 
     Parameters
     ----------
@@ -104,8 +104,8 @@ class DriverHost:
         The last group of the job and the reason, once the driver has decided.
     """
 
-    def __init__(self, make: Callable[[], Driver], book: MicroTaskTable, seed: int) -> None:
-        self._make, self._book, self._seed = make, book, seed
+    def __init__(self, make: Callable[[], Driver], tasks: MicroTaskTable, seed: int) -> None:
+        self._make, self._tasks, self._seed = make, tasks, seed
         self.absent: set[int] = set()
         self.evaluations: set[int] = set()
         self.end: tuple[int, str] | None = None
@@ -133,21 +133,21 @@ class DriverHost:
         task = checked_task(task)
         if task.executor in self.absent:
             raise ValueError(f"executor {task.executor} has vanished, and the driver does without it")
-        self._book.enqueue(task)
+        self._tasks.enqueue(task)
         self._done.append(task)
 
     def seal(self, group: int, members: Collection[int] | None = None) -> None:
         """Close the open group."""
         group = whole("seal: the group", group)
         members = None if members is None else tuple(whole("seal: a member", member) for member in members)
-        if not self._book.seal(group, members):
+        if not self._tasks.seal(group, members):
             raise ValueError(f"group {group} was sealed without tasks")
         self._done.append((group, members))
 
     def evaluate(self, group: int) -> None:
         """Evaluate the model of a group that is not committed."""
         group = whole("evaluate: the group", group)
-        if group <= self._book.common:
+        if group <= self._tasks.common:
             raise ValueError(f"group {group} is committed already: it cannot be evaluated any more")
         self.evaluations.add(group)
 
@@ -165,7 +165,7 @@ class DriverHost:
     def clock(self) -> int:
         """The number of clocks that are complete: committed groups, or what the driver counts."""
         if not self.counts_clocks:
-            return self._book.common
+            return self._tasks.common
         if not self.has_failed:
             self._clock = self._run(lambda: whole("clock", self._driver.clock))
         return self._clock
@@ -197,7 +197,7 @@ class DriverHost:
 
     def check_figures(self) -> None:
         """Raise `DriverFailed` if the driver says of the job what it must not."""
-        self.figures(), self.remarks, self.passes(max(1, self._book.common), 0), self.clocks, self.clock
+        self.figures(), self.remarks, self.passes(max(1, self._tasks.common), 0), self.clocks, self.clock
 
     # -- of the controller ----------------------------------------------------------------------------------------
 
@@ -208,9 +208,9 @@ class DriverHost:
         elif "driver" not in checkpoint.summary:
             self.roll_back(checkpoint.clock)
         else:
-            absent, group, n_partitions = set(self.absent), checkpoint.clock, self._book.n_partitions
+            absent, group, n_partitions = set(self.absent), checkpoint.clock, self._tasks.n_partitions
             cut: _Cut = self._run(lambda: from_text(checkpoint.summary["driver"]))
-            self._book.roll_back(group, checkpoint.effects(n_partitions))
+            self._tasks.roll_back(group, checkpoint.effects(n_partitions))
             self._calls, self._dropped, self._cuts = [], 0, {group: cut}
             self._effects = {group: checkpoint.effects(n_partitions)}
             self._restore(cut)
@@ -222,7 +222,7 @@ class DriverHost:
             self._run(lambda: self._inform(dones))
             return
         for done in dones:
-            if not self._book.is_withdrawn(done.task):  # by the driver, when it was told of the one before
+            if not self._tasks.is_withdrawn(done.task):  # by the driver, when it was told of the one before
                 self._call(_Call("completed", done, done.task.group))
 
     def _inform(self, dones: Sequence[Done]) -> None:
@@ -233,12 +233,12 @@ class DriverHost:
         """Report to the driver that a group is committed."""
         self.evaluations.discard(group)
         if not self._resumes:
-            self._effects[group] = self._book.effects
+            self._effects[group] = self._tasks.effects
         self._call(_Call("committed", group, group))
 
     def effects_at(self, group: int) -> int:
         """Return the number of tasks in the groups up to `group`, which is committed and not forgotten."""
-        return self._effects.get(group, group * self._book.n_partitions)
+        return self._effects.get(group, group * self._tasks.n_partitions)
 
     def vanished(self, executors: Collection[int]) -> None:
         """Report executors whose nodes were lost; their tasks are withdrawn if the driver does without them."""
@@ -276,7 +276,7 @@ class DriverHost:
     def roll_back(self, group: int) -> None:
         """Roll the tasks and the driver back to a committed group, whose cut is known, or to the beginning."""
         absent, calls, cut = set(self.absent), self._calls, self._cuts.get(group)
-        self._book.roll_back(group, self.effects_at(group))
+        self._tasks.roll_back(group, self.effects_at(group))
         if group == 0 or self._resumes or self._driver is None:
             self._calls, self._dropped, self._cuts, self._effects = [], 0, {}, {}
             self._start()
@@ -295,14 +295,14 @@ class DriverHost:
         """Return what a checkpoint of a committed group, whose cut is known, must hold of the driver; JSON-able."""
         if self._resumes:
             return {}
-        copy = DriverHost(self._make, MicroTaskTable(self._book.n_partitions), self._seed)
+        copy = DriverHost(self._make, MicroTaskTable(self._tasks.n_partitions), self._seed)
         copy._driver, copy.absent, copy._effects = self._driver, set(self.absent), dict(self._effects)
         copy._calls, copy._dropped, copy._cuts = list(self._calls), self._dropped, dict(self._cuts)
         copy.roll_back(group)
-        tasks, later = copy._book.queued(), list[_Step]()
-        for number in range(group + 1, copy._book.sealed + 2):
+        tasks, later = copy._tasks.queued(), list[_Step]()
+        for number in range(group + 1, copy._tasks.sealed + 2):
             later += [task for task in tasks if task.group == number]
-            later += [(number, None)] if number <= copy._book.sealed else []
+            later += [(number, None)] if number <= copy._tasks.sealed else []
         cut = copy._cut_with(copy._snapshot(), 0, tuple(later))
         return {"effects": self.effects_at(group), "driver": to_text(cut)}
 
@@ -310,12 +310,12 @@ class DriverHost:
         self._begin()
         driver = self._driver
         if isinstance(driver, Resumes):
-            self._run(lambda: driver.resume(self, self._book.n_partitions, self._book.common))
-        elif self._book.common:
+            self._run(lambda: driver.resume(self, self._tasks.n_partitions, self._tasks.common))
+        elif self._tasks.common:
             raise DriverFailed("the checkpoint holds no state of it: another application wrote it; start a new job")
         else:
             self._done = []
-            self._run(lambda: driver.start(self, self._book.n_partitions, self._seed))
+            self._run(lambda: driver.start(self, self._tasks.n_partitions, self._seed))
             self._cut()
 
     def _begin(self) -> None:
@@ -329,13 +329,13 @@ class DriverHost:
         self._begin()
         driver = self._driver
         self.absent, self.end = set(cut.absent), cut.end
-        self.evaluations = {group for group in cut.evaluations if group > self._book.common}
+        self.evaluations = {group for group in cut.evaluations if group > self._tasks.common}
         self._run(lambda: driver.restore(from_text(cut.state)))
         for index, step in enumerate(cut.later):
             if isinstance(step, Task):
-                self._book.enqueue(step)
+                self._tasks.enqueue(step)
             else:
-                self._book.seal(*step)
+                self._tasks.seal(*step)
                 self._cuts[step[0]] = replace(cut, later=cut.later[index + 1 :])
 
     def _call(self, call: _Call) -> None:
@@ -351,7 +351,7 @@ class DriverHost:
         if self._run(answered):
             self.absent |= set(call.argument)
             for executor in call.argument:
-                self._book.withdraw(executor)
+                self._tasks.withdraw(executor)
         if self._resumes:
             if self.absent:
                 raise DriverFailed("a driver that has `resume` cannot drop executors")

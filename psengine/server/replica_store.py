@@ -16,20 +16,20 @@ class ReplicaStore:
 
     def __init__(self) -> None:
         self._held: dict[int, dict[int, ShardState]] = {}
-        #: Shards of which this node is the backup owner.
+        #: Shards of which this node is the backup.
         self._for_others: set[int] = set()
 
-    def put(self, number: int, last_complete: int, states: Mapping[int, ShardState], is_backup_owner: bool) -> None:
+    def put(self, number: int, last_complete: int, states: Mapping[int, ShardState], is_backup: bool) -> None:
         """Store the states of round `number`; of earlier rounds only `last_complete`, the last complete one, stays.
 
-        `is_backup_owner`: this node is the shards' backup owner, and stores their replicas also when others serve them.
+        `is_backup`: this node is the shards' backup, and stores their replicas also when others serve them.
         """
         for shard, state in states.items():
             rounds = self._held.get(shard, {})
             # Rounds in between failed; a later one is present if this message was delayed.
             stored = {n: replica for n, replica in rounds.items() if n == last_complete or n > number}
             self._held[shard] = stored | {number: state}
-            (self._for_others.add if is_backup_owner else self._for_others.discard)(shard)
+            (self._for_others.add if is_backup else self._for_others.discard)(shard)
 
     def get(self, shards: Collection[int], number: int) -> dict[int, ShardState]:
         """Return the replicas of `shards` of round `number` that are stored here."""

@@ -34,7 +34,7 @@ from proteus_spot.psengine.tables.sparse_rows import (
     full_update,
 )
 from proteus_spot.psengine.tables.tree_sum import Delta, Subtree, tree_sum
-from proteus_spot.psengine.tables.update_rules import begin_memory, memory_tables
+from proteus_spot.psengine.tables.update_rules import init_optimizer_state, memory_tables
 
 #: Maximum number of marked states.
 _MARKS = 2
@@ -82,7 +82,7 @@ class ShardStore:
         self._ruled = {table.name: table for table in tables if not isinstance(table.rule, Add)}
         self._is_compact = is_compact
         whole = {name: table for name, table in arrays.items() if not isinstance(table, SparseRows)}
-        arrays = {**arrays, **begin_memory(tuple(self._ruled.values()), whole)}
+        arrays = {**arrays, **init_optimizer_state(tuple(self._ruled.values()), whole)}
         if is_compact:
             arrays = {name: table if name in self._ruled else compact(full(table)) for name, table in arrays.items()}
         memory = {memory.name for table in self._ruled.values() for memory in memory_tables(table)}

@@ -164,13 +164,13 @@ class ControllerShell:
     async def stop(self, reason: str = "asked to stop") -> dict[str, Any]:
         """End the job at the clock under way and save the model, unless no clock was begun."""
         self._feed(events.StopRequested(reason, self._now()))
-        return await self.status(since_clock=self.controller.book.common if self.controller.book else 0)
+        return await self.status(since_clock=self.controller.tasks.common if self.controller.tasks else 0)
 
     async def checkpoint(self) -> dict[str, Any]:
         """Save the committed state; returns {"clock": clock of the newest checkpoint, "error": "" unless it failed}."""
-        book, saver, tries = self.controller.book, self._saver, 0
+        tasks, saver, tries = self.controller.tasks, self._saver, 0
         saver.checkpoint_error = ""
-        wanted = 0 if book is None else book.common
+        wanted = 0 if tasks is None else tasks.common
         while self.controller.checkpoints.clock < wanted and self.controller.state not in ENDED:
             if saver.too_late and tries < _TRIES:  # the clock had ended before its servers received the request
                 saver.checkpoint_error = ""
@@ -202,7 +202,7 @@ class ControllerShell:
         Returns the names that are `draining`, and those that were `refused`: unknown nodes, and nodes with shards or
         replicas that no other node could hold. Poll the status to see when a node is drained.
         """
-        refused = self.controller.leaving.refused(nodes)
+        refused = self.controller.departures.refused(nodes)
         allowed = tuple(name for name in nodes if name not in refused)
         self._feed(events.DrainRequested(allowed, deadline_s, self._now()))
         return {"draining": list(allowed), "refused": refused}

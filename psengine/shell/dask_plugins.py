@@ -108,7 +108,7 @@ class AgentPlugin(WorkerPlugin):
                     await admission.until(sent(comm))
             return Status.dont_reply
 
-        async def keep(**message: Any) -> str:
+        async def store_backup(**message: Any) -> str:
             shards.keep_replicas(**message)
             return "ok"
 
@@ -129,14 +129,14 @@ class AgentPlugin(WorkerPlugin):
             "instruct": instruct,
             "push": push,
             "read": read,
-            "keep": keep,
+            "store_backup": store_backup,
             "close": close,
             "partition": _answering(partition),
             "gather": _answering(server.gather),
             "marked": _answering(server.marked),
             "hand_over": _answering(server.hand_over),
             "states": _answering(states),
-            "kept": _answering(lambda shards, number: StoredReplicas(agent.shards.replicas.get(shards, number))),
+            "backups": _answering(lambda shards, number: StoredReplicas(agent.shards.replicas.get(shards, number))),
         }
         worker.handlers.update({f"proteus_{op}": _for_process(self._mark, handle) for op, handle in handlers.items()})
 

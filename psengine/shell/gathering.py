@@ -55,22 +55,22 @@ async def marked(
 
 
 async def from_replicas(
-    transfers: Transfers, sharding: Sharding, backup_owners: Sequence[ShardOwner], committed: int
+    transfers: Transfers, sharding: Sharding, backups: Sequence[ShardOwner], committed: int
 ) -> Collected:
-    """Return every shard at clock `committed`, from its backup owner, whose epoch is the replication round.
+    """Return every shard at clock `committed`, from its backup, whose epoch is the replication round.
 
     Raises
     ------
     GoneOn, RuntimeError, Unreachable
-        The backup owners have another round by now, or one does not answer.
+        The backups have another round by now, or one does not answer.
     """
     asked: dict[str, dict[str, Any]] = {}
-    for owner in backup_owners:
+    for owner in backups:
         asked.setdefault(owner.address, {"shards": [], "number": owner.epoch})["shards"].append(owner.shard)
-    answers = await _ask_all(transfers, "proteus_kept", asked, sharding.all_bytes)
+    answers = await _ask_all(transfers, "proteus_backups", asked, sharding.all_bytes)
     states = {shard: state for answer in answers for shard, state in answer.states.items()}
-    if len(states) < len(backup_owners) or any(state.clock != committed for state in states.values()):
-        raise GoneOn("the backup owners have gone on to a later clock")
+    if len(states) < len(backups) or any(state.clock != committed for state in states.values()):
+        raise GoneOn("the backups have gone on to a later clock")
     _check_all(sharding, states)
     shards = {shard: {name: full(table) for name, table in state.arrays.items()} for shard, state in states.items()}
     return shards, [state.folded for state in states.values()]

@@ -46,7 +46,7 @@ def memory_tables(table: TableSpec) -> tuple[TableSpec, ...]:
     )
 
 
-def begin_memory(tables: Sequence[TableSpec], arrays: Mapping[str, Array]) -> Arrays:
+def init_optimizer_state(tables: Sequence[TableSpec], arrays: Mapping[str, Array]) -> Arrays:
     """Return `arrays`, rows of `tables`, with the memory of their rules; memory that is not among them is 0."""
     found: Arrays = dict(arrays)
     for table in tables:
@@ -56,7 +56,7 @@ def begin_memory(tables: Sequence[TableSpec], arrays: Mapping[str, Array]) -> Ar
     return found
 
 
-def without_memory(tables: Sequence[TableSpec], arrays: Mapping[str, Array]) -> Arrays:
+def drop_optimizer_state(tables: Sequence[TableSpec], arrays: Mapping[str, Array]) -> Arrays:
     """Return the arrays of `tables` alone."""
     names = {table.name for table in tables}
     return {name: array for name, array in arrays.items() if name in names}

@@ -6,6 +6,6 @@ event_log          the event log: frozen events, from which timeline, stalls and
 formatting         formatting of number ranges and byte sizes
 memory_use         memory of a node by what it is used for
 stalls             delays of the training by joins and losses of nodes, from clock times and changes of nodes
-timeline           changes of stage, nodes, servers and backup owners over time
+timeline           changes of stage, nodes, servers and backups over time
 training_progress  losses, durations and work by tier, clock by clock
 """

@@ -2,7 +2,7 @@
 
 A process reports the bytes moved since it began, so a report that is lost, repeated or late does no harm; of a lost
 process the last report counts. Only bytes that cross the network or come from the blob store are moved: a node that is
-its own server, or its own backup owner, moves nothing. Beside the kinds a process counts the bytes exchanged with each
+its own server, or its own backup, moves nothing. Beside the kinds a process counts the bytes exchanged with each
 other process, under `link` of its address: traffic between zones is paid. A report holds at most `LINKS_A_REPORT` of
 these, in turn.
 
@@ -11,7 +11,7 @@ these, in turn.
 | read | parameters that micro-tasks read | the reader |
 | push | updates | the sender |
 | hand_over | shards that move to another server, with the updates since their clock | the new server |
-| copy | shards that are copied to their backup owners | the server |
+| copy | shards that are copied to their backups | the server |
 | restore | shards read from a checkpoint, or from another's copies | the server |
 | input | partitions of the input, as arrays, or as another node has prepared them | the node that loads |
 | checkpoint, evaluate, model | state gathered for a checkpoint, an evaluation, the model at the end | the controller |

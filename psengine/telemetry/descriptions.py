@@ -59,8 +59,8 @@ class Describer:
                 case instructions.Dispatch():
                     self._count(((order.node,), ()), len(order.tasks), 0, order.clock)
                 case instructions.BackUp():
-                    keepers = dict.fromkeys(self._name_of(keeper) for keeper in order.backup_owners if keeper)
-                    self._count(((order.node, *keepers), order.shards), 1, 0, order.clock)
+                    backups = dict.fromkeys(self._name_of(backup) for backup in order.backups if backup)
+                    self._count(((order.node, *backups), order.shards), 1, 0, order.clock)
                 case _:
                     self._append(self._of_instruction(order))
 
@@ -69,13 +69,13 @@ class Describer:
         concerned = self._subjects if nodes is None else nodes
         for subject in dict.fromkeys(subject for node in concerned for subject in self._subjects.get(node, ())):
             given, done, low, high = self._counts.pop(subject)
-            (node, *keepers), shards = subject
+            (node, *backups), shards = subject
             for name in dict.fromkeys(subject[0]):
                 del self._subjects[name][subject]
             clocks = f"clock {low}" if low == high else f"clocks {low}-{high}"
             text = f"{node} was given {given} micro-task(s) and did {done}, of {clocks}"
             if shards:
-                to = ", ".join(keepers)
+                to = ", ".join(backups)
                 text = f"{node} copied shards {format_ranges(shards)} to {to}: {given} round(s), of {clocks}"
             self._add((list(dict.fromkeys(subject[0])), list(shards), text))
         if nodes is None:
@@ -171,7 +171,7 @@ class Describer:
             case instructions.GatherModel(committed=clock, owners=owners):
                 yield _of(owners, f"the model of clock {clock} is to be gathered")
             case instructions.SaveCheckpoint(committed=clock, owners=owners, from_replicas=kept_ones):
-                whose = "its backup owners" if kept_ones else "its servers"
+                whose = "its backups" if kept_ones else "its servers"
                 yield _of(owners, f"clock {clock} is to be checkpointed, from {whose}")
 
 

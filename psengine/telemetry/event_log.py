@@ -2,12 +2,12 @@
 
 | event | says | key in summaries |
 |---|---|---|
-| StateChanged | stage, nodes, servers and backup owners, where they differ: see `timeline` | `timeline` |
+| StateChanged | stage, nodes, servers and backups, where they differ: see `timeline` | `timeline` |
 | NodeChanged | a node joined, was asked to leave or was lost, and when that was carried out: see `stalls` | `changes` |
 | NodeReleased | a node that was asked to leave is drained | `releases` |
 | Held | the job was held | `held` |
 | MemoryUsed | memory of all nodes at a clock | `memory_by_clock` |
-| LayoutChanged | servers and backup owners are to be others | |
+| LayoutChanged | servers and backups are to be others | |
 | Described | an event or instruction as text: see `descriptions` | |
 
 Events are numbered as they are appended. Of each kind the log holds at most `MOST`: beyond it, the events of the older
@@ -63,7 +63,7 @@ class StateChanged(LogEvent):
     stage : int
         0: the same as before.
     nodes : {name: [tier, state]}, the state `gone` if the process is gone.
-    shards : {number: [server, backup owner]} by name; None where there is none.
+    shards : {number: [server, backup]} by name; None where there is none.
     """
 
     KEY: ClassVar[str] = "timeline"
@@ -142,7 +142,7 @@ class MemoryUsed(LogEvent):
 
 @dataclass(frozen=True)
 class LayoutChanged(LogEvent):
-    """Changes of the wanted servers and backup owners, as lines of text."""
+    """Changes of the wanted servers and backups, as lines of text."""
 
     lines: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""What a job looked like over time: its stage, its nodes, the server and the backup owner of each shard."""
+"""What a job looked like over time: its stage, its nodes, the server and the backup of each shard."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-#: (server, backup owner) of each shard, by name.
+#: (server, backup) of each shard, by name.
 Shards = tuple[tuple[str | None, str | None], ...]
 
 
@@ -17,7 +17,7 @@ class View:
     Attributes
     ----------
     nodes : {name: (tier, state)}, the state `gone` where the process is no more.
-    shards : (server, keeper) of each shard by name; None where there is none.
+    shards : (server, backup) of each shard by name; None where there is none.
     """
 
     stage: int = 1
@@ -31,5 +31,5 @@ def replay(entries: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, View]]
     for entry in entries:
         stage = int(entry.get("stage", stage))
         nodes |= {name: (tier, state) for name, (tier, state) in entry.get("nodes", {}).items()}
-        shards |= {int(shard): (server, keeper) for shard, (server, keeper) in entry.get("shards", {}).items()}
+        shards |= {int(shard): (server, backup) for shard, (server, backup) in entry.get("shards", {}).items()}
         yield float(entry["second"]), View(stage, dict(nodes), tuple(shards[s] for s in sorted(shards)))

@@ -10,7 +10,7 @@ A change of many nodes at once is one `Layout` after another, and the difference
 
 Source: Proteus (EuroSys 2017), 3.2 and 3.3, Table 1.
 Differs: in stage 1 the paper has no replicas, so that the loss of one of several reliable nodes costs a checkpoint
-interval. A single ParamServ is the backup owner of its shards, which so have a replica before they move to an ActivePS.
+interval. A single ParamServ is the backup of its shards, which so have a replica before they move to an ActivePS.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def half_of(transient: int) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """Server and backup owner of each shard, by node name; None if there is none."""
+    """Server and backup of each shard, by node name; None if there is none."""
 
     stage: Stage
     owners: Owners
-    backup_owners: Owners
+    backups: Owners
 
     def lines(self, before: Layout | None = None) -> list[str]:
         """Return the changes since `before` as lines of text: the stage, and every run of shards that moves."""
         first = f"stage {self.stage}" if before is None else f"stage {before.stage} -> {self.stage}"
-        lines = [f"{first}: {_count_nodes(self.owners)} server(s), {_count_nodes(self.backup_owners)} backup owner(s)"]
+        lines = [f"{first}: {_count_nodes(self.owners)} server(s), {_count_nodes(self.backups)} backup(s)"]
         for role, was, now in (
             ("server", () if before is None else before.owners, self.owners),
-            ("backup owner", () if before is None else before.backup_owners, self.backup_owners),
+            ("backup", () if before is None else before.backups, self.backups),
         ):
             old: Owners = was or (None,) * len(now)
             low = 0
@@ -76,31 +76,31 @@ def active_servers(transient: Sequence[str], serving: Owners, n_shards: int, n_s
 
 
 def kept_by_others(owners: Owners, servers: Sequence[str]) -> Owners:
-    """Return a backup owner of each shard: another server, so that the loss of one costs no shard.
+    """Return a backup of each shard: another server, so that the loss of one costs no shard.
 
-    The shards of one server are spread evenly over the others. A single server is the backup owner of its own.
+    The shards of one server are spread evenly over the others. A single server is the backup of its own.
     """
     if len(servers) < 2:
         return owners
     position, given = {name: at for at, name in enumerate(servers)}, dict.fromkeys(servers, 0)
-    backup_owners: list[str | None] = []
+    backups: list[str | None] = []
     for owner in owners:
         if owner is None:
-            backup_owners.append(None)
+            backups.append(None)
             continue
         ahead = 1 + (position[owner] + given[owner]) % (len(servers) - 1)
         given[owner] += 1
-        backup_owners.append(servers[(position[owner] + ahead) % len(servers)])
-    return tuple(backup_owners)
+        backups.append(servers[(position[owner] + ahead) % len(servers)])
+    return tuple(backups)
 
 
 def layout_for(
     stage: Stage, reliable: Sequence[str], transient: Sequence[str], now: Layout, n_servers: int
 ) -> Layout | None:
-    """Return the wanted server and backup owner of each shard; None if no node can serve.
+    """Return the wanted server and backup of each shard; None if no node can serve.
 
     Few shards move: a server keeps its shards up to its fair share, and in stage 1 the shards of a transient node move
-    to their backup owners.
+    to their backups.
 
     Parameters
     ----------
@@ -118,12 +118,12 @@ def layout_for(
     if stage == 1:
         able = set(servers)
         holders = tuple(
-            owner if owner in able else backup for owner, backup in zip(now.owners, now.backup_owners, strict=True)
+            owner if owner in able else backup for owner, backup in zip(now.owners, now.backups, strict=True)
         )
         owners = balance(holders, nodes)
         return Layout(stage, owners, kept_by_others(owners, servers))
     owners = balance(now.owners, nodes)
-    return Layout(stage, owners, balance(now.backup_owners, [Capacity(name, 1) for name in reliable]))
+    return Layout(stage, owners, balance(now.backups, [Capacity(name, 1) for name in reliable]))
 
 
 def _count_nodes(names: Owners) -> int:

@@ -1,6 +1,6 @@
 """Replication rounds: which clock of the shards has replicas, and on which nodes.
 
-In a *round*, every server copies one common clock of its shards to their backup owners (the BackupPSs), in the
+In a *round*, every server copies one common clock of its shards to their backups (the BackupPSs), in the
 background, and stores a local replica. A round is complete when all servers have reported that. The replicas of the
 last complete round are the state to which the job rolls back when a server is lost; it is one clock, the same for all
 shards.
@@ -36,7 +36,7 @@ _GIVES_WAY, _GIVES_WAY_LEAST_S = 4.0, 30.0
 
 
 @dataclass(frozen=True)
-class BackupOwner:
+class Backup:
     """A process that stores the replica of a shard for its server."""
 
     node: str
@@ -47,11 +47,11 @@ class BackupOwner:
 class StateReplica:
     """The state of an executor at the clock of a round.
 
-    It is in the process at `ref.address` and at its backup owner; `owner` is None if it is in a checkpoint.
+    It is in the process at `ref.address` and at its backup; `owner` is None if it is in a checkpoint.
     """
 
     ref: StateRef
-    owner: BackupOwner | None
+    owner: Backup | None
 
     def without(self, address: str) -> StateReplica | None:
         """Return what is left of it without the process at `address`; None: nothing."""
@@ -61,7 +61,7 @@ class StateReplica:
             return None
         if address == self.ref.address:
             return replace(self, ref=replace(self.ref, address=self.owner.address))
-        return replace(self, owner=BackupOwner("", self.ref.address))
+        return replace(self, owner=Backup("", self.ref.address))
 
 
 @dataclass
@@ -69,7 +69,7 @@ class _Round:
     number: int
     clock: int
     since_s: float
-    backup_owners: dict[int, BackupOwner]
+    backups: dict[int, Backup]
     #: {shard: address of its server} of the shards whose replication is not reported yet.
     awaited: dict[int, str]
     #: (node, address) of the processes that copy.
@@ -83,7 +83,7 @@ class _Round:
         return (
             address in self.awaited.values()
             or address in self.awaited_states.values()
-            or any(owner.address == address for owner in self.backup_owners.values())
+            or any(owner.address == address for owner in self.backups.values())
             or any(replica.owner is not None and replica.owner.address == address for replica in self.states.values())
         )
 
@@ -96,9 +96,9 @@ class ReplicationRounds:
         self.clock: int | None = None
         self._number = 0
         self._last_complete = 0
-        self._at: dict[int, BackupOwner] = {}
+        self._at: dict[int, Backup] = {}
         #: The nodes in `_at` when it was the mapping `_seen`.
-        self._seen: dict[int, BackupOwner] = self._at
+        self._seen: dict[int, Backup] = self._at
         self._nodes: frozenset[str] = frozenset()
         #: States of executors; None: one of them was lost with all of its copies.
         self._states: dict[int, StateReplica] | None = {}
@@ -131,27 +131,27 @@ class ReplicationRounds:
         return self._failed >= _FAILING
 
     @property
-    def replicas(self) -> Mapping[int, BackupOwner]:
+    def replicas(self) -> Mapping[int, Backup]:
         """{shard: owner of its replica of the last complete round}; another mapping whenever that changes."""
         return self._at
 
-    def backup_owner(self, shard: int) -> BackupOwner | None:
+    def backup(self, shard: int) -> Backup | None:
         """Return the owner of the shard's replica of the last complete round."""
         return self._at.get(shard)
 
     def has_replica(self, node: str) -> bool:
-        """Return whether a node is the backup owner of a replica of the last complete round."""
+        """Return whether a node is the backup of a replica of the last complete round."""
         if self._seen is not self._at:
             self._seen, self._nodes = self._at, frozenset(owner.node for owner in self._at.values())
         states = (replica.owner for replica in (self._states or {}).values())
         return node in self._nodes or any(owner is not None and owner.node == node for owner in states)
 
-    def lacks(self, backup_owners: Mapping[int, str], reliable: Collection[str] = ()) -> bool:
+    def lacks(self, backups: Mapping[int, str], reliable: Collection[str] = ()) -> bool:
         """Return whether a replica is not where it should be: by {shard: node}, and of states on a `reliable` node."""
         owners = [replica.owner for replica in (self._states or {}).values()]
         if self._states is None or any(owner is not None and owner.node not in reliable for owner in owners):
             return True
-        return any(shard not in self._at or self._at[shard].node != node for shard, node in backup_owners.items())
+        return any(shard not in self._at or self._at[shard].node != node for shard, node in backups.items())
 
     def due(self, now_s: float, rarely: bool = False) -> bool:
         """Return whether a round may begin; `rarely`: after the long pause."""
@@ -168,7 +168,7 @@ class ReplicationRounds:
         self,
         clock: int,
         owners: Sequence[ShardOwner],
-        backup_owners: Mapping[int, NodeRecord],
+        backups: Mapping[int, NodeRecord],
         now_s: float,
         states: Sequence[StateReplica] = (),
         names: Mapping[str, str] = MappingProxyType({}),
@@ -178,12 +178,12 @@ class ReplicationRounds:
         Parameters
         ----------
         states : sequence of StateReplica
-            States of executors at `clock`, and the backup owner that each is to have.
+            States of executors at `clock`, and the backup that each is to have.
         names : mapping
             Node of each process, by address.
         """
         self._number += 1
-        at = {shard: BackupOwner(node.name, node.address) for shard, node in backup_owners.items()}
+        at = {shard: Backup(node.name, node.address) for shard, node in backups.items()}
         copied = [replica for replica in states if replica.owner is not None]
         by_server: dict[tuple[str, str], list[ShardOwner]] = {}
         for owner in owners:
@@ -223,7 +223,7 @@ class ReplicationRounds:
     def backed_up(
         self, address: str, number: int, shards: Sequence[int], now_s: float, executors: Sequence[int] = ()
     ) -> bool:
-        """Note that a process and its backup owners have their replicas; return whether this completes the round."""
+        """Note that a process and its backups have their replicas; return whether this completes the round."""
         current = self._round
         if current is None or current.number != number:
             return False
@@ -236,8 +236,8 @@ class ReplicationRounds:
         if current.awaited or current.awaited_states:
             return False
         self._states = current.states
-        self.clock, self._last_complete, self._at = current.clock, current.number, current.backup_owners
-        self._n_replicated = len(current.backup_owners)
+        self.clock, self._last_complete, self._at = current.clock, current.number, current.backups
+        self._n_replicated = len(current.backups)
         self._failed = 0
         self.took_s = now_s - current.since_s
         self._rests_until_s = now_s + self.took_s
@@ -296,7 +296,7 @@ class ReplicationRounds:
         return tuple(replica.ref for _, replica in sorted(self._states.items()))
 
     def state_replicas(self) -> tuple[StateRef, ...]:
-        """Return the states of executors in the last complete round, at their backup owners."""
+        """Return the states of executors in the last complete round, at their backups."""
         replicas = sorted((self._states or {}).items())
         return tuple(r.ref if r.owner is None else replace(r.ref, address=r.owner.address) for _, r in replicas)
 
@@ -314,9 +314,9 @@ class ReplicationRounds:
                 self._round.states = states
 
     def replica_owners(self) -> tuple[ShardOwner, ...] | None:
-        """Return the backup owner of each shard in the last complete round, with the round in place of the epoch.
+        """Return the backup of each shard in the last complete round, with the round in place of the epoch.
 
-        None if there is no such round, or one of its backup owners was lost.
+        None if there is no such round, or one of its backups was lost.
         """
         if self.clock is None or self._states is None or len(self._at) < self._n_replicated:
             return None

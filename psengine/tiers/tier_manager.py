@@ -1,4 +1,4 @@
-"""The tiers of one job: its stage, the servers and backup owners of its shards, and what happens when nodes leave.
+"""The tiers of one job: its stage, the servers and backups of its shards, and what happens when nodes leave.
 
 It combines `stages` and `layout` (the wanted state), `shard_map` (the servers) and `replication` (the replicas). It
 knows neither micro-tasks nor the state of the job.
@@ -8,8 +8,8 @@ knows neither micro-tasks nor the state of the job.
 | nodes join, the ratio of the tiers changes | shards move to the servers of the new layout during the training |
 | nodes are to leave | the same, for the shards that they serve, once they have done their last work |
 | shards are to move from the reliable tier to the transient one | first a replication round, so that replicas exist |
-| a server is lost | rollback to the last complete round: to the own replicas of survivors, else to the backup owners' |
-| the transient tier is lost in a burst | the same, and the backup owners serve until it has passed, see `loss_burst` |
+| a server is lost | rollback to the last complete round: to the own replicas of survivors, else to the backups' |
+| the transient tier is lost in a burst | the same, and the backups serve until it has passed, see `loss_burst` |
 | a replica that this needs is missing | rollback to the last checkpoint, or to the beginning |
 
 Source: Proteus (EuroSys 2017), 3.2, 3.3.
@@ -28,7 +28,7 @@ from proteus_spot.psengine.protocol.instructions import Instruction
 from proteus_spot.psengine.tiers.layout import Layout, half_of, kept_by_others, layout_for
 from proteus_spot.psengine.tiers.loss_burst import LossBurst
 from proteus_spot.psengine.tiers.measured_stage import ClockTime, Footprint, StageTimes
-from proteus_spot.psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
+from proteus_spot.psengine.tiers.replication import Backup, ReplicationRounds, StateReplica
 from proteus_spot.psengine.tiers.scale_in import JobMemory
 from proteus_spot.psengine.tiers.shard_map import ShardMap
 from proteus_spot.psengine.tiers.stages import StageThresholds, stage_for
@@ -45,7 +45,7 @@ class Tiers:
         self.loss_burst = LossBurst()
         #: Measured clocks of stages 2 and 3.
         self.times = StageTimes()
-        #: Wanted servers and backup owners of the shards; None before the shards were opened.
+        #: Wanted servers and backups of the shards; None before the shards were opened.
         self.layout: Layout | None = None
         #: Names of leaving nodes that serve until they have done their last work.
         self._serving_on: Collection[str] = ()
@@ -162,7 +162,7 @@ class Tiers:
         alive = {node.name: node for node in members.present.values()}
         sure = not self.shards.unsure  # else a node has to take a shard back now
         layout = self.layout
-        if stay and sure and layout is not None and {*layout.owners, *layout.backup_owners} <= {None, *alive}:
+        if stay and sure and layout is not None and {*layout.owners, *layout.backups} <= {None, *alive}:
             return self._back_up(layout, members, alive, common, now_s, states)
         wanted = self._wanted(members)
         if wanted is None:  # no other node can serve: owners that may have handed shards over to a lost node serve on
@@ -191,7 +191,7 @@ class Tiers:
         # A shard whose only replica is its server's cannot move to another node.
         servers = {shard: owner.node for shard, owner in enumerate(self.shards.owners) if shard not in lost}
         owners = tuple(
-            heir if self.backups.backup_owner(shard) is not None else servers[shard]
+            heir if self.backups.backup(shard) is not None else servers[shard]
             for shard, heir in enumerate(wanted.owners)
         )
         broken_off = self.backups.abandon()
@@ -217,7 +217,7 @@ class Tiers:
             planned if planned in able else server
             for planned, server in zip(self.layout.owners, self.shards.final, strict=True)
         )
-        before = Layout(self.stage, now, self.layout.backup_owners)
+        before = Layout(self.stage, now, self.layout.backups)
         return layout_for(self.stage, reliable, transient, before, self._n_servers(len(transient), len(now)))
 
     def _n_servers(self, transient: int, n_shards: int) -> int:
@@ -249,7 +249,7 @@ class Tiers:
             unsure = shard in self.shards.unsure
             if not unsure and (heir == owner or owner in serving_on):
                 continue
-            alone = heir not in reliable and self.backups.backup_owner(shard) is None
+            alone = heir not in reliable and self.backups.backup(shard) is None
             if unsure or owner not in able or not (alone or self.backups.under_way):
                 movable.append(shard)
         return movable
@@ -269,11 +269,11 @@ class Tiers:
         at_risk = bool(states) and any(
             states is not None and states.held_at(node.address) for name, node in alive.items() if name not in reliable
         )
-        if on_reliable and not at_risk and wanted.owners == wanted.backup_owners:
+        if on_reliable and not at_risk and wanted.owners == wanted.backups:
             if not self.shards.moving:
                 self.backups.forget()
             return []
-        names = {shard: name for shard, name in enumerate(wanted.backup_owners) if name is not None}
+        names = {shard: name for shard, name in enumerate(wanted.backups) if name is not None}
         lacks = self.backups.lacks(names, reliable)
         new = self.backups.clock is None or common > self.backups.clock or lacks
         nothing_done = on_reliable and not common
@@ -285,7 +285,7 @@ class Tiers:
             return [*self.backups.abandon()]
         if self.backups.under_way:
             return []
-        backup_owners = {shard: alive[name] for shard, name in names.items()}
+        backups = {shard: alive[name] for shard, name in names.items()}
         processes = {node.address: node.name for node in alive.values()}
         copies = []
         for ref in states.at(common) if states is not None else ():
@@ -297,8 +297,8 @@ class Tiers:
             if holder is None or not others:
                 return []  # the loss of that process is about to be processed, or no node can keep the state
             owner = alive[others[ref.executor % len(others)]]
-            copies.append(StateReplica(ref, BackupOwner(owner.name, owner.address)))
-        return [*self.backups.begin(common, self.shards.owners, backup_owners, now_s, copies, processes)]
+            copies.append(StateReplica(ref, Backup(owner.name, owner.address)))
+        return [*self.backups.begin(common, self.shards.owners, backups, now_s, copies, processes)]
 
 
 def _hands_over(shards: ShardMap, members: Membership, states: ExecutorRefs | None) -> bool:

@@ -356,7 +356,7 @@ def _shards(points: Sequence[Observation], t0: int) -> dict[str, Any]:
         return [None if name is None else nodes.place(name) for name in names]
 
     maps = [
-        [round(point.at_s - t0), places(point.payload["servers"]), places(point.payload["keepers"])]
+        [round(point.at_s - t0), places(point.payload["servers"]), places(point.payload["backups"])]
         for point in points[:MOST_MAPS]
     ]
     return {"nodes": nodes.known, "shards": maps}

@@ -159,7 +159,7 @@ def _shards(axis: Any, steps: Sequence[tuple[float, View]], end: float) -> None:
         axis.barh(y, width, height, left=x, align="edge", color=colour, lw=0, label=name, gid=f"shards of {name}")
     axis.set_ylim(max(n_shards, 1) - 0.45, -0.55)
     axis.yaxis.get_major_locator().set_params(integer=True)
-    axis.set_ylabel("shard: server, keeper below", fontsize=8)
+    axis.set_ylabel("shard: server, backup below", fontsize=8)
     if bars:
         axis.legend(fontsize=7, ncols=12, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, frameon=False)
 

@@ -25,7 +25,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from proteus_spot.infra.errors import ProteusError
 from proteus_spot.infra.state.records import ObservationKind, UnknownRecord
 from proteus_spot.tasks.form_fields import dated
-from proteus_spot.tasks.job_ends import request_stop, wants_machines
+from proteus_spot.tasks.job_ends import is_active, request_stop
 from proteus_spot.tasks.job_records import can_go_on
 from proteus_spot.tasks.run_labels import due_day
 from proteus_spot.tasks.runtime import current_runtime
@@ -76,7 +76,7 @@ def request_stop_of_run(job_id: str, flow_run: FlowRun) -> None:
 
 def stop_if_cancelled(job_id: str) -> None:
     """Write the request to stop if a run that follows the job was cancelled; nothing where Prefect does not answer."""
-    followers = _followers(job_id) if wants_machines(job_id) else []
+    followers = _followers(job_id) if is_active(job_id) else []
     if not followers:
         return
     try:

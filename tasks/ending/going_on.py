@@ -8,7 +8,7 @@ from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.tasks.ending.deadlines import check_start, let_go_of_absent_machines, stop_without_progress
 from proteus_spot.tasks.ending.reliable_tier import end_unfit_machines, refill_reliable_tier
 from proteus_spot.tasks.ending.stopping import carry_out_stop
-from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_records import job_spec, saved_result
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
@@ -39,7 +39,7 @@ def keep_going(job_engine: JobEngine) -> None:
     go on. A job that has ended, or is to stop, is not touched. Call it before the book is compared with the market, and
     `buy_lost_machines` after.
     """
-    if not wants_machines(job_engine.job_id):
+    if not is_active(job_engine.job_id):
         return
     with _closed_if_failed(job_engine):
         result = saved_result(job_engine.job_id) or _go_on(job_engine)
@@ -74,7 +74,7 @@ def _go_on(job_engine: JobEngine) -> dict[str, object] | None:
     job_id = job_engine.job_id
     check_start(job_engine)
     spec = job_spec(job_id)
-    status = keep_training(spec, job_engine.loaded().begun_at_s, TICK_START_S)
+    status = keep_training(spec, job_engine.cached().begun_at_s, TICK_START_S)
     if status is None:
         end_unfit_machines(spec, job_engine, answers=False)
         return None

@@ -17,7 +17,7 @@ from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.urls import file_url, sqlite_url
 
 
-def goes_on_at(
+def resume_point(
     directory: Path, url: str, job_id: str, scale: float | None, market_stays: bool
 ) -> tuple[float, float | None]:
     """Return the market time at which a job resumes, that of its last record, and its scale.

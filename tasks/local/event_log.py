@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import Blobs
-from proteus_spot.infra.storage.event_logs import read_story
+from proteus_spot.infra.storage.event_logs import read_event_log
 from proteus_spot.psengine.telemetry.event_log import EVERYBODY, touching
 
 _SHARD = "shard:"
@@ -34,7 +34,7 @@ class Subject:
 
     def lines(self, blobs: Blobs, job_id: str) -> list[Line]:
         """Return its events, in order of time."""
-        entries = read_story(blobs, job_id)
+        entries = read_event_log(blobs, job_id)
         begin_s = float(entries[0]["at"]) if entries else 0.0
         return [
             Line(float(entry["at"]) - begin_s, int(entry["clock"]), str(entry["text"]))
@@ -55,7 +55,7 @@ def subject(blobs: Blobs, job_id: str, text: str, nodes: Collection[str], shards
     InputError
         If there is no such node or shard: a line that lists the existing ones.
     """
-    names = dict.fromkeys([*nodes, *(name for entry in read_story(blobs, job_id) for name in entry["nodes"])])
+    names = dict.fromkeys([*nodes, *(name for entry in read_event_log(blobs, job_id) for name in entry["nodes"])])
     names.pop(EVERYBODY, None)
     number = text.removeprefix(_SHARD)
     if text.startswith(_SHARD) and number.isdecimal() and int(number) < shards:

@@ -23,7 +23,7 @@ from proteus_spot.bidding.market.model import HOUR_S, InstanceFact, Market, Tier
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.infra.errors import TickStopped
 from proteus_spot.infra.state.records import ObservationKind
-from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_records import training_begun
 from proteus_spot.tasks.market.engine_journal import DecideEvents, EngineJournal, JobEngine
 from proteus_spot.tasks.market.instances import observed_events
@@ -66,7 +66,7 @@ def decide(
             return ()
         job_id = job_engine.job_id
         begun = training_begun(job_id, engine.begun_at_s)
-        buy = begun and _reliable_tier_stands(engine) and wants_machines(job_id)
+        buy = begun and _reliable_tier_stands(engine) and is_active(job_id)
         limits = (spending, left, crossing_usd_per_vcpu_h, current_runtime().store.identity().generation_of_orders)
         return (*offered(engine, job_id, now_s), TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits))
 
@@ -119,7 +119,7 @@ def decide_on(
 
     orders = journal.commit(plan, groups)
     if missing:
-        since_s = journal.loaded().unlisted_since_s
+        since_s = journal.cached().unlisted_since_s
         hours = (now_s - (now_s if since_s is None else since_s)) / HOUR_S
         raise TickStopped(
             f"job {journal.job_id}: the market lists none of its {missing} living machines (for {hours:.1f} h now); "
@@ -145,7 +145,7 @@ def _noticed(engine: Any, events: Sequence[BidEvent], name: str, takes_at_s: int
 
 def opened_markets(job_engine: JobEngine) -> tuple[Market, ...]:
     """Return the markets that the job may bid in; none before it was opened."""
-    engine = job_engine.loaded()
+    engine = job_engine.cached()
     return engine.opened.markets if engine.job_id is not None else ()
 
 

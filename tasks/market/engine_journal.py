@@ -121,11 +121,11 @@ class EngineJournal(ABC, Generic[E]):
     def _from_snapshot(self, state: Json, opened: Json) -> E:
         """Return the engine that `_to_snapshot` saw; `opened` is the record of the event that opened it."""
 
-    def loaded(self) -> E:
+    def cached(self) -> E:
         """Return the engine as the last step left it, without reading the database; load it if it was not yet."""
-        return self._engine if self._engine is not None else self.current()
+        return self._engine if self._engine is not None else self.refresh()
 
-    def current(self) -> E:
+    def refresh(self) -> E:
         """Return the engine as the journal leaves it now; entries that other processes have written are read."""
         engine, self._engine = self._engine, None  # one that fails in the middle cannot be used
         if engine is None:
@@ -182,7 +182,7 @@ class EngineJournal(ABC, Generic[E]):
         return orders
 
     def _commit_once(self, plan: DecideEvents[E], instances: Mapping[str, Sequence[InstanceFact]]) -> list[Any]:
-        engine = self.current()
+        engine = self.refresh()
         self._engine = None  # until it is committed it is ahead of the journal: one that fails is loaded again
         runtime = current_runtime()
         now_s = runtime.clock.now_s()

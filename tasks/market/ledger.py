@@ -21,7 +21,7 @@ from proteus_spot.infra.state.commitments import most_owed, requested
 from proteus_spot.infra.state.ledger import book, unpriced_hours
 from proteus_spot.infra.state.records import AllocationRecord, IntentState, ObservationKind
 from proteus_spot.infra.storage.leases import FIRST_S
-from proteus_spot.tasks.job_ends import BUDGET, request_stop, wants_machines
+from proteus_spot.tasks.job_ends import BUDGET, is_active, request_stop
 from proteus_spot.tasks.job_events import emit_budget
 from proteus_spot.tasks.job_records import FINAL_S, JobTerms, terms_of
 from proteus_spot.tasks.market.decisions import decide_on
@@ -102,7 +102,7 @@ def _planned(job_id: str) -> Planned:
     """Return the on-demand prices with which a job was planned; its journal is read only where one is wanted."""
 
     def price(market: Market) -> Micros | None:
-        kind = journal_of(job_id).current().types.get(market.instance_type)
+        kind = journal_of(job_id).refresh().types.get(market.instance_type)
         return None if kind is None else kind.on_demand_micros
 
     return price
@@ -169,7 +169,7 @@ def _worst_case(
         if intent.kind == "acquire" and intent.order_id not in recorded:
             is_reliable = intent.order_id.startswith(f"{job_id}-reliable-")
             records.append(requested(intent, job_id, Tier.RELIABLE if is_reliable else Tier.TRANSIENT))
-    if wants_machines(job_id):
+    if is_active(job_id):
         records += _missing_reliable(spec, records, now_s)
     booked, prices = runtime.store.ledger(job_id), _known_prices(records, now_s)
     billing = spec.billing_model
@@ -248,16 +248,16 @@ def stop_at_budget(spec: JobTerms, journal: EngineJournal[Any]) -> bool:
     stop that takes longer than the budget lasts ends the machines at once, and the last checkpoint remains.
     """
     runtime, job_id = current_runtime(), spec.job_id
-    spending = spending_now(spec, journal.loaded())
+    spending = spending_now(spec, journal.cached())
     if spending is None or not spending.is_reached:
         return False
     facts = observe_machines(job_id)
     decide_on(journal, facts, {}, lambda engine: ())
-    spending = spending_now(spec, journal.loaded())
+    spending = spending_now(spec, journal.cached())
     if spending is None or not spending.is_reached:
         return False
     shown = f"{usd(spending.budget_micros)}, {usd(spending.committed_micros)} committed"
-    if wants_machines(job_id):
+    if is_active(job_id):
         _log.warning("%s: the budget is reached (%s): the job saves its model and stops", job_id, shown)
         request_stop(job_id, BUDGET, by="a tick")
         return True

@@ -50,7 +50,7 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
 
 def is_opened(job_engine: EngineJournal[Any]) -> bool:
     """Return whether the job or sweep was opened for bidding, by its journal."""
-    return job_engine.current().job_id is not None
+    return job_engine.refresh().job_id is not None
 
 
 @runtime_task("open job")
@@ -59,7 +59,7 @@ def open_job(spec: JobSpec, job_engine: JobEngine) -> int:
 
     Opening again changes nothing.
     """
-    engine = job_engine.current()
+    engine = job_engine.refresh()
     if engine.job_id is not None:
         return len(engine.opened.markets)
     runtime = current_runtime()
@@ -164,7 +164,7 @@ def reopen_job(job_engine: JobEngine, larger: JobSpec | None = None) -> None:
 def is_half_reopened(job_engine: JobEngine) -> bool:
     """Return whether a run died while it had the job go on: the job starts, and its bidding is still closed."""
     starts = current_runtime().store.job(job_engine.job_id).state is JobState.STARTING
-    return starts and is_opened(job_engine) and job_engine.current().closed
+    return starts and is_opened(job_engine) and job_engine.refresh().closed
 
 
 @runtime_task("close job")

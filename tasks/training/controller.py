@@ -9,7 +9,7 @@ from proteus_spot.infra.datasets.prepare import DataSummary
 from proteus_spot.infra.json_values import finite
 from proteus_spot.infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, OtherVersion
 from proteus_spot.infra.state.records import IllegalTransition, JobState, ObservationKind
-from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_records import saved_result
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.runtime import current_runtime, runtime_task
@@ -57,7 +57,7 @@ def await_controller(job_id: str) -> str | None:
         If the controller is of another version than this program.
     """
     runtime = current_runtime()
-    while wants_machines(job_id) and saved_result(job_id) is None:
+    while is_active(job_id) and saved_result(job_id) is None:
         try:
             address = meet_controller(job_id, _MEET_S)
         except ControllerUnreachable:
@@ -176,7 +176,7 @@ def note(job_id: str, status: dict[str, Any]) -> None:
     )
     _note_change(job_id, now_s, ObservationKind.NODES, {node["name"]: node["state"] for node in status["nodes"]})
     shards = status.get("shards", ())
-    roles = {"servers": [shard["node"] for shard in shards], "keepers": [shard["keeper"] for shard in shards]}
+    roles = {"servers": [shard["node"] for shard in shards], "backups": [shard["backup"] for shard in shards]}
     _note_change(job_id, now_s, ObservationKind.SHARDS, roles if shards else {})
     _note_offer(job_id, now_s, status)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from proteus_spot.infra.errors import JobFailed
-from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_records import ended_result, saved_result
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.runtime import current_runtime, runtime_task
@@ -40,7 +40,7 @@ def follow(spec: JobSpec, show: Callable[[Mapping[str, Any] | None], None], begu
             result = saved_result(spec.job_id)
             if result is not None:
                 return result
-            if wants_machines(spec.job_id):
+            if is_active(spec.job_id):
                 keep_training(spec, begun_at_s)
         else:
             clock = status["clock"]

@@ -18,7 +18,7 @@ from tests.support.tiers import CLOCKS, active, node, run, servers, whole
 pytestmark = [pytest.mark.e2e]
 
 #: What happens to a server for the call to be made; copies are made without.
-BEGUN_BY = {"proteus_hand_over": "told to go", "proteus_keep": "", "proteus_kept": "killed"}
+BEGUN_BY = {"proteus_hand_over": "told to go", "proteus_store_backup": "", "proteus_backups": "killed"}
 #: The moment of a call, and who dies at it: whoever has been answered, whoever has done it, or the controller
 #: meanwhile.
 WORST: list[tuple[Moment, str | None]] = [("answered", None), ("done", None), ("done", "controller")]
@@ -48,7 +48,7 @@ def test_who_is_killed_at_the_worst_moment_takes_nothing_along(
         job = {"n_reliable": 2, "stage_2_above": 0.5}
         run(cluster, 2, 4, **job)
         server = min(servers(active(cluster)))
-        assert cluster.client.checkpoint()["clock"] > 0  # and none while the moment is waited for: it asks keepers, too
+        assert cluster.client.checkpoint()["clock"] > 0  # and none while the moment is waited for: it asks backups, too
         cluster.doom(moment, op, victim)
         match BEGUN_BY[op]:
             case "told to go":

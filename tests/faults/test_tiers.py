@@ -17,7 +17,7 @@ def test_an_active_server_is_killed_and_all_go_back_to_what_is_kept(tmp_path: Pa
         run(cluster, 1, 4)
         before = active(cluster)
         assert before["stage"] == 2
-        assert {shard["keeper"] for shard in before["shards"]} == {"r1"}
+        assert {shard["backup"] for shard in before["shards"]} == {"r1"}
         victim = min(servers(before))
         cluster.kill(victim)
         status = cluster.wait(lambda s: s["went_back"], "all to go back")

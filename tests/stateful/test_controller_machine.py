@@ -320,12 +320,12 @@ class ControllerMachine(World, RuleBasedStateMachine):
 
     @invariant()
     def what_is_done_is_what_the_model_says(self) -> None:
-        if getattr(self, "controller", None) is None or self.controller.book is None:
+        if getattr(self, "controller", None) is None or self.controller.tasks is None:
             return
         if self.controller.training:
             done = [max((c for c, q in self.completed if q == p), default=0) for p in range(self.config.n_partitions)]
-            assert [self.controller.book.completed(p) for p in range(self.config.n_partitions)] == done
-            assert self.controller.book.common == self.common()
+            assert [self.controller.tasks.completed(p) for p in range(self.config.n_partitions)] == done
+            assert self.controller.tasks.common == self.common()
             assert [clock for clock, _ in self.controller.progress.losses] == list(range(1, self.common() + 1))
 
     def teardown(self) -> None:

@@ -112,7 +112,7 @@ def blackout(cut: Cut, directory: Path, story: str = "finishes") -> str | None:
                 here.advance(here.now_s + STEP_S)
             here.advance(here.now_s + LEASE_S + STEP_S)
             assert here.living() == [], "the last lease has ended"
-            here.faults.clear()  # without ticks the book says nothing
+            here.faults.clear()  # without ticks the tasks says nothing
             here.advance(here.now_s + 5 * HOUR)
             assert here.living() == []
             here.ticks_run = True

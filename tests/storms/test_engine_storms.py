@@ -40,7 +40,7 @@ class Storm:
         self.cluster, self.dice = cluster, random.Random(seed)
         self.names = 0
         self.there: set[str] = set()
-        self.leaving: set[str] = set()
+        self.departures: set[str] = set()
         self.reliable = {"r1", "r2"}
         self.told: list[str] = []
 
@@ -78,7 +78,7 @@ class Storm:
         name = self._one()
         self.cluster.client.notice(name, self.dice.choice([3.0, 6.0, 20.0]))
         self.there.discard(name)
-        self.leaving.add(name)
+        self.departures.add(name)
         return f"{name} is told to go"
 
     def freeze(self) -> str:
@@ -116,8 +116,8 @@ class Storm:
     def bury(self, status: dict[str, Any]) -> None:
         """The market takes those who were told, once they are drained."""
         for node in status["nodes"]:
-            if node["name"] in self.leaving and node["state"] == "drained":
-                self.leaving.discard(node["name"])
+            if node["name"] in self.departures and node["state"] == "drained":
+                self.departures.discard(node["name"])
                 self.cluster.kill(node["name"])
 
     def _one(self) -> str:

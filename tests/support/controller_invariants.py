@@ -7,8 +7,8 @@ from proteus_spot.psengine.controller.state import ControllerState
 
 def check_invariants(controller: ControllerState) -> None:
     """Raise AssertionError when an invariant of `psengine.controller.controller` does not hold while the job trains."""
-    config, book, members = controller.config, controller.book, controller.members
-    if config is None or book is None or not controller.training:
+    config, tasks, members = controller.config, controller.tasks, controller.members
+    if config is None or tasks is None or not controller.training:
         return
     ready = {node.name for node in members.in_state("ready", "leaving")}
     owners = members.placement.owner
@@ -19,20 +19,20 @@ def check_invariants(controller: ControllerState) -> None:
     )
     alive = {node.name for node in members.in_state("ready", "leaving", "unfit", "draining")}
     last_clock = controller.stopping.last_clock
-    for partition, running in book.running.items():
+    for partition, running in tasks.running.items():
         assert running.node in alive, f"partition {partition} runs on {running.node}, which was lost"
         early = running.task.read == "parent" or running.task.after is not None
-        assert early or running.withdrawn or running.clock == book.common + 1
-        assert book.common < running.clock <= book.sealed + 1
+        assert early or running.withdrawn or running.clock == tasks.common + 1
+        assert tasks.common < running.clock <= tasks.sealed + 1
         assert last_clock is None or running.clock <= last_clock
-    for partition, following in book.following.items():
-        before = book.running[partition]
+    for partition, following in tasks.following.items():
+        before = tasks.running[partition]
         assert (following.node, following.task.read) == (before.node, before.task.read)
         assert before.task.read == "parent" or following.task.after is not None
-        assert before.clock < following.clock <= book.sealed
+        assert before.clock < following.clock <= tasks.sealed
         assert last_clock is None or following.clock <= last_clock
     addresses = {node.address for node in members.nodes.values() if not node.gone}
     assert controller.gathering or not controller.shards.not_at(addresses), "a shard without a server"
     replicated = controller.tiers.backups.clock
-    assert replicated is None or replicated <= book.common, "the replicas are of a clock that is not common yet"
+    assert replicated is None or replicated <= tasks.common, "the replicas are of a clock that is not common yet"
     assert [owner.shard for owner in controller.shards.owners] == list(range(config.n_shards)), "one owner each"

@@ -370,17 +370,17 @@ class World:
         self.feed(ShardsTaken(node.name, node.address, order.shards, order.epoch, self.now_s))
 
     def back_up(self, node: ModelNode, works: bool = True) -> None:
-        """A server copies its shards to their keepers, or cannot."""
+        """A server copies its shards to their backups, or cannot."""
         order = node.backups.pop(0)
         try:
             if not works:
                 raise StaleReadError("link away")
-            for shard, epoch, keeper in zip(order.shards, order.epochs, order.backup_owners, strict=True):
+            for shard, epoch, backup in zip(order.shards, order.epochs, order.backups, strict=True):
                 if self.served_at.get(shard) != node.address or self.stores[shard].epoch != epoch or self.frozen:
                     raise StaleReadError("moved")
-                places = {node.address, keeper}
+                places = {node.address, backup}
                 if not places <= {other.address for other in self.alive()}:
-                    raise StaleReadError("keeper away")
+                    raise StaleReadError("backup away")
                 state = self.stores[shard].copy(order.clock)
                 for address in places:
                     for key in [k for k in self.replicas if k[:2] == (address, shard) and k[2] < order.last_complete]:

@@ -136,7 +136,7 @@ class _Writer:
             self._store.observe(JOB, at_s + 0.4, ObservationKind.PROGRESS, shown)
             if at_s % 1800 == 60:  # the shards go from one to the next, and the first is kept
                 node = f"i-{(at_s // 1800) % 3}"
-                maps = {"servers": ["i-reliable", node], "keepers": [None, "i-reliable"]}
+                maps = {"servers": ["i-reliable", node], "backups": [None, "i-reliable"]}
                 self._store.observe(JOB, at_s + 0.4, ObservationKind.SHARDS, maps)
 
     def _grant(self, at_s: int, name: str, market: Market, bid: int | None) -> None:

@@ -113,7 +113,7 @@ def address(node: str) -> str:
 
 
 class Cluster:
-    """Three agents that serve a shard each, and a controller's book and dispatcher."""
+    """Three agents that serve a shard each, and a controller's tasks and dispatcher."""
 
     def __init__(self, staleness: int = 0, **params: Any) -> None:
         self.wires = Watched()
@@ -135,8 +135,8 @@ class Cluster:
         self.wires.agents = {address(node): agent for node, agent in self.agents.items()}
         self.owners = [ShardOwner(shard, node, address(node), 1) for shard, node in enumerate(NODES)]
         self.version = self.given_up = 0
-        self.book, self.host = ssp_table(PARTITIONS, staleness)
-        self.dispatcher = BatchDispatcher(self.book, self.host)
+        self.tasks, self.host = ssp_table(PARTITIONS, staleness)
+        self.dispatcher = BatchDispatcher(self.tasks, self.host)
         #: the rows of a partition's own lie on another node than the one that works on it
         self.placement = Placement(("c", "c", "a", "a", "b", "b"), (None,) * PARTITIONS)
 
@@ -174,15 +174,15 @@ class Cluster:
             assert not found.fatal, found
             self.given_up += 1
             for partition, attempt in found.tasks:
-                self.book.forget(partition, found.clock, attempt)
+                self.tasks.forget(partition, found.clock, attempt)
         else:
             for stats in found.results:
-                if self.book.complete(stats.partition, found.clock, stats.attempt) and stats.has_state:
-                    self.book.states.completed(stats.partition, found.clock, stats.attempt, found.address)
-            commit(self.book, self.host)
+                if self.tasks.complete(stats.partition, found.clock, stats.attempt) and stats.has_state:
+                    self.tasks.states.completed(stats.partition, found.clock, stats.attempt, found.address)
+            commit(self.tasks, self.host)
 
     async def train(self, clock: int) -> None:
-        while self.book.common < clock:
+        while self.tasks.common < clock:
             self.dispatch(clock)
             await self.done()
 
@@ -194,7 +194,7 @@ class Cluster:
             assert answer.folded == {owner.shard: CLOCKS * PARTITIONS}
             found[owner.shard] = answer.shards[owner.shard]
         states = {}
-        for ref in self.book.states.at(CLOCKS):
+        for ref in self.tasks.states.at(CLOCKS):
             agent = next(agent for agent in self.agents.values() if agent.address == ref.address)
             (state,) = agent.host.sent([(ref.executor, ref.group, ref.attempt)])
             states[ref.executor] = state.arrays

@@ -13,7 +13,7 @@ from proteus_spot.psengine.apps.registry import resolve
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.controller.state import ENDED
 from proteus_spot.psengine.single_process import initial, train_alone
-from proteus_spot.psengine.tables.update_rules import without_memory
+from proteus_spot.psengine.tables.update_rules import drop_optimizer_state
 from tests.support.controller_invariants import check_invariants
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.small_apps import PARTITIONS, TOPICS
@@ -68,7 +68,7 @@ async def started(cluster: WiredCluster) -> None:
 
 async def reached(cluster: WiredCluster, clock: int) -> None:
     """Wait until `clock` is complete."""
-    while (book := cluster.shell.controller.book) is None or book.common < clock:
+    while (tasks := cluster.shell.controller.tasks) is None or tasks.common < clock:
         await asyncio.sleep(0.02)
 
 
@@ -95,7 +95,7 @@ def undisturbed(app_name: str) -> dict[str, bytes]:
     """Return the bits of each table of a small application, trained in one process."""
     app = resolve(job(app_name).app, {})
     parts = [app.prepare({"x": np.int64(p)}) for p in range(PARTITIONS)]
-    tables = without_memory(app.tables(), train_alone(app, parts, initial(app, 0, SHARDS), CLOCKS))
+    tables = drop_optimizer_state(app.tables(), train_alone(app, parts, initial(app, 0, SHARDS), CLOCKS))
     return {name: table.tobytes() for name, table in tables.items()}
 
 

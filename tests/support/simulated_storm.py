@@ -41,8 +41,8 @@ class WiredStorm:
 
     @property
     def clock(self) -> int:
-        book = self.cluster.shell.controller.book
-        return 0 if book is None else book.common
+        tasks = self.cluster.shell.controller.tasks
+        return 0 if tasks is None else tasks.common
 
     def possible(self) -> list[Callable[[], Awaitable[str]]]:
         blows: list[Callable[[], Awaitable[str]]] = []

@@ -91,7 +91,7 @@ class SweepWorld(TaskRuntime):
     @property
     def engine(self) -> SweepEngine:
         """The engine, by the journal."""
-        return SweepJournal("sweep").current()
+        return SweepJournal("sweep").refresh()
 
     @property
     def job(self) -> Job:

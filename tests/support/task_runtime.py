@@ -104,11 +104,11 @@ class TaskRuntime:
         facts = job_machines(spec.job_id)
         prices = {market: trace.price_at(self.clock.at_s) for market, trace in self.market.traces.items()}
         job_engine = JobEngine(spec.job_id)
-        limits = spending_now(spec, job_engine.loaded()), time_left(spec)
+        limits = spending_now(spec, job_engine.cached()), time_left(spec)
         crossing_usd = crossing_usd_per_vcpu_h(spec)
         orders = plain(decide)(job_engine, facts, prices, notices or {}, None, None, *limits, crossing_usd)
         if spec.budget_usd is not None:
-            plain(extend_leases)(spec.job_id, lives_within_budget(spec, job_engine.loaded()))
+            plain(extend_leases)(spec.job_id, lives_within_budget(spec, job_engine.cached()))
         for order in orders:
             if isinstance(order, Acquire):
                 plain(buy)(spec, job_engine, order)

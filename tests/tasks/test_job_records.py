@@ -7,7 +7,7 @@ import pytest
 
 from proteus_spot.infra.state.records import StoreError
 from proteus_spot.infra.structured_text import read_yaml
-from proteus_spot.tasks.job_records import as_begun, record_job
+from proteus_spot.tasks.job_records import record_job, resolve_spec
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.training.submit import read_job, with_limits
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, plain
@@ -46,10 +46,10 @@ def test_the_file_of_a_job_that_was_begun_under_other_defaults_attaches_to_it(
 ) -> None:
     spec = submitted(tmp_path, f"{YAML}{reliable}\n")
     assert plain(record_job)(spec).created_at_s == BEGIN_S
-    begun = as_begun(spec)
+    begun = resolve_spec(spec)
     assert begun.transient.billing == "hourly-refund"
     assert (begun.reliable.instance_type, begun.reliable.zone) == ("c4.large", "us-east-1a")
-    assert as_begun(begun) == begun
+    assert resolve_spec(begun) == begun
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_is_written_otherwise_is_refused_by_name(
 
 def test_a_new_job_is_recorded_whole(here: TaskRuntime, tmp_path: Path) -> None:
     spec = submitted(tmp_path, YAML)
-    assert as_begun(spec) is spec
+    assert resolve_spec(spec) is spec
     recorded = plain(record_job)(spec).spec
     assert recorded["transient"]["billing"] == "per-second-first-hour-free"
     assert recorded["reliable"] == {"count": 1, "instance_type": "m4.large", "zone": "us-east-1b"}
@@ -101,6 +101,6 @@ def test_the_form_of_a_custom_run_attaches_to_the_job_of_a_file(here: TaskRuntim
     assert sent["reliable"] == {"count": 1, "instance_type": "", "zone": ""}
     assert sent["transient"]["billing"] == "per-second-first-hour-free"
     custom = JobSpec.model_validate(sent)
-    assert as_begun(custom) == custom
+    assert resolve_spec(custom) == custom
     with pytest.raises(StoreError, match=r"transient\.max_vcpus: 8, was 4"):
-        as_begun(JobSpec.model_validate(sent | {"transient": sent["transient"] | {"max_vcpus": 8}}))
+        resolve_spec(JobSpec.model_validate(sent | {"transient": sent["transient"] | {"max_vcpus": 8}}))

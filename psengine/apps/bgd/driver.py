@@ -4,10 +4,11 @@ Each step counts every partition once: by its gradient, or by that of the round 
 until it is back.
 
 A round is a few commit groups. ``gradient``: each member adds its gradient at `weights` to a table `gradient`, which
-holds the sum of one group. ``direction``: one executor, the clerk, writes `direction` and returns the slope. ``trial``:
-the contributors return loss and slope at a step. ``step``: the clerk moves the model. After a loss: ``kept``, in which
-the clerk stores the sum that the servers keep of the lost partitions in a slot; if they have none, ``previous``, the
-survivors' gradients at the model before, and ``approximate``, in which the clerk stores what is missing.
+holds the sum of one group. ``direction``: one executor, the leader, writes `direction` and returns the slope.
+``trial``: the contributors return loss and slope at a step. ``step``: the leader moves the model. After a loss:
+``kept``, in which the leader stores the sum that the servers keep of the lost partitions in a slot; if they have none,
+``previous``, the survivors' gradients at the model before, and ``approximate``, in which the leader stores what is
+missing.
 
 There are two tables `gradient`: one has the sums of the last round that ended in a step, so that voided rounds and
 second reduces do not replace them.
@@ -35,12 +36,12 @@ from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Task
 
 Phase = Literal["gradient", "kept", "previous", "direction", "trial", "step", "approximate"]
 #: Phases with one task.
-_OF_THE_CLERK = ("direction", "step", "kept", "approximate")
+_OF_THE_LEADER = ("direction", "step", "kept", "approximate")
 
 
 @dataclass(frozen=True)
 class DirectionFigures:
-    """What the clerk returns of a direction.
+    """What the leader returns of a direction.
 
     Attributes
     ----------
@@ -70,7 +71,7 @@ class _State:
     asked: frozenset[int] = frozenset()
     pending: frozenset[int] = frozenset()
     results: dict[int, Any] = field(default_factory=dict)
-    clerks_args: Any = None
+    leader_args: Any = None
     rounds: int = 0
     redone: int = 0
     second_reduces: int = 0
@@ -166,8 +167,8 @@ class ElasticDescentDriver:
         state = self._state
         if group != state.group or state.is_open or state.ended:
             return
-        if state.phase in _OF_THE_CLERK and not state.results:
-            self._ask_clerk(to, state.phase, state.clerks_args)  # it vanished
+        if state.phase in _OF_THE_LEADER and not state.results:
+            self._ask_leader(to, state.phase, state.leader_args)  # it vanished
         else:
             getattr(self, f"_after_{state.phase}")(to)
 
@@ -185,8 +186,8 @@ class ElasticDescentDriver:
         """Include executors again; continue if the descent was waiting for them."""
         state = self._state
         state.available |= frozenset(executors)
-        if state.is_waiting and state.phase in _OF_THE_CLERK:
-            self._ask_clerk(to, state.phase, state.clerks_args)
+        if state.is_waiting and state.phase in _OF_THE_LEADER:
+            self._ask_leader(to, state.phase, state.leader_args)
         elif state.is_waiting:
             self._begin_round(to)
 
@@ -223,9 +224,9 @@ class ElasticDescentDriver:
             to.dispatch(Task(executor, state.group, (phase, args)))
         return state.is_open
 
-    def _ask_clerk(self, to: Dispatcher, phase: Phase, args: Any) -> None:
+    def _ask_leader(self, to: Dispatcher, phase: Phase, args: Any) -> None:
         """Give a task to the first available executor; wait if there is none."""
-        self._state.clerks_args = args
+        self._state.leader_args = args
         self._begin(to, phase, frozenset(sorted(self._state.available)[:1]), args)
 
     def _close(self, to: Dispatcher) -> None:
@@ -269,13 +270,13 @@ class ElasticDescentDriver:
         state.last_objective = objective
         kept = tuple(number for number in state.pairs if number != pair)
         slots = tuple(entry.number for entry in state.standing if entry.number is not None)
-        self._ask_clerk(to, "direction", (state.table, slots, state.steepest, kept, pair))
+        self._ask_leader(to, "direction", (state.table, slots, state.steepest, kept, pair))
 
     def _after_direction(self, to: Dispatcher) -> None:
         state = self._state
         (figures,) = state.results.values()
         state.figures = figures
-        (_, _, _, kept, pair) = state.clerks_args
+        (_, _, _, kept, pair) = state.leader_args
         if not state.steepest:
             state.pairs = (*kept, pair) if figures.has_pair else kept
         if figures.slope == 0.0:
@@ -331,7 +332,7 @@ class ElasticDescentDriver:
         if state.steepest or not state.pairs:
             state.step_before = step
         freed = (entry.number for entry in state.roster.queue if entry not in state.standing)
-        self._ask_clerk(to, "step", (state.table, step, tuple(number for number in freed if number is not None)))
+        self._ask_leader(to, "step", (state.table, step, tuple(number for number in freed if number is not None)))
 
     def _after_step(self, to: Dispatcher) -> None:
         state = self._state
@@ -373,7 +374,7 @@ class ElasticDescentDriver:
         if not state.lost:
             self._begin_round(to)
         elif self._approximation == "kept":
-            self._ask_clerk(to, "kept", (self._free_slot(), 1 - state.table, tuple(sorted(state.lost))))
+            self._ask_leader(to, "kept", (self._free_slot(), 1 - state.table, tuple(sorted(state.lost))))
         else:
             self._ask_survivors(to)
         return True
@@ -401,15 +402,15 @@ class ElasticDescentDriver:
         self._ask_approximation(to, state.asked.difference(state.results))
 
     def _ask_approximation(self, to: Dispatcher, also_lost: frozenset[int]) -> None:
-        """Let the clerk store what is missing; it is all that is stored if no survivor is left."""
+        """Let the leader store what is missing; it is all that is stored if no survivor is left."""
         state = self._state
         state.lost |= also_lost
         is_empty = state.lost >= state.roster.stored
-        self._ask_clerk(to, "approximate", (self._free_slot(), state.table, is_empty))
+        self._ask_leader(to, "approximate", (self._free_slot(), state.table, is_empty))
 
     def _after_approximate(self, to: Dispatcher) -> None:
         state = self._state
-        self._enqueue(Slot(state.lost, state.clerks_args[0], state.rounds))
+        self._enqueue(Slot(state.lost, state.leader_args[0], state.rounds))
         state.roster.stored -= state.lost
         state.lost = frozenset()
         self._begin_round(to)

@@ -1,4 +1,4 @@
-"""The tasks of an executor of elastic batch gradient descent: its own examples, and the clerk's work on whole vectors.
+"""The tasks of an executor of elastic batch gradient descent: its own examples, and the leader's work on whole vectors.
 
 Tables hold float64 vectors of the model's shape, see `tables`. All but `approximations` are replaced by what a group
 adds up; in `approximations` a slot is written when it is 0, and is set back to 0 by what it holds.
@@ -124,7 +124,7 @@ class DescentExecutor:
             line = self._line = _Line(weights.copy(), direction.copy(), loss)
         return line.loss
 
-    # -- of the clerk ---------------------------------------------------------------------------------------------
+    # -- of the leader ---------------------------------------------------------------------------------------------
 
     def _direction(
         self,

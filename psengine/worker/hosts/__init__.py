@@ -3,5 +3,5 @@
 executor_host    the executors of a node, and how their states come here
 executor_states  the states of executors that a node has, and replicas for other nodes
 partition_host   the input partitions of a node, from other nodes or from storage
-shard_host       the shards of a node: opened, taken over, copied to their backup owners
+shard_host       the shards of a node: opened, taken over, copied to their backups
 """

@@ -178,7 +178,7 @@ class ExecutorHost:
         return [state for state in found if state is not None]
 
     def copies(self, states: Iterable[tuple[StateRef, str]]) -> dict[str, list[ExecutorState]]:
-        """Return states to replicate by the address of their backup owner; those without one are under "".
+        """Return states to replicate by the address of their backup; those without one are under "".
 
         Raises
         ------

@@ -2,7 +2,7 @@
 
 A state is identified by its executor, the group of the task that left it and the attempt at that task. A node keeps
 those from the committed clock on, since the job may need each of them; the marked ones, for evaluations; and those of
-the last complete replication round and of the one under way, its own and those that it is the backup owner of.
+the last complete replication round and of the one under way, its own and those that it is the backup of.
 
 Source: Litz (2017), 3.1 and 3.2: executors with state, which is moved with them and is in the checkpoints.
 Differs: Litz rolls back to checkpoints only, by restarting; replicas make that a few clocks.

@@ -1,4 +1,4 @@
-"""The shards of a node: opened, taken over from other servers, and copied to their backup owners."""
+"""The shards of a node: opened, taken over from other servers, and copied to their backups."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ShardHost:
         self._adopt, self._make_shards, self._read_shard = adopt, make_shards, read_shard
         self._report, self._line, self._moved = report, line_of, moved
         self.replicas = ReplicaStore()
-        #: Number of the last replication round, and what is being copied to backup owners for it.
+        #: Number of the last replication round, and what is being copied to backups for it.
         self._copying: tuple[int, asyncio.Future[Any]] | None = None
 
     async def open(self, instruction: OpenShards) -> None:
@@ -124,7 +124,7 @@ class ShardHost:
     async def _find_replicas(
         self, sharding: Sharding, shards: Sequence[int], replicas: ReplicaSet
     ) -> dict[int, ShardState]:
-        """Return replicas of shards: local ones, and if absent, those of the backup owners."""
+        """Return replicas of shards: local ones, and if absent, those of the backups."""
         states = self.replicas.get(shards, replicas.number)
         addresses = dict(replicas.at)
         wanted: dict[str, list[int]] = {}
@@ -134,7 +134,7 @@ class ShardHost:
         for address, missing in wanted.items():
             n_bytes, wanted_round = sharding.all_bytes(missing), {"shards": missing, "number": replicas.number}
             answer = await self._transfers.call(
-                address, "proteus_kept", _COPY_DEADLINE_S, n_bytes, again=True, **wanted_round
+                address, "proteus_backups", _COPY_DEADLINE_S, n_bytes, again=True, **wanted_round
             )
             sent = dict(answer.states)
             count_moved(self._moved, "restore", address, state_bytes(sent.values()))
@@ -144,7 +144,7 @@ class ShardHost:
         return states
 
     async def back_up(self, instruction: BackUp) -> None:
-        """Copy the served shards, and states of executors, to their backup owners.
+        """Copy the served shards, and states of executors, to their backups.
 
         Their arrays are never written again, so nothing waits.
         """
@@ -153,12 +153,12 @@ class ShardHost:
             epochs = dict(zip(instruction.shards, instruction.epochs, strict=True))
             states = await self.server.copy(epochs, instruction.clock)
             executors = self._executors.copies(instruction.states)
-            self.replicas.put(number, last_complete, states, is_backup_owner=False)
+            self.replicas.put(number, last_complete, states, is_backup=False)
             self._executors.states.replicate(
                 number, last_complete, [state for copy in executors.values() for state in copy]
             )
             shards: dict[str, dict[int, ShardState]] = {}
-            for shard, owner in zip(instruction.shards, instruction.backup_owners, strict=True):
+            for shard, owner in zip(instruction.shards, instruction.backups, strict=True):
                 shards.setdefault(owner, {})[shard] = states[shard]
             copying = asyncio.gather(
                 *(
@@ -188,24 +188,24 @@ class ShardHost:
     async def _send_replicas(
         self,
         instruction: BackUp,
-        backup_owner: str,
+        backup: str,
         states: dict[int, ShardState],
         executors: list[ExecutorState],
     ) -> None:
-        if backup_owner == self._address:
-            self.replicas.put(instruction.number, instruction.last_complete, states, is_backup_owner=True)
+        if backup == self._address:
+            self.replicas.put(instruction.number, instruction.last_complete, states, is_backup=True)
             return
         n_bytes = state_bytes(states.values()) + arrays_bytes(state.arrays for state in executors)
         message: dict[str, Any] = {"number": instruction.number, "last_complete": instruction.last_complete}
         message |= {"states": states, "executors": executors}
-        await self._transfers.call(backup_owner, "proteus_keep", _COPY_DEADLINE_S, n_bytes, **message)
-        count_moved(self._moved, "copy", backup_owner, n_bytes)
+        await self._transfers.call(backup, "proteus_store_backup", _COPY_DEADLINE_S, n_bytes, **message)
+        count_moved(self._moved, "copy", backup, n_bytes)
 
     def keep_replicas(
         self, number: int, last_complete: int, states: dict[int, ShardState], executors: Sequence[ExecutorState]
     ) -> None:
         """Store what another node has copied here in the replication round `number`."""
-        self.replicas.put(number, last_complete, states, is_backup_owner=True)
+        self.replicas.put(number, last_complete, states, is_backup=True)
         self._executors.states.replicate(number, last_complete, executors)
 
     async def take(self, instruction: TakeShards) -> None:

@@ -164,12 +164,12 @@ function drawPace(panel) {
   svg(group, "path", { d: linePath(points, s.y), class: "s pace" });
 }
 
-// A row a shard: its server, and below it, narrow, the keeper of its copy.
+// A row a shard: its server, and below it, narrow, the backup of its copy.
 function drawShards(panel) {
   title(panel, "Server of each shard (narrow, below: its backup)");
   if (!D.shards.length) return nothing(panel, "the controller has not reported yet");
   const group = clipped(panel), rows = Math.max(...D.shards.map((map) => map[1].length)), high = panel.height / rows;
-  for (const [place, share, from, extra] of [[1, .62, .08, ""], [2, .2, .72, " keeper"]]) {
+  for (const [place, share, from, extra] of [[1, .62, .08, ""], [2, .2, .72, " backup"]]) {
     for (let shard = 0; shard < rows; shard++) {
       const steps = seenSteps(D.shards.map((map) => [map[0], map[place][shard] === undefined ? null : map[place][shard]]), statusEnd);
       for (let i = 0; i + 1 < steps.length; i++) {
@@ -178,7 +178,7 @@ function drawShards(panel) {
         const [t, node] = steps[i], a = x(t), b = x(steps[last][0]);
         i = last - 1;
         if (node === null) continue;
-        const role = place === 1 ? "server" : "keeper";
+        const role = place === 1 ? "server" : "backup";
         svg(group, "rect", { x: a, y: panel.top + (shard + from) * high, width: Math.max(b - a, 0), height: share * high, class: `f${node % 8}${extra}`, "data-shard": shard, "data-role": role, "data-node": D.nodes[node] });
       }
     }

@@ -15,7 +15,7 @@ from proteus_spot.bidding.market.money import usd
 from proteus_spot.infra.errors import JobFailed
 from proteus_spot.infra.state.records import AllocationRecord, Intent, IntentState, JobState
 from proteus_spot.infra.state.store import Store
-from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_records import saved_result
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
@@ -58,7 +58,7 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str | None:
     PurchaseBlocked
         If credentials or settings have to be fixed first; the job stays as it is.
     """
-    if saved_result(spec.job_id) is not None or not wants_machines(spec.job_id):
+    if saved_result(spec.job_id) is not None or not is_active(spec.job_id):
         return None  # a tick found the work done, or the job is to stop
     if spec.budget_micros is not None and stop_at_budget(spec, job_engine):  # what is missing counts as bought
         return f"the budget of {usd(spec.budget_micros)} does not pay the reliable tier: the job stops"
@@ -158,7 +158,7 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
         waits = _waits(last, now_s)
         if waits is not None:
             return waits
-        begun_s = job_engine.current().begun_at_s
+        begun_s = job_engine.refresh().begun_at_s
         since = [record for record in records if record.allocation.launched_at_s >= begun_s]
         unsold = {intent.order_id for intent in chain if _failure(intent) is Failure.CAPACITY}
         since = [record for record in since if record.order_id not in unsold]  # capacity is waited for, however long
@@ -218,7 +218,7 @@ def _line(intent: Intent) -> str:
 def _move(job_id: str, state: JobState) -> None:
     """Move an open job to `state`, unless it is stopped or ended at this moment."""
     runtime = current_runtime()
-    if wants_machines(job_id):
+    if is_active(job_id):
         runtime.store.move_job(job_id, state, runtime.clock.now_s())
 
 

@@ -33,7 +33,7 @@ from proteus_spot.infra.errors import ProteusError
 from proteus_spot.infra.state.records import Intent, IntentState
 from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.infra.storage.leases import FIRST_S
-from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import EngineJournal, JobEngine
 from proteus_spot.tasks.market.instances import machine_tags, tier_of
@@ -76,10 +76,10 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> PurchaseOutcome
 
     An order that was answered meanwhile (because its job was closed, for instance) is not carried out.
     """
-    open_order = job_engine.current().open_order
+    open_order = job_engine.refresh().open_order
     if open_order is None or open_order.order_id != order.order_id:
         return PurchaseOutcome(Result.GRANTED, "answered meanwhile")
-    if not wants_machines(spec.job_id):
+    if not is_active(spec.job_id):
         return PurchaseOutcome(Result.OPEN, "the job is to stop")
 
     def request(intent: Intent) -> LaunchRequest:
@@ -184,7 +184,7 @@ def _failed(
         return _grant(job_engine, order_id, request, found)
     _log.warning("%s: %s (%s): %s", order_id, error, failure, step)
     if step is Step.ABANDON and error.code == TOKEN_ENDED:
-        _enter_unseen(job_engine, before)
+        _record_unobserved_purchase(job_engine, before)
         return PurchaseOutcome(Result.REFUSED, f"bought, and ended before it was seen: {error}", failure)
     if step in (Step.REFUSE, Step.ABANDON):
         code = error.code if step is Step.REFUSE else ABANDONED
@@ -193,7 +193,7 @@ def _failed(
     return PurchaseOutcome(Result.OPEN, f"not bought yet: {error}", failure)
 
 
-def _enter_unseen(job_engine: EngineJournal[Any], before: Intent) -> None:
+def _record_unobserved_purchase(job_engine: EngineJournal[Any], before: Intent) -> None:
     """Enter a purchase whose machines have ended before they were seen, or may have.
 
     No tick has extended their first lease, which bounds their lives. So the ledger may show more than the bill, never
@@ -238,7 +238,7 @@ def abandon_orders(
             continue
         if intent.doubtful_since_s is not None and now_s - intent.doubtful_since_s >= LISTED_S:
             _log.warning("%s: whether it was bought is not known: it is booked as if it was", intent.order_id)
-            _enter_unseen(job_engine, intent)
+            _record_unobserved_purchase(job_engine, intent)
         else:
             _refuse(job_engine, AllocationRefused(runtime.now_s(), intent.order_id, ABANDONED, why))
 

@@ -10,7 +10,7 @@ from proteus_spot.bidding.tuning.orders import Deploy, PauseTrial
 from proteus_spot.infra.state.records import Intent
 from proteus_spot.infra.storage.trial_paths import TrialPaths
 from proteus_spot.infra.trials.documents import TrialOrders, TrialSetting
-from proteus_spot.tasks.job_ends import wants_machines
+from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.market.engine_journal import SweepJournal
 from proteus_spot.tasks.market.purchases.requests import trial_request
 from proteus_spot.tasks.market.purchases.sending import PurchaseOutcome, Result, send
@@ -21,9 +21,9 @@ from proteus_spot.tasks.sweeps.spec import SweepSpec
 @runtime_task("deploy trial", market=True)
 def deploy(spec: SweepSpec, journal: SweepJournal, order: Deploy) -> PurchaseOutcome:
     """Buy a machine for a trial, and record the outcome; an order that was answered meanwhile is not carried out."""
-    if order.order_id not in journal.current().open_orders:
+    if order.order_id not in journal.refresh().open_orders:
         return PurchaseOutcome(Result.GRANTED, "answered meanwhile")
-    if not wants_machines(spec.job_id):
+    if not is_active(spec.job_id):
         return PurchaseOutcome(Result.OPEN, "the sweep is to stop")
     runtime, paths = current_runtime(), TrialPaths(spec.job_id, order.trial)
     setting = setting_of(spec, journal, order.trial)
@@ -47,14 +47,14 @@ def deploy(spec: SweepSpec, journal: SweepJournal, order: Deploy) -> PurchaseOut
 @runtime_task("pause trial")
 def pause(journal: SweepJournal, order: PauseTrial) -> None:
     """Ask a deployment to save its trial's state and to end; its machine looks for that every few seconds."""
-    until_step = journal.loaded().trials[order.trial].until_step
+    until_step = journal.cached().trials[order.trial].until_step
     _write_orders(journal.job_id, order.trial, order.deployment, TrialOrders(until_step, pause=True, why=order.why))
 
 
 def setting_of(spec: SweepSpec, journal: SweepJournal, number: int) -> TrialSetting:
     """Return what a trial trains, the same for all its deployments."""
     return TrialSetting(
-        params=dict(journal.loaded().trials[number].params),
+        params=dict(journal.cached().trials[number].params),
         seed=spec.seed + number,
         max_trial_steps=spec.max_trial_steps,
         trial=spec.trial,

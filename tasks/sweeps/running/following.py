@@ -117,7 +117,7 @@ def follow_sweep(sweep_id: str, show: Callable[[SweepEngine], None] = lambda eng
     try:
         while True:
             has_ended = runtime.store.job(sweep_id).state.terminal
-            engine = journal.current()
+            engine = journal.refresh()
             runs.update(engine)
             show(engine)
             if has_ended:

@@ -72,7 +72,7 @@ def record_sweep(spec: SweepSpec) -> Job:
         if begun == spec:
             return job  # also where it was recorded before a field with a default was added
         if spec.extends(begun, job.created_at_s):
-            check_extension(spec, SweepJournal(spec.job_id).current())
+            check_extension(spec, SweepJournal(spec.job_id).refresh())
             return store.replace_sweep_spec(spec.job_id, spec.model_dump(mode="json"))
     now_s = current_runtime().clock.now_s()
     return store.create_job(spec.job_id, spec.model_dump(mode="json"), now_s, JobKind.SWEEP)
@@ -105,7 +105,7 @@ def open_sweep(spec: SweepSpec, journal: SweepJournal) -> int:
     Opening again changes nothing, but a sweep that failed, or was stopped, goes on.
     """
     runtime = current_runtime()
-    engine, now_s = journal.current(), runtime.now_s()
+    engine, now_s = journal.refresh(), runtime.now_s()
     if engine.job_id is not None:
         if spec.trial_count > engine.plan.trials:
             extended = SweepExtended(now_s, spec.trial_count)
@@ -137,7 +137,7 @@ def open_sweep(spec: SweepSpec, journal: SweepJournal) -> int:
 def close_sweep(spec: SweepSpec, journal: SweepJournal, state: JobState, result: Mapping[str, Any]) -> None:
     """Record how the sweep ended; nothing more is bought for it. Closing again changes nothing."""
     runtime, job_id = current_runtime(), spec.job_id
-    engine = journal.current()
+    engine = journal.refresh()
     if engine.job_id is not None:
         try:
             save_best(runtime.blobs, spec, engine)
@@ -145,7 +145,7 @@ def close_sweep(spec: SweepSpec, journal: SweepJournal, state: JobState, result:
             _log.error("sweep %s: the best trial's state stays where it is: %s", job_id, error)
         closed = SweepClosed(runtime.now_s())
         journal.commit(lambda engine: [] if engine.closed else [closed])
-        _keep_step_seconds(spec, journal.loaded().step_times.by_type())
+        _keep_step_seconds(spec, journal.cached().step_times.by_type())
     if state is JobState.STOPPED:
         request_stop(job_id, str(result.get("why") or "stop"), by="a tick")  # where the engine found the budget reached
     failure = str(result.get("why") or "no trial has a value") if state is JobState.FAILED else None
@@ -159,7 +159,7 @@ def close_sweep(spec: SweepSpec, journal: SweepJournal, state: JobState, result:
 
 def fail_sweep(spec: SweepSpec, journal: SweepJournal, why: str) -> None:
     """Close a sweep that could not be opened; one that was opened goes on."""
-    if journal.current().job_id is None:
+    if journal.refresh().job_id is None:
         close_sweep(spec, journal, JobState.FAILED, {"why": why})
 
 
@@ -167,7 +167,7 @@ def has_finished(job_id: str) -> bool:
     """Return whether the sweep has finished; one that was stopped, has failed or has more trials goes on."""
     if current_runtime().store.job(job_id).state is not JobState.FINISHED:
         return False
-    engine = SweepJournal(job_id).current()
+    engine = SweepJournal(job_id).refresh()
     return engine.job_id is None or sweep_spec(job_id).trial_count <= engine.plan.trials
 
 

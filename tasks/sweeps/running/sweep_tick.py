@@ -24,7 +24,7 @@ from proteus_spot.infra.trials.documents import TrialReport
 from proteus_spot.tasks.ending.cancelled_runs import stop_if_cancelled
 from proteus_spot.tasks.ending.deadlines import check_start
 from proteus_spot.tasks.ending.machines import end_machines
-from proteus_spot.tasks.job_ends import BUDGET, wants_machines
+from proteus_spot.tasks.job_ends import BUDGET, is_active
 from proteus_spot.tasks.job_leases import extend_leases
 from proteus_spot.tasks.job_records import is_open, settle_job, terms_of
 from proteus_spot.tasks.market.decisions import decide_on
@@ -72,31 +72,31 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
     journal = SweepJournal(job_id)
     stop_if_cancelled(job_id)
     spec, spending, terms = sweep_spec(job_id), None, terms_of(current_runtime().store.job(job_id))
-    if journal.current().job_id is None:
+    if journal.refresh().job_id is None:
         return _not_opened(spec, journal), []
     if is_open(job_id):
         stop_at_budget(terms, journal)
-        spending = spending_now(terms, journal.loaded())
+        spending = spending_now(terms, journal.cached())
     if current_runtime().store.job(job_id).stop_now:
         end_machines(journal)
     facts = observe_machines(job_id)
-    reports = read_reports(journal.loaded())
+    reports = read_reports(journal.cached())
     prices = Prices({})
-    engine = journal.loaded()
+    engine = journal.cached()
     if _may_buy(engine, facts, reports):
         prices = prices_to_decide_on(engine.opened.markets)
     orders = decide_sweep(
         spec, journal, untraversed(facts), untraversed(reports), untraversed(prices), notices, spending
     )
     # the book was just compared with the market
-    unwritten = extend_leases(job_id, lives_within_budget(terms, journal.loaded()) if is_open(job_id) else None)
+    unwritten = extend_leases(job_id, lives_within_budget(terms, journal.cached()) if is_open(job_id) else None)
     alarms = [unwritten] if unwritten else []
     alarms += _carry_out(spec, journal, [order for order in orders if not (unwritten and isinstance(order, Deploy))])
     _keep_state(spec, journal)
     # What the engine does not repeat it needs no more; what may have been bought stays open, and is looked for.
-    unneeded = journal.loaded().open_orders.keys() - {order.order_id for order in orders if isinstance(order, Deploy)}
+    unneeded = journal.cached().open_orders.keys() - {order.order_id for order in orders if isinstance(order, Deploy)}
     if unneeded:
-        abandon_orders(journal, "its trial needs no machine any more", journal.loaded().open_orders.keys() - unneeded)
+        abandon_orders(journal, "its trial needs no machine any more", journal.cached().open_orders.keys() - unneeded)
     booked = book_ledger(job_id)
     if booked.lines:
         report_budget(job_id)
@@ -145,7 +145,7 @@ def decide_sweep(
         offers: Mapping[Market, Offer] = {}
         if predictor is not None:
             offers = offers_at(prices.by_market, recent, engine.types, predictor, engine.plan.seed, number, now_s)
-        return [*events, SweepTick(now_s, offers, wants_machines(spec.job_id), prices.left_out, *limits, generation)]
+        return [*events, SweepTick(now_s, offers, is_active(spec.job_id), prices.left_out, *limits, generation)]
 
     return decide_on(journal, facts, notices, tick, lambda engine: new_reports(engine, reports, now_s))
 
@@ -161,8 +161,8 @@ def _predictor(spec: SweepSpec) -> PredictorModel | None:
 
 def _keep_state(spec: SweepSpec, journal: SweepJournal) -> None:
     """Bring the sweep's row to the state of its journal: a process may have died between the two."""
-    store, engine = current_runtime().store, journal.loaded()
-    if not wants_machines(spec.job_id) and not engine.closed:
+    store, engine = current_runtime().store, journal.cached()
+    if not is_active(spec.job_id) and not engine.closed:
         return
     if engine.closed and engine.outcome is not None and is_open(spec.job_id):
         close_sweep(spec, journal, _STATES[engine.outcome.state], {"why": engine.outcome.why})
@@ -173,7 +173,7 @@ def _keep_state(spec: SweepSpec, journal: SweepJournal) -> None:
 def _not_opened(spec: SweepSpec, journal: SweepJournal) -> str:
     """Close a sweep that is to stop, or whose flow has died, before it was opened; else its flow opens it."""
     job = current_runtime().store.job(spec.job_id)
-    if wants_machines(spec.job_id):
+    if is_active(spec.job_id):
         try:
             check_start(journal)
         except JobFailed as error:

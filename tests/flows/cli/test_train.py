@@ -125,7 +125,7 @@ def test_it_trains_and_tells_its_figures_again(undisturbed: tuple[Path, dict[str
     assert figures["stalls"] == [], "nobody came or went"
     *_, (_, view) = replay(figures["timeline"])
     assert {name: state for name, (_, state) in view.nodes.items()} == dict.fromkeys(("r1", "t1", "t2"), "ready")
-    assert [(server[0], keeper) for server, keeper in view.shards] == [("t", "r1")] * 2
+    assert [(server[0], backup) for server, backup in view.shards] == [("t", "r1")] * 2
     assert sorted(path.name for path in here.iterdir()) == ["home", "runs"]
     assert [path.name for path in here.parent.iterdir()] == [ODD_NAME]
     assert sorted(path.name for path in (here / "runs" / "calm").iterdir()) == ["blobs", "logs", "run.lock"]

@@ -62,7 +62,7 @@ def test_a_signal_that_does_not_wake_the_main_thread_is_sent_again(number: signa
         os.close(write)
 
 
-def test_whoever_was_woken_by_signals_before_is_again() -> None:
+def test_previous_wakeup_fd_is_restored() -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write)

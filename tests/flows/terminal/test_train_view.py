@@ -12,9 +12,9 @@ from proteus_spot.flows.terminal.train_view import (
     bars,
     closing_table,
     display,
+    event_log_table,
     line,
     screen,
-    story_table,
 )
 from proteus_spot.tasks.local.event_log import Line
 
@@ -34,7 +34,7 @@ STATUS = {
     "metrics": [[10, {"accuracy": 0.875}]],
     "bytes_moved": {"read": 1_000_000, "push": 250_000},
     "stage": 2,
-    "shards": [{"shard": 0, "node": "t1", "keeper": "r1"}, {"shard": 1, "node": "t1", "keeper": "r1"}],
+    "shards": [{"shard": 0, "node": "t1", "backup": "r1"}, {"shard": 1, "node": "t1", "backup": "r1"}],
     "reason": "",
     "nodes": [node("r1", "ready"), node("t1", "ready"), node("t2", "lost", gone=True)],
 }
@@ -110,7 +110,7 @@ def test_a_screen_has_every_node_and_what_happened_last() -> None:
 
 def test_a_story_is_a_line_each() -> None:
     lines = [Line(0.0, 0, "t1 joined"), Line(12.3456, 40, "t1 is gone: [killed]")]
-    text = shown(story_table("node t1", lines))
+    text = shown(event_log_table("node t1", lines))
     assert [row.rstrip().split(maxsplit=2) for row in text.splitlines() if "t1 " in row and "node" not in row] == [
         ["0", "0.000", "t1 joined"],
         ["40", "12.346", "t1 is gone: [killed]"],

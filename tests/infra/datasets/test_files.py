@@ -129,9 +129,7 @@ def test_a_packed_file_that_is_cut_short_is_told(tmp_path: Path, packed: str) ->
 
 @pytest.mark.parametrize("content", [b"PAR1\0\1\2", b"PK\3\4" + bytes(26) + b"a.csv1,2,0\n", None])
 @pytest.mark.parametrize("name", ["a.parquet", "a", "a.csv.zip", "a.gz", "mnist"])
-def test_an_unknown_ending_of_what_is_no_text_is_told_with_those_that_are_known(
-    tmp_path: Path, name: str, content: bytes | None
-) -> None:
+def test_unknown_file_extension_lists_known_ones(tmp_path: Path, name: str, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     refused(str(tmp_path / name), r"known are digits, .* \.npz, \.csv, \.tsv, \.svm, .* with \.gz, \.bz2, \.zst, \.xz")

@@ -42,8 +42,8 @@ def test_a_node_with_time_works_on_and_ends_before_its_time_is_over() -> None:
         orders = [order for order in orders if isinstance(order, Dispatch)]
     assert 11.0 - FLOOR_S - 3 * 1.0 - 0.5 <= now_s <= 11.0 - FLOOR_S, "as long as a clock fits in three times"
     assert state.state == "drained"
-    assert controller.book is not None
-    assert controller.book.repeated == 0
+    assert controller.tasks is not None
+    assert controller.tasks.repeated == 0
     assert {order.node for order in orders} == {"r"}
     check_invariants(controller)
 

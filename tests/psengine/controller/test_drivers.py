@@ -206,10 +206,10 @@ def test_a_group_that_is_complete_without_vanished_executors_is_committed() -> N
     assert controller.driver is not None
     assert controller.driver.absent == {1}, "r has not loaded its input"
     controller.handle(BatchDone("r", "tcp://r", 1, (TaskStats(1, 2, 0.0, 0, 0.0),), 3.0))
-    assert controller.book is not None
-    assert (controller.state, controller.book.common) == ("waiting", 0)
+    assert controller.tasks is not None
+    assert (controller.state, controller.tasks.common) == ("waiting", 0)
     orders = controller.handle(NodeReady("r", "tcp://r", 2, (0, 1), 4.0))
-    assert controller.book.common == 1
+    assert controller.tasks.common == 1
     assert [order.clock for order in orders if isinstance(order, Dispatch)] == [2]
 
 

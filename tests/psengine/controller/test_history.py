@@ -292,8 +292,8 @@ def test_an_evaluation_from_before_all_went_back_counts_for_nothing() -> None:
     (order,) = [o for o in controller.handle(done(second, 1.25)) if isinstance(o, Evaluate)]
     assert controller.history.evaluating.series() == [[1, {"loss": 0.25}]]
     feed(controller, NodesLost({"tcp://r": "killed"}, 1.5))
-    assert controller.book is not None
-    assert controller.book.common == 0
+    assert controller.tasks is not None
+    assert controller.tasks.common == 0
     controller.handle(evaluated(order, 0.5))
     assert controller.history.evaluating.series() == []
 

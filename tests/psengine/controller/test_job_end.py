@@ -116,8 +116,8 @@ def test_shards_that_go_while_the_model_is_saved_count_when_it_is_not(saved: boo
         controller.handle(SaveFailed("OSError: away", False, 4.0))
         assert controller.state == "waiting"
         assert controller.reason.startswith("node r was lost with the shards it served: killed; rolled back to the be")
-        assert controller.book is not None
-        assert controller.book.common == 0
+        assert controller.tasks is not None
+        assert controller.tasks.common == 0
 
 
 def test_shards_that_go_between_two_tries_at_saving_are_made_anew() -> None:
@@ -125,8 +125,8 @@ def test_shards_that_go_between_two_tries_at_saving_are_made_anew() -> None:
     controller.handle(SaveFailed("OSError: away", False, 3.0))
     controller.handle(NodesLost({"tcp://r": "killed"}, 3.5))
     assert controller.state == "waiting"
-    assert controller.book is not None
-    assert controller.book.common == 0
+    assert controller.tasks is not None
+    assert controller.tasks.common == 0
 
 
 @pytest.mark.parametrize("saved", [True, False])

@@ -64,7 +64,7 @@ def test_a_checkpoint_that_is_newer_than_the_copies_is_gone_on_from() -> None:
 
     world.lose(t)
     settle(world)
-    assert world.common() == kept, "what the keeper has"
+    assert world.common() == kept, "what the backup has"
     r.backups.clear()
     world.lose(r)
     join(world, "r2", True)
@@ -73,8 +73,8 @@ def test_a_checkpoint_that_is_newer_than_the_copies_is_gone_on_from() -> None:
     world.now_s += 5.0
     world.feed(TimerFired(world.now_s))
     settle(world)
-    assert controller.book is not None
-    assert controller.book.common == world.common() == newest
+    assert controller.tasks is not None
+    assert controller.tasks.common == world.common() == newest
     assert [clock for clock, _ in controller.progress.losses] == list(range(1, newest + 1))
     assert [clock for clock, _ in controller.rollbacks] == [kept, newest]
     clocks(world, 2, copies=True)
@@ -99,7 +99,7 @@ def test_many_that_are_lost_at_one_time_are_one_way_back() -> None:
 
 
 def rescued(fails: int) -> World:
-    """Return a job whose server was lost, and whose shards could not be opened from the keeper so many times."""
+    """Return a job whose server was lost, and whose shards could not be opened from the backup so many times."""
     world = World()
     world.anew(JobConfig("job", n_partitions=2, n_shards=SHARDS, clocks=30, stage_2_above=0.0, start_patience_s=1.0))
     join(world, "r", True)

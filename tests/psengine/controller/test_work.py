@@ -95,22 +95,22 @@ def test_what_is_due_stays_due_when_less_becomes_due() -> None:
 def test_states_count_as_taken_for_the_present_attempt_of_the_node_that_runs_it() -> None:
     """A node may have dropped since what it took for an earlier one; the node that had the state would leave."""
     controller, orders = some_at_work("r", "s", n_partitions=2)
-    book = controller.book
-    assert book is not None
+    tasks = controller.tasks
+    assert tasks is not None
     for order in orders:
         stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0, has_state=True) for t in order.tasks)
         controller.handle(BatchDone(order.node, order.address, order.clock, stats, 1.0))
-    (executor,) = (executor for executor, running in book.running.items() if running.node == "s")
+    (executor,) = (executor for executor, running in tasks.running.items() if running.node == "s")
     state = StateRef(executor, 1, 1, "tcp://r")
-    book.states.taken([state], "tcp://r")  # as if the executor had moved from r to s
-    assert book.states.held_at("tcp://r") == 2
+    tasks.states.taken([state], "tcp://r")  # as if the executor had moved from r to s
+    assert tasks.states.held_at("tcp://r") == 2
     controller.handle(BatchFailed("s", "tcp://s", 2, ((executor, 1),), "away", False, 1.5))
     controller.handle(TimerFired(2.0))
-    assert book.running[executor].attempt == 2
+    assert tasks.running[executor].attempt == 2
     controller.handle(StatesTaken("s", "tcp://s", (state,), (1,), 2.1))
-    assert book.states.current(executor) == state, "of an earlier attempt"
+    assert tasks.states.current(executor) == state, "of an earlier attempt"
     controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 2.1))
     controller.handle(StatesTaken("t", "tcp://t", (state,), (2,), 2.1))
-    assert book.states.current(executor) == state, "another node runs it"
+    assert tasks.states.current(executor) == state, "another node runs it"
     controller.handle(StatesTaken("s", "tcp://s", (state,), (2,), 2.2))
-    assert book.states.held_at("tcp://s") == 1
+    assert tasks.states.held_at("tcp://s") == 1

@@ -119,8 +119,8 @@ def test_who_is_set_aside_is_given_nothing_more() -> None:
 
         def watched(event: Event) -> None:
             if isinstance(event, NodeUnfit):
-                assert cluster.shell.controller.book is not None
-                runs.append(cluster.shell.controller.book.running_on(event.node))
+                assert cluster.shell.controller.tasks is not None
+                runs.append(cluster.shell.controller.tasks.running_on(event.node))
             feed(event)
 
         cluster.shell._watch._report = watched  # type: ignore[method-assign]
@@ -130,7 +130,7 @@ def test_who_is_set_aside_is_given_nothing_more() -> None:
             for name in ("t1", "t2", "t3"):
                 cluster.start(name)
             await cluster.shell.start(job(APP, n_reliable=2, stage_2_above=0.5, clocks=200).to_dict())
-            while (book := cluster.shell.controller.book) is None or book.common < 5:
+            while (tasks := cluster.shell.controller.tasks) is None or tasks.common < 5:
                 await asyncio.sleep(0.01)
             cluster.wires.cuts |= ways
             while not runs:

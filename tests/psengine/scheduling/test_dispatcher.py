@@ -22,76 +22,76 @@ def orders(
 
 
 def test_a_partition_that_has_fallen_behind_is_soon_in_step_with_its_node_s_others() -> None:
-    book, host = ssp_table(3, staleness=1)
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = ssp_table(3, staleness=1)
+    dispatcher = BatchDispatcher(tasks, host)
     assert orders(dispatcher, "aab") == [("a", 1, [0, 1]), ("b", 1, [2])]
-    complete(book, host, [0, 1])
+    complete(tasks, host, [0, 1])
     assert orders(dispatcher, "aab") == [("a", 2, [0, 1])]
-    complete(book, host, [2])
+    complete(tasks, host, [2])
     assert orders(dispatcher, "aaa") == []  # a has the partition now, and runs others
-    complete(book, host, [0, 1])
+    complete(tasks, host, [0, 1])
     assert orders(dispatcher, "aaa") == [("a", 2, [2])]  # first what is behind, alone
-    complete(book, host, [2])
+    complete(tasks, host, [2])
     assert orders(dispatcher, "aaa") == [("a", 3, [0, 1, 2])]
 
 
 def test_who_takes_over_as_much_as_it_had_waits_for_all_of_it() -> None:
     """A second batch for the rest would take another push and another read."""
-    book, host = ssp_table(8, staleness=1)
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = ssp_table(8, staleness=1)
+    dispatcher = BatchDispatcher(tasks, host)
     assert len(orders(dispatcher, "aaabbbbb")) == 2
-    complete(book, host, [0, 1, 2, 3, 4])
+    complete(tasks, host, [0, 1, 2, 3, 4])
     assert orders(dispatcher, "aaaaaabb") == [], "a sixth is to come"
-    complete(book, host, [5])
+    complete(tasks, host, [5])
     assert orders(dispatcher, "aaaaaabb") == [("a", 2, [0, 1, 2, 3, 4, 5])]
 
 
 def test_who_takes_over_little_begins_with_what_there_is() -> None:
-    book, host = ssp_table(8, staleness=1)
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = ssp_table(8, staleness=1)
+    dispatcher = BatchDispatcher(tasks, host)
     assert len(orders(dispatcher, "aaaabbbb")) == 2
-    complete(book, host, [0, 1, 2, 3])
+    complete(tasks, host, [0, 1, 2, 3])
     assert orders(dispatcher, "aaaaabbb") == [("a", 2, [0, 1, 2, 3])]
 
 
 def test_a_batch_to_catch_up_says_nothing_of_how_much_a_node_has() -> None:
-    book, host = ssp_table(8, staleness=1)
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = ssp_table(8, staleness=1)
+    dispatcher = BatchDispatcher(tasks, host)
     assert len(orders(dispatcher, "aaaabbbb")) == 2
-    complete(book, host, [0, 1, 2, 3, 4])
+    complete(tasks, host, [0, 1, 2, 3, 4])
     assert orders(dispatcher, "aaaabbbb") == [("a", 2, [0, 1, 2, 3])]
-    complete(book, host, [0, 1, 2, 3])
+    complete(tasks, host, [0, 1, 2, 3])
     assert orders(dispatcher, "aaaaabbb") == [("a", 2, [4])], "it has fallen behind"
-    complete(book, host, [5, 6, 7])
+    complete(tasks, host, [5, 6, 7])
     assert orders(dispatcher, "aaaaabbb") == [("b", 2, [5, 6, 7])]
-    complete(book, host, [4])
+    complete(tasks, host, [4])
     assert orders(dispatcher, "aaaaaabb") == [("a", 3, [0, 1, 2, 3, 4])], "of five, one is to come"
 
 
 def test_what_is_in_pieces_waits_for_those_who_are_nearly_done() -> None:
     """Of partitions 0, 2, 5 a node would have three sums to send, and then two others."""
-    book, host = ssp_table(8, staleness=1)
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = ssp_table(8, staleness=1)
+    dispatcher = BatchDispatcher(tasks, host)
     assert len(orders(dispatcher, "ababbabb")) == 2
-    complete(book, host, [0, 2, 5])
+    complete(tasks, host, [0, 2, 5])
     assert orders(dispatcher, "aaaababb") == [], "with 1 and 3 as well they are two"
-    complete(book, host, [1, 3])
+    complete(tasks, host, [1, 3])
     assert orders(dispatcher, "aaaababb") == [("a", 2, [0, 1, 2, 3, 5])]
 
 
 def test_what_is_in_pieces_is_begun_when_nobody_is_about_to_be_done_with_the_rest() -> None:
-    book, host = ssp_table(8, staleness=1)
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = ssp_table(8, staleness=1)
+    dispatcher = BatchDispatcher(tasks, host)
     assert len(orders(dispatcher, "abababab")) == 2
-    complete(book, host, [0, 2, 4, 6])
+    complete(tasks, host, [0, 2, 4, 6])
     assert orders(dispatcher, "abababab") == [("a", 2, [0, 2, 4, 6])], "it has no others"
 
 
 def test_bulk_synchronous_a_busy_node_is_sent_at_once_what_another_one_has_left() -> None:
-    book, host = ssp_table(2, staleness=0)
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = ssp_table(2, staleness=0)
+    dispatcher = BatchDispatcher(tasks, host)
     assert orders(dispatcher, "ab") == [("a", 1, [0]), ("b", 1, [1])]
-    assert book.give_up("b") == [1]
+    assert tasks.give_up("b") == [1]
     assert orders(dispatcher, "aa") == [("a", 1, [1])]
 
 
@@ -106,37 +106,37 @@ class Single(Ssp):
 
 def test_a_node_has_several_batches_in_flight_where_groups_have_few_executors() -> None:
     """While one of them reads or pushes, another one runs: two tasks for each core."""
-    book, host = driven_table(4, Single())
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = driven_table(4, Single())
+    dispatcher = BatchDispatcher(tasks, host)
     assert orders(dispatcher, "aaab") == [("a", 1, [0]), ("a", 2, [1]), ("b", 4, [3])]
     assert orders(dispatcher, "aaab") == []
-    assert book.complete(1, 2, 1)
+    assert tasks.complete(1, 2, 1)
     assert orders(dispatcher, "aaab") == [("a", 3, [2])]
 
 
 def test_the_next_clock_of_all_that_a_node_runs_follows_before_it_is_completed() -> None:
-    book, host = ssp_table(4, staleness=1)
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = ssp_table(4, staleness=1)
+    dispatcher = BatchDispatcher(tasks, host)
     assert orders(dispatcher, "aabb", "ready", limit=1) == [("a", 1, [0, 1]), ("b", 1, [2, 3])]
     assert orders(dispatcher, "aabb", "ready") == [("a", 2, [0, 1]), ("b", 2, [2, 3])]
     assert orders(dispatcher, "aabb", "ready") == []
-    complete(book, host, [0, 1])
+    complete(tasks, host, [0, 1])
     assert orders(dispatcher, "aabb", "ready") == [], "clock 3 waits for clock 1"
-    complete(book, host, [2])
+    complete(tasks, host, [2])
     assert orders(dispatcher, "aaab", "ready") == [], "2 is on its way from b to a, and is at clock 2 there"
-    complete(book, host, [3])
+    complete(tasks, host, [3])
     assert orders(dispatcher, "aaab", "ready") == [], "a is to run all of it together, and b nothing but 3"
-    complete(book, host, [2])
+    complete(tasks, host, [2])
     assert orders(dispatcher, "aaab", "ready") == [("b", 3, [3])], "it has no other one"
-    complete(book, host, [0, 1])
+    complete(tasks, host, [0, 1])
     assert orders(dispatcher, "aaab", "ready") == [("a", 3, [0, 1, 2])]
-    complete(book, host, [3])
+    complete(tasks, host, [3])
     assert orders(dispatcher, "aaab", "ready") == [("a", 4, [0, 1, 2]), ("b", 4, [3])]
 
 
 def test_what_follows_is_recalled_when_the_partitions_of_its_node_change() -> None:
-    book, host = ssp_table(4, staleness=1)
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = ssp_table(4, staleness=1)
+    dispatcher = BatchDispatcher(tasks, host)
     assert len(orders(dispatcher, "aabb", "ready")) == 4
     before, after = (Placement(tuple(owner), (None,) * 4) for owner in ("aabb", "aaab"))
     assert dispatcher.recalls(before) == {}
@@ -144,33 +144,33 @@ def test_what_follows_is_recalled_when_the_partitions_of_its_node_change() -> No
     assert dispatcher.recalls(after) == {"a": [2], "b": [2]}, "a is to run all of it together"
     assert dispatcher.recalls(after) == {}, "once"
     for node, executors in (("a", (0, 1)), ("b", (2, 3))):
-        tasks = tuple((executor, 1) for executor in executors)
-        assert dispatcher.failed(BatchFailed(node, f"tcp://{node}", 2, tasks, "", False, 0.0, recalled=True))
+        recalled = tuple((executor, 1) for executor in executors)
+        assert dispatcher.failed(BatchFailed(node, f"tcp://{node}", 2, recalled, "", False, 0.0, recalled=True))
     assert orders(dispatcher, "aaab", "ready") == []
-    complete(book, host, [0, 1, 2, 3])
+    complete(tasks, host, [0, 1, 2, 3])
     assert orders(dispatcher, "aaab", "ready")[:2] == [("a", 2, [0, 1, 2]), ("b", 2, [3])]
-    assert book.repeated == 0, "none of them had begun"
+    assert tasks.repeated == 0, "none of them had begun"
 
 
 def test_a_task_that_reads_a_committed_group_follows_none() -> None:
-    book, host = driven_table(4, Ssp(0))
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = driven_table(4, Ssp(0))
+    dispatcher = BatchDispatcher(tasks, host)
     assert orders(dispatcher, "aabb", "ready") == [("a", 1, [0, 1]), ("b", 1, [2, 3])]
     assert orders(dispatcher, "aabb", "ready") == []
 
 
 def test_a_task_that_reads_rows_follows_once_their_writers_are_sent() -> None:
-    book, host = driven_table(4, Rotation())
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = driven_table(4, Rotation())
+    dispatcher = BatchDispatcher(tasks, host)
     assert orders(dispatcher, "aacc", "ready") == [("a", 1, [0, 1])], "executor 1 reads what 2 writes"
     assert orders(dispatcher, "aabb", "ready") == [("b", 1, [2, 3]), ("a", 2, [0, 1]), ("b", 2, [2, 3])]
-    assert [book.following[e].task.read for e in range(4)] == ["rows"] * 4
+    assert [tasks.following[e].task.read for e in range(4)] == ["rows"] * 4
     assert orders(dispatcher, "aabb", "ready") == []
 
 
 def test_a_batch_that_follows_names_what_writes_its_rows() -> None:
-    book, host = driven_table(4, Rotation())
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = driven_table(4, Rotation())
+    dispatcher = BatchDispatcher(tasks, host)
     nodes = {name: NodeRecord(name, f"tcp://{name}", "reliable", 1, state="ready") for name in "ab"}
     batches = dispatcher.orders(Placement(tuple("aabb"), (None,) * 4), nodes, None, 1, 1)
     assert [task.written_by for batch in batches for task in batch.tasks] == [
@@ -182,8 +182,8 @@ def test_a_batch_that_follows_names_what_writes_its_rows() -> None:
 
 
 def test_a_batch_that_follows_names_the_task_whose_state_it_begins_with() -> None:
-    book, host = ssp_table(2, staleness=1)
-    dispatcher = BatchDispatcher(book, host)
+    tasks, host = ssp_table(2, staleness=1)
+    dispatcher = BatchDispatcher(tasks, host)
     nodes = {"a": NodeRecord("a", "tcp://a", "reliable", 1, state="ready")}
     first, second = dispatcher.orders(Placement(("a", "a"), (None, None)), nodes, None, 1, 1)
     assert [task.follows for task in first.tasks] == [None, None]

@@ -14,7 +14,7 @@ from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.server.shard_store import ShardStore
 from proteus_spot.psengine.tables.row_updates import RowDelta
 from proteus_spot.psengine.tables.sharding import Sharding
-from proteus_spot.psengine.tables.update_rules import advance_tables, begin_memory
+from proteus_spot.psengine.tables.update_rules import advance_tables, init_optimizer_state
 from tests.support.servers import at_once, read_when_there
 
 TABLES = (TableSpec("w", 6, 2, rule=Adam(0.1)), TableSpec("plain", 6, 1))
@@ -42,7 +42,7 @@ def push(shard: ShardStore, clock: int, attempts: tuple[int, int] = (1, 1)) -> N
 
 
 def expected(clocks: int, attempt: int = 1) -> dict[str, bytes]:
-    state = begin_memory(TABLES, zeros())
+    state = init_optimizer_state(TABLES, zeros())
     for clock in range(1, clocks + 1):
         one, other = (update(clock + 0.1 * partition + attempt, partition) for partition in (0, 1))
         total = {

@@ -156,7 +156,7 @@ def test_a_plan_is_told_before_it_is_carried_out(caplog: pytest.LogCaptureFixtur
         assert "partitions: r loads 0; t loads 1" in caplog.messages
         with caplog.at_level("INFO", "proteus_spot.psengine.shell.controller_shell"):
             await until(shell, "running")
-        assert any(line.startswith("layout: stage 1 -> 2: 1 server(s), 1 backup owner(s)") for line in caplog.messages)
+        assert any(line.startswith("layout: stage 1 -> 2: 1 server(s), 1 backup(s)") for line in caplog.messages)
 
     story(body, Store())
 

@@ -32,7 +32,7 @@ class Transport:
         await asyncio.sleep(0)
         shards = message.get("shards", message.get("epochs"))
         rows = {shard: {"w": np.full((1, 1), shard)} for shard in shards}
-        if op == "proteus_kept":
+        if op == "proteus_backups":
             return StoredReplicas({shard: ShardState(arrays, self._clock, 5) for shard, arrays in rows.items()})
         return self._refusal or GatheredRows(rows, dict.fromkeys(rows, 5))
 
@@ -60,7 +60,7 @@ def test_keepers_must_all_have_the_clock() -> None:
     shards, folded = asyncio.run(from_replicas(Transfers(transport), SHARDING, OWNERS, 3))
     assert sorted(shards) == [0, 1, 2, 3]
     assert folded == [5] * 4
-    assert transport.calls["tcp://a"] == ("proteus_kept", pytest.approx(60.0 + 2_000_000 / 10_000, abs=0.1))
+    assert transport.calls["tcp://a"] == ("proteus_backups", pytest.approx(60.0 + 2_000_000 / 10_000, abs=0.1))
     with pytest.raises(RuntimeError, match="a later clock"):
         asyncio.run(from_replicas(Transfers(transport), SHARDING, OWNERS, 2))
 

@@ -12,7 +12,12 @@ from proteus_spot.psengine.config import Adam, Add, JobError, Momentum, Nesterov
 from proteus_spot.psengine.tables import update_rules
 from proteus_spot.psengine.tables.row_updates import RowDelta
 from proteus_spot.psengine.tables.sharding import Arrays
-from proteus_spot.psengine.tables.update_rules import advance_tables, begin_memory, memory_tables, without_memory
+from proteus_spot.psengine.tables.update_rules import (
+    advance_tables,
+    drop_optimizer_state,
+    init_optimizer_state,
+    memory_tables,
+)
 
 ROWS, COLS, CLOCKS = 50, 3, 6
 RULES = (Sgd(0.3), Momentum(0.1, 0.7), Nesterov(0.7, 0.9), Adam(0.01, 0.8, 0.99, 1e-6), Replace())
@@ -43,7 +48,7 @@ def textbook(rule: Any) -> np.ndarray:
 
 
 def after(table: TableSpec, updates: list[Any], rows: slice = slice(0, ROWS)) -> Arrays:
-    state = begin_memory([table], {"w": np.zeros((ROWS, COLS), table.dtype)[rows]})
+    state = init_optimizer_state([table], {"w": np.zeros((ROWS, COLS), table.dtype)[rows]})
     for update in updates:
         before = {name: array.tobytes() for name, array in state.items()}
         next_state = advance_tables([table], state, {} if update is None else {"w": update})
@@ -116,8 +121,8 @@ def test_a_rule_keeps_its_memory_in_tables_of_as_many_rows() -> None:
     )
     assert not memory_tables(TableSpec("w", ROWS, COLS, "int16"))
     state = after(adam, [GRADIENTS[0]])
-    assert list(without_memory([adam], state)) == ["w"]
-    assert begin_memory([adam], state)["w:mean"] is state["w:mean"], "what is there stays"
+    assert list(drop_optimizer_state([adam], state)) == ["w"]
+    assert init_optimizer_state([adam], state)["w:mean"] is state["w:mean"], "what is there stays"
 
 
 @pytest.mark.parametrize(

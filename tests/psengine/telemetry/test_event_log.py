@@ -81,8 +81,8 @@ def did(clock: int, node: str = "a") -> BatchDone:
     return BatchDone(node, f"tcp://{node}", clock, stats, 0.0)
 
 
-def copied(number: int, keeper: str = "tcp://k") -> BackUp:
-    return BackUp("a", "tcp://a", number, number - 1, number, (0, 1), (1, 1), (keeper, keeper))
+def copied(number: int, backup: str = "tcp://k") -> BackUp:
+    return BackUp("a", "tcp://a", number, number - 1, number, (0, 1), (1, 1), (backup, backup))
 
 
 def texts(entries: Sequence[Any]) -> list[str]:
@@ -145,7 +145,7 @@ def test_rounds_of_copies_are_counted_as_long_as_they_are_the_same() -> None:
     assert texts(told.hear(NodesLost({"tcp://b": "killed"}, 0.0), 1.0, 4)) == [
         "a copied shards 0-1 to b: 1 round(s), of clock 4",
         "b is gone: killed",
-    ], "what is told of a keeper comes after what was kept there"
+    ], "what is told of a backup comes after what was kept there"
 
 
 def test_what_touches_everybody_is_part_of_every_story() -> None:
@@ -157,7 +157,7 @@ def test_what_touches_everybody_is_part_of_every_story() -> None:
     assert texts(touching(entries, "k", None)) == texts(touching(entries, None, 1)) == ["all go back to clock 3"]
 
 
-def test_a_tick_is_no_story() -> None:
+def test_ticks_are_not_logged() -> None:
     assert Told().hear(TimerFired(0.0), 0.0, 0) == []
 
 
@@ -189,7 +189,7 @@ def test_every_event_and_order_of_a_job_can_be_told() -> None:
     ]
 
 
-# -- the book -------------------------------------------------------------------------------------------------------
+# -- the tasks -------------------------------------------------------------------------------------------------------
 
 
 class Shelf:
@@ -221,18 +221,18 @@ def test_pages_are_written_when_there_is_something_new_and_a_full_one_once(monke
     monkeypatch.setattr(event_log_writer, "PAGE", 3)
     monkeypatch.setattr(descriptions, "PAGE", 5)
     shelf = Shelf()
-    told, book = writer(shelf)
+    told, tasks = writer(shelf)
 
     async def run() -> None:
         maps(told, range(1, 3))
-        await book.write()
+        await tasks.write()
         assert texts(shelf.pages[0]) == ["a receives map 1", "a receives map 2"]
         shelf.pages.clear()
-        await book.write()
+        await tasks.write()
         assert shelf.pages == {}, "nothing new"
         told.describe(TimerFired(0.0), [given(1, "b")], 0)
         maps(told, range(3, 6))
-        await book.write()
+        await tasks.write()
 
     asyncio.run(run())
     assert [texts(page) for page in shelf.pages.values()] == [
@@ -244,19 +244,19 @@ def test_pages_are_written_when_there_is_something_new_and_a_full_one_once(monke
 def test_a_store_that_is_away_is_written_to_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log_writer, "PAGE", 2)
     shelf = Shelf(failures=2)
-    told, book = writer(shelf)
+    told, tasks = writer(shelf)
 
     async def run() -> None:
         maps(told, range(1, 4))
-        await book.write()
+        await tasks.write()
         assert shelf.pages == {}
-        await book.write()
-        await book.write()
+        await tasks.write()
+        await tasks.write()
         assert {number: len(page) for number, page in shelf.pages.items()} == {0: 2, 1: 1}
         shelf.failures = 1
         maps(told, range(4, 2 * MOST))
-        await book.write()
-        await book.write()
+        await tasks.write()
+        await tasks.write()
 
     asyncio.run(run())
     assert texts(shelf.pages[0]) == ["a receives map 1", "a receives map 2"]

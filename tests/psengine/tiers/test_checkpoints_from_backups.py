@@ -1,4 +1,4 @@
-"""Checkpoints take nothing from those who serve and work: in stages 2 and 3 they are read from the keepers' copies."""
+"""Checkpoints take nothing from those who serve and work: in stages 2 and 3 they are read from the backups' copies."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from tests.support.simulated_jobs import CLOCKS, LIMIT_S, check, job, run_job
 from tests.support.virtual_time import run_virtual
 
 
-@pytest.mark.parametrize(("stage", "asked"), [(2, "proteus_kept"), (3, "proteus_kept"), (1, "proteus_gather")])
+@pytest.mark.parametrize(("stage", "asked"), [(2, "proteus_backups"), (3, "proteus_backups"), (1, "proteus_gather")])
 def test_a_checkpoint_asks_keepers_where_there_are_any(stage: int, asked: str) -> None:
     cluster = WiredCluster(0, Trouble())
     #: {(op, tier of whoever answers)} of what the controller asks for while clocks go by
     seen: Counter[tuple[str, str]] = Counter()
 
     def watch(moment: str, op: str, asks: str, answers: str) -> None:
-        book = cluster.shell.controller.book
-        if moment == "asked" and op in ("proteus_gather", "proteus_kept") and book is not None and book.common < CLOCKS:
+        tasks = cluster.shell.controller.tasks
+        if (
+            moment == "asked"
+            and op in ("proteus_gather", "proteus_backups")
+            and tasks is not None
+            and tasks.common < CLOCKS
+        ):
             tier = next(node.name for node in cluster.nodes.values() if node.address == answers)[0]
             seen[op, tier] += 1
 
@@ -72,8 +77,8 @@ def test_where_copies_come_to_nothing_a_checkpoint_is_of_those_who_serve() -> No
             await cluster.shell.start(job("Descent", stage=3, checkpoint_s=0.1, clocks=20_000).to_dict())
             while not controller.tiers.backups.clock:
                 await asyncio.sleep(0.01)
-            served, keeper = machine(controller.shards.owners[0].address), machine("sim://r1/1")
-            cluster.wires.cuts |= {(served, keeper), (keeper, served)}
+            served, backup = machine(controller.shards.owners[0].address), machine("sim://r1/1")
+            cluster.wires.cuts |= {(served, backup), (backup, served)}
             while not controller.tiers.backups.failing:
                 await asyncio.sleep(0.01)
             kept = controller.tiers.backups.clock

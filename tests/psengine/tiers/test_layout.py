@@ -38,15 +38,15 @@ def test_a_change_says_what_it_is() -> None:
     before = Layout(1, ("r", "r", "r", "r"), ("r", "r", "r", "r"))
     after = Layout(2, ("a", "a", "b", "r"), ("r", "r", "r", None))
     assert before.lines() == [
-        "stage 1: 1 server(s), 1 backup owner(s)",
+        "stage 1: 1 server(s), 1 backup(s)",
         "shards 0-3: server r",
-        "shards 0-3: backup owner r",
+        "shards 0-3: backup r",
     ]
     assert after.lines(before) == [
-        "stage 1 -> 2: 3 server(s), 1 backup owner(s)",
+        "stage 1 -> 2: 3 server(s), 1 backup(s)",
         "shards 0-1: server a, was r",
         "shard 2: server b, was r",
-        "shard 3: backup owner none, was r",
+        "shard 3: backup none, was r",
     ]
 
 
@@ -55,12 +55,12 @@ def test_a_change_says_what_it_is() -> None:
     reliable=st.lists(st.sampled_from(NAMES[:3]), unique=True),
     transient=st.lists(st.sampled_from(NAMES[3:]), unique=True),
     owners=st.lists(st.sampled_from(NAMES), min_size=1, max_size=9),
-    keepers=st.lists(st.sampled_from([*NAMES[:3], None]), min_size=9, max_size=9),
+    backups=st.lists(st.sampled_from([*NAMES[:3], None]), min_size=9, max_size=9),
 )
 def test_every_shard_has_a_server_that_may_serve_in_even_shares_and_staying_is_for_ever(
-    stage: Stage, reliable: list[str], transient: list[str], owners: list[str], keepers: list[str | None]
+    stage: Stage, reliable: list[str], transient: list[str], owners: list[str], backups: list[str | None]
 ) -> None:
-    now = Layout(stage, tuple(owners), tuple(keepers[: len(owners)]))
+    now = Layout(stage, tuple(owners), tuple(backups[: len(owners)]))
     wanted = layout_for(stage, reliable, transient, now, half_of(len(transient)))
     pool = reliable if stage == 1 else transient
     if not pool:
@@ -71,16 +71,14 @@ def test_every_shard_has_a_server_that_may_serve_in_even_shares_and_staying_is_f
     loads = [wanted.owners.count(name) for name in set(wanted.owners)]
     assert max(loads) - min(loads) <= 1
     if stage == 1 and len(reliable) > 1:
-        assert all(owner != keeper for owner, keeper in zip(wanted.owners, wanted.backup_owners, strict=True))
+        assert all(owner != backup for owner, backup in zip(wanted.owners, wanted.backups, strict=True))
         for server in reliable:
-            kept = [
-                keeper for owner, keeper in zip(wanted.owners, wanted.backup_owners, strict=True) if owner == server
-            ]
+            kept = [backup for owner, backup in zip(wanted.owners, wanted.backups, strict=True) if owner == server]
             counts = [kept.count(name) for name in reliable if name != server]
             assert max(counts) - min(counts) <= 1, "what one server had is spread over all others"
     if stage > 1:
         assert len(loads) == min(len(owners), (len(transient) + 1) // 2)
-        assert set(wanted.backup_owners) <= ({*reliable} or {None})
+        assert set(wanted.backups) <= ({*reliable} or {None})
     assert layout_for(stage, reliable, transient, wanted, half_of(len(transient))) == wanted, "nobody moves for nothing"
 
 

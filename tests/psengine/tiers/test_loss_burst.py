@@ -102,8 +102,8 @@ def test_nodes_that_were_told_to_go_are_no_wave() -> None:
 
 def test_what_nobody_keeps_any_more_is_gone_on_with_where_it_is() -> None:
     world, stay, go = training(2, 8)
-    shards, keeper = world.controller.shards, world.controller.tiers.backups.backup_owner
-    kept = {shard: at.node for shard in range(SHARDS) if (at := keeper(shard)) is not None}
+    shards, backup = world.controller.shards, world.controller.tiers.backups.backup
+    kept = {shard: at.node for shard in range(SHARDS) if (at := backup(shard)) is not None}
     [alone] = [shard for shard, node in kept.items() if node == stay[0].name]
     server = shards.owners[alone].node
     world.lose(stay[0], *(node for node in go if node.name != server))
@@ -141,7 +141,7 @@ def test_when_all_transient_nodes_are_killed_at_once_a_clock_is_lost_and_those_w
         assert {owner.node for owner in controller.shards.owners} <= {*transient}
         seen["before"], killed_s = controller.history.common, loop.time()
         await asyncio.gather(*(cluster.kill(name) for name in transient))
-        while not (controller.rollbacks and controller.book and any(map(controller.book.running_on, reliable))):
+        while not (controller.rollbacks and controller.tasks and any(map(controller.tasks.running_on, reliable))):
             await asyncio.sleep(0.01)
         seen["idle_s"] = loop.time() - killed_s
 

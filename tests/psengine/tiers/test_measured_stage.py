@@ -118,6 +118,6 @@ def test_the_controller_changes_the_stage_while_it_trains(
     assert found[-1] == last
     assert changes(found) <= 2
     assert found == [clock(again) for _ in range(30)], "decided by the events alone"
-    assert cluster.controller.book is not None
-    assert cluster.controller.book.common == 30
+    assert cluster.controller.tasks is not None
+    assert cluster.controller.tasks.common == 30
     check_invariants(cluster.controller)

@@ -25,7 +25,7 @@ def test_the_loss_of_one_of_several_reliable_nodes_takes_the_job_back_to_their_c
             await asyncio.sleep(0.01)
         shards = controller.shards.owners
         assert {owner.node for owner in shards} == names
-        assert all(controller.tiers.backups.backup_owner(owner.shard).node != owner.node for owner in shards)
+        assert all(controller.tiers.backups.backup(owner.shard).node != owner.node for owner in shards)
         await cluster.kill("r0")
 
     config = job("Descent", stage=1, n_reliable=reliable, checkpoint_s=None)

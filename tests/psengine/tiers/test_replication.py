@@ -4,7 +4,7 @@ from proteus_spot.psengine.membership.node_record import NodeRecord
 from proteus_spot.psengine.protocol.executor_state import StateRef
 from proteus_spot.psengine.protocol.instructions import ShardOwner
 from proteus_spot.psengine.server.replica_store import ReplicaStore
-from proteus_spot.psengine.tiers.replication import BackupOwner, ReplicationRounds, StateReplica
+from proteus_spot.psengine.tiers.replication import Backup, ReplicationRounds, StateReplica
 
 R, S = (NodeRecord(name, f"tcp://{name}", "reliable", 1) for name in "rs")
 OWNERS = (
@@ -12,20 +12,20 @@ OWNERS = (
     ShardOwner(1, "b", "tcp://b", 4),
     ShardOwner(2, "a", "tcp://a", 5),
 )
-KEEPERS = {0: R, 1: R, 2: S}
+BACKUPS = {0: R, 1: R, 2: S}
 
 
 def whole(backups: ReplicationRounds, clock: int, since_s: float = 0.0, until_s: float = 1.0) -> None:
-    for order in backups.begin(clock, OWNERS, KEEPERS, since_s):
+    for order in backups.begin(clock, OWNERS, BACKUPS, since_s):
         last = backups.backed_up(order.address, order.number, order.shards, until_s)
     assert last
 
 
 def test_a_round_is_one_order_a_server_and_whole_when_all_have_answered() -> None:
     backups = ReplicationRounds()
-    first, second = backups.begin(7, OWNERS, KEEPERS, 0.0)
+    first, second = backups.begin(7, OWNERS, BACKUPS, 0.0)
     assert (first.node, first.clock, first.shards, first.epochs) == ("a", 7, (0, 2), (3, 5))
-    assert first.backup_owners == (R.address, S.address)
+    assert first.backups == (R.address, S.address)
     assert (second.node, second.shards) == ("b", (1,))
     assert not backups.backed_up(first.address, first.number, first.shards, 1.0)
     assert backups.clock is None, "half of a round is none"
@@ -43,7 +43,7 @@ def test_a_round_is_one_order_a_server_and_whole_when_all_have_answered() -> Non
 def test_until_the_next_round_is_whole_the_last_one_counts() -> None:
     backups = ReplicationRounds()
     whole(backups, 7)
-    first, _ = backups.begin(9, OWNERS, KEEPERS, 2.0)
+    first, _ = backups.begin(9, OWNERS, BACKUPS, 2.0)
     assert first.last_complete == 1, "what was copied before it may be dropped"
     backups.backed_up(first.address, first.number, first.shards, 3.0)
     assert backups.clock == 7
@@ -59,7 +59,7 @@ def test_a_round_rests_for_as_long_as_the_last_one_took() -> None:
     whole(backups, 1, 0.0, 4.0)
     assert not backups.due(7.9)
     assert backups.due(8.0)
-    backups.begin(2, OWNERS, KEEPERS, 8.0)
+    backups.begin(2, OWNERS, BACKUPS, 8.0)
     assert not backups.due(100.0), "one at a time"
 
 
@@ -83,7 +83,7 @@ def test_copies_go_with_their_keeper_and_a_round_with_anybody_who_has_a_part_in_
     assert backups.lacks({0: "r", 2: "r"})
     assert not backups.lacks({0: "r", 1: "r"})
     for gone in ("tcp://b", R.address):
-        backups.begin(9, OWNERS, KEEPERS, 9.0)
+        backups.begin(9, OWNERS, BACKUPS, 9.0)
         backups.lose("tcp://stranger")
         assert backups.under_way
         backups.lose(gone)
@@ -93,7 +93,7 @@ def test_copies_go_with_their_keeper_and_a_round_with_anybody_who_has_a_part_in_
 def test_rounds_that_come_to_nothing_in_a_row_are_told_until_one_is_whole() -> None:
     backups = ReplicationRounds()
     for failing in (False, True):
-        (order, _) = backups.begin(9, OWNERS, KEEPERS, 0.0)
+        (order, _) = backups.begin(9, OWNERS, BACKUPS, 0.0)
         backups.not_backed_up(order.number, 1.0)
         assert backups.failing == failing
     whole(backups, 10)
@@ -102,33 +102,33 @@ def test_rounds_that_come_to_nothing_in_a_row_are_told_until_one_is_whole() -> N
 
 def test_of_rounds_that_come_to_nothing_the_last_alone_is_held_beside_the_whole_one() -> None:
     copies, state = ReplicaStore(), object()
-    copies.put(1, 0, {0: state}, is_backup_owner=True)  # type: ignore[dict-item]
+    copies.put(1, 0, {0: state}, is_backup=True)  # type: ignore[dict-item]
     for number in range(2, 9):
-        copies.put(number, 1, {0: state}, is_backup_owner=True)  # type: ignore[dict-item]
+        copies.put(number, 1, {0: state}, is_backup=True)  # type: ignore[dict-item]
         assert len(copies) == 2
-    copies.put(6, 1, {0: state}, is_backup_owner=True)  # type: ignore[dict-item]
+    copies.put(6, 1, {0: state}, is_backup=True)  # type: ignore[dict-item]
     assert set(copies.get([0], 8)) == {0}, "what was long on its way takes nothing away"
     assert set(copies.get([0], 1)) == {0}
 
 
 def test_states_of_executors_are_copied_in_the_same_round_and_are_of_use_while_one_copy_of_each_is_there() -> None:
-    backups, keeper = ReplicationRounds(), BackupOwner("r", R.address)
+    backups, backup = ReplicationRounds(), Backup("r", R.address)
     refs = [StateRef(0, 7, 1, "tcp://a"), StateRef(1, 6, 2, "tcp://w"), StateRef(2, 7, 1, R.address)]
-    copies = [*(StateReplica(ref, keeper) for ref in refs), StateReplica(StateRef(3, 5, 0, checkpoint="old"), None)]
+    copies = [*(StateReplica(ref, backup) for ref in refs), StateReplica(StateRef(3, 5, 0, checkpoint="old"), None)]
     names = {"tcp://a": "a", "tcp://b": "b", "tcp://w": "w", R.address: "r"}
-    orders = {order.node: order for order in backups.begin(7, OWNERS, KEEPERS, 0.0, copies, names)}
+    orders = {order.node: order for order in backups.begin(7, OWNERS, BACKUPS, 0.0, copies, names)}
     assert {node: order.states for node, order in orders.items()} == {
         "a": ((refs[0], R.address),),
         "b": (),
         "w": ((refs[1], R.address),),  # it serves nothing
-        "r": ((refs[2], ""),),  # it is its own keeper
+        "r": ((refs[2], ""),),  # it is its own backup
     }
     for node, order in orders.items():
         assert backups.clock is None
         backups.backed_up(order.address, order.number, order.shards, 1.0, [ref.executor for ref, _ in order.states])
         assert (backups.clock is None) == (node != list(orders)[-1])
     assert not backups.lacks({0: "r", 1: "r", 2: "s"}, ["r", "s"])
-    assert backups.lacks({0: "r", 1: "r", 2: "s"}, ["s"]), "a keeper that is to go"
+    assert backups.lacks({0: "r", 1: "r", 2: "s"}, ["s"]), "a backup that is to go"
     backups.saved("new", {(3, "old")})
     backups.lose("tcp://w")
     assert [(ref.address, ref.checkpoint) for ref in backups.states()] == [
@@ -147,8 +147,8 @@ def test_states_of_executors_are_copied_in_the_same_round_and_are_of_use_while_o
 def test_a_process_that_is_lost_after_it_has_copied_its_states_has_none_of_them_when_the_round_is_whole() -> None:
     backups, ref = ReplicationRounds(), StateRef(0, 7, 1, "tcp://w")
     names = {"tcp://a": "a", "tcp://b": "b", "tcp://w": "w"}
-    copies = [StateReplica(ref, BackupOwner("r", R.address))]
-    *others, worker = backups.begin(7, OWNERS, KEEPERS, 0.0, copies, names)
+    copies = [StateReplica(ref, Backup("r", R.address))]
+    *others, worker = backups.begin(7, OWNERS, BACKUPS, 0.0, copies, names)
     backups.backed_up(worker.address, worker.number, (), 1.0, [0])
     backups.lose("tcp://w")
     for order in others:
@@ -167,7 +167,7 @@ def test_a_round_that_is_due_waits_for_nodes_that_hand_over_but_not_for_long() -
 def test_those_who_copy_are_instructed_to_stop_when_a_round_is_broken_off() -> None:
     backups = ReplicationRounds()
     whole(backups, 7)
-    orders = backups.begin(9, OWNERS, KEEPERS, 2.0)
+    orders = backups.begin(9, OWNERS, BACKUPS, 2.0)
     assert [(stop.node, stop.address, stop.number) for stop in backups.abandon()] == [
         (order.node, order.address, order.number) for order in orders
     ]

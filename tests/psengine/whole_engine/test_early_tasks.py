@@ -32,13 +32,13 @@ class History:
         handle = controller.handle
 
         def heard(event: Event) -> list[Instruction]:
-            book = controller.book
+            tasks = controller.tasks
             if isinstance(event, BatchFailed) and event.recalled:
                 self.given_back |= {(event.clock, *task) for task in event.tasks}
-            if isinstance(event, BatchDone) and book is not None:
+            if isinstance(event, BatchDone) and tasks is not None:
                 done = {(s.partition, s.attempt) for s in event.results}
                 self.reported |= {(event.clock, *task) for task in done}
-                following = {(p, sent.attempt) for p, sent in book.following.items() if sent.clock == event.clock}
+                following = {(p, sent.attempt) for p, sent in tasks.following.items() if sent.clock == event.clock}
                 self.early |= {(event.clock, *task) for task in done & following}
             instructions = handle(event)
             self.recalled += [order for order in instructions if isinstance(order, RecallTasks)]

@@ -61,8 +61,8 @@ def test_half_of_the_nodes_leave_in_little_more_than_the_time_of_their_states_on
         cluster.nodes["r1"].agent._runner._kernel_threads.pool = InTurn(
             SLOW_S
         )  # the links idle while others wait for it
-        assert controller.book is not None
-        await reached(cluster, controller.book.common + 1)
+        assert controller.tasks is not None
+        await reached(cluster, controller.tasks.common + 1)
         assert rounds.under_way == round_under_way
         began_s, going = loop.time(), ["r4", "r5", "r6"]
         await cluster.shell.drain(going, 600.0)

@@ -18,7 +18,7 @@ from tests.support.simulated_jobs import check, job, run_job
 
 APP = "Tally"
 #: What begins an operation: a server is given notice, nothing at all, a server is killed.
-BEGUN_BY = {"proteus_hand_over": "notice", "proteus_keep": "", "proteus_kept": "kill"}
+BEGUN_BY = {"proteus_hand_over": "notice", "proteus_store_backup": "", "proteus_backups": "kill"}
 MOMENTS = ("asked", "done", "answered")
 VICTIMS = ("who asks", "who answers", "the controller")
 
@@ -35,8 +35,8 @@ class Story:
 
     @property
     def clock(self) -> int:
-        book = self.cluster.shell.controller.book
-        return 0 if book is None else book.common
+        tasks = self.cluster.shell.controller.tasks
+        return 0 if tasks is None else tasks.common
 
     def run(self) -> None:
         self.cluster.wires.watch = self.watch

@@ -44,5 +44,5 @@ def test_two_partitions_that_have_one_row_fail_the_job_with_a_line_that_names_bo
             "belongs to one partition: give each other rows, or leave out own"
         ),
     )
-    assert controller.book is not None
-    assert controller.book.common <= 1
+    assert controller.tasks is not None
+    assert controller.tasks.common <= 1

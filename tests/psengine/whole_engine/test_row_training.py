@@ -110,7 +110,7 @@ def test_the_bits_are_the_same_when_work_is_done_again_and_messages_are_lost() -
         wires.spoil = lambda op, n: "answer lost" if op in spoilt and n % 3 == 0 else ""
         await cluster.train(2)
         cluster.dispatch(3)
-        cluster.book.give_up("b")  # it is taken for lost, and yet it works on and reports
+        cluster.tasks.give_up("b")  # it is taken for lost, and yet it works on and reports
         cluster.placement = Placement(("a", "a", "a", "c", "c", "c"), cluster.placement.owner)
         for order in cluster.dispatch(3):
             cluster.agents[order.node].instruct(order)  # and told twice
@@ -119,7 +119,7 @@ def test_the_bits_are_the_same_when_work_is_done_again_and_messages_are_lost() -
         cluster.placement = Placement(("b", "a", "b", "b", "c", "c"), cluster.placement.owner)
         await cluster.train(5)
         cluster.dispatch(6)
-        cluster.book.give_up("c")
+        cluster.tasks.give_up("c")
         cluster.dispatch(6)  # once more, by c itself
         await cluster.train(CLOCKS)
         check(cluster)
@@ -152,7 +152,7 @@ def test_with_stale_reads_rows_of_their_own_are_not_stale(staleness: int) -> Non
                 cluster.take(1, "a")
                 await cluster.wires.report(ShardsTaken)
                 cluster.tell_map()
-            while cluster.book.common < clock:
+            while cluster.tasks.common < clock:
                 cluster.dispatch(CLOCKS)
                 await cluster.done()
         check(cluster, lonely=True)
@@ -166,11 +166,11 @@ def test_who_does_a_micro_task_again_does_not_see_what_a_lost_node_left(stalenes
         await cluster.train(2)
         cluster.dispatch(CLOCKS)
         lost = await cluster.wires.report(BatchDone)  # all of it has come to the servers, and nobody hears of it
-        cluster.book.give_up(lost.node)
+        cluster.tasks.give_up(lost.node)
         heir = next(node for node in NODES if node != lost.node)
         owners = tuple(heir if owner == lost.node else owner for owner in cluster.placement.owner)
         cluster.placement = Placement(owners, (None,) * PARTITIONS)
-        while cluster.book.common < CLOCKS:
+        while cluster.tasks.common < CLOCKS:
             cluster.dispatch(CLOCKS)
             await cluster.done()
         check(cluster, lonely=True)

@@ -131,7 +131,7 @@ def test_what_was_said_of_later_groups_outlives_storms(seed: int) -> None:
 
 def test_a_checkpoint_holds_what_was_said_of_later_groups() -> None:
     hosts = [DriverHost(lambda: Ahead("early", False), MicroTaskTable(1), 0) for _ in range(2)]
-    books = [host._book for host in hosts]
+    books = [host._tasks for host in hosts]
     hosts[0].resume(None)
     for group in range(1, 6):
         for task, _ in books[0].ready(None):

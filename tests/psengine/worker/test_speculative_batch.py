@@ -36,7 +36,7 @@ def pulls(wires: Wires) -> int:
 
 async def go_on(cluster: Cluster, clock: int) -> None:
     """Train up to `clock`, as a part of all clocks: whoever has done it has begun the next one."""
-    while cluster.book.common < clock:
+    while cluster.tasks.common < clock:
         cluster.dispatch(CLOCKS)
         await cluster.done()
 
@@ -66,7 +66,7 @@ def test_work_that_was_done_again_is_not_gone_on_from_ahead() -> None:
     async def body(cluster: Cluster) -> None:
         await go_on(cluster, 3)
         cluster.dispatch(CLOCKS)
-        cluster.book.give_up("b")  # it is taken for lost when its effects are there already
+        cluster.tasks.give_up("b")  # it is taken for lost when its effects are there already
         cluster.wires.calls.clear()
         await go_on(cluster, CLOCKS)
         assert pulls(cluster.wires) >= len(NODES) * (len(NODES) - 1)

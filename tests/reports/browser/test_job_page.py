@@ -87,7 +87,7 @@ def test_it_asks_for_nothing_and_shows_what_the_journal_holds(page: Chromium, pa
     bars = _all(page, "#panel-shards rect", "[Number(e.dataset.shard), e.dataset.role, e.dataset.node]")
     told = [
         (shard, role, data["nodes"][node])
-        for role, place in (("server", 1), ("keeper", 2))
+        for role, place in (("server", 1), ("backup", 2))
         for shard in (0, 1)
         for node in [m[place][shard] for m in changes_of(data["shards"], place, shard)]
         if node is not None
@@ -103,7 +103,7 @@ def test_it_asks_for_nothing_and_shows_what_the_journal_holds(page: Chromium, pa
 
 
 def changes_of(maps: list[Any], place: int, shard: int) -> list[Any]:
-    """The maps in which a shard's server, or keeper, is another than in the one before."""
+    """The maps in which a shard's server, or backup, is another than in the one before."""
     return [m for n, m in enumerate(maps) if n == 0 or maps[n - 1][place][shard] != m[place][shard]]
 
 

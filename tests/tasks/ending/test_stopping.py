@@ -11,7 +11,7 @@ from proteus_spot.infra.state.records import IllegalTransition, JobState, Unknow
 from proteus_spot.infra.storage.blobs import BlobError, Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.reports.pages.job_page import render
-from proteus_spot.tasks.job_ends import request_stop, wants_machines
+from proteus_spot.tasks.job_ends import is_active, request_stop
 from proteus_spot.tasks.market.costs import cost_rows
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.opening import close_job
@@ -42,7 +42,7 @@ def records_of(here: TaskRuntime) -> list[str]:
 def test_a_stop_is_written_from_every_live_state_and_its_first_reason_stays(here: TaskRuntime, state: JobState) -> None:
     here.begin(spec())
     here.store.move_job("job", state, BEGIN_S)
-    assert wants_machines("job")
+    assert is_active("job")
     here.clock.at_s += 7
     job = request_stop("job", "budget", by="a tick")
     assert (job.state, job.stop_why, job.stop_by, job.stop_at_s) == (JobState.STOPPING, "budget", "a tick", BEGIN_S + 7)
@@ -51,7 +51,7 @@ def test_a_stop_is_written_from_every_live_state_and_its_first_reason_stays(here
     urgent = request_stop("job", "deadline", now=True)
     assert (urgent.stop_why, urgent.stop_at_s, urgent.stop_now) == ("budget", BEGIN_S + 7, True)
     assert request_stop("job", "deadline").stop_now, "it is not taken back"
-    assert not wants_machines("job")
+    assert not is_active("job")
     with pytest.raises(IllegalTransition):
         here.store.move_job("job", JobState.RUNNING, BEGIN_S)
 

@@ -11,7 +11,7 @@ from proteus_spot.infra.local.environment import STILL, clock_file
 from proteus_spot.infra.state.records import JobState
 from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.local.checks import check_place, note_place
-from proteus_spot.tasks.local.environment import goes_on_at
+from proteus_spot.tasks.local.environment import resume_point
 
 BEGUN_S = 1_464_739_200.0
 
@@ -27,17 +27,17 @@ def url(tmp_path: Path) -> str:
 
 def test_a_job_goes_on_at_the_scale_that_it_was_begun_at_unless_another_is_asked_for(tmp_path: Path, url: str) -> None:
     ScaledClock.create(clock_file(tmp_path), BEGUN_S, 60.0).run_at(48.0)
-    assert goes_on_at(tmp_path, url, "job", None, market_stays=True) == (BEGUN_S, 48.0)
-    assert goes_on_at(tmp_path, url, "job", 48.0, market_stays=True) == (BEGUN_S, 48.0)
+    assert resume_point(tmp_path, url, "job", None, market_stays=True) == (BEGUN_S, 48.0)
+    assert resume_point(tmp_path, url, "job", 48.0, market_stays=True) == (BEGUN_S, 48.0)
     with pytest.raises(InputError, match="--scale 60: job job was begun at 48; give that"):
-        goes_on_at(tmp_path, url, "job", 60.0, market_stays=True)
+        resume_point(tmp_path, url, "job", 60.0, market_stays=True)
 
 
 @pytest.mark.parametrize("scale", [None, 60.0])
 def test_one_that_never_ran_goes_on_at_what_is_asked_for(tmp_path: Path, url: str, scale: float | None) -> None:
-    assert goes_on_at(tmp_path, url, "job", scale, market_stays=True) == (BEGUN_S, scale)
+    assert resume_point(tmp_path, url, "job", scale, market_stays=True) == (BEGUN_S, scale)
     ScaledClock.create(clock_file(tmp_path), BEGUN_S, STILL)
-    assert goes_on_at(tmp_path, url, "job", scale, market_stays=True) == (BEGUN_S, scale)
+    assert resume_point(tmp_path, url, "job", scale, market_stays=True) == (BEGUN_S, scale)
 
 
 def test_a_directory_that_was_moved_before_its_job_ended_is_refused(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def run(world: TaskRuntime, job: JobSpec, hours: float, chance: random.Random, l
     ends_s = world.clock.at_s + hours * HOUR_S
     while world.clock.at_s < ends_s:
         wait(world, job, TICK_S * (chance.randrange(1, 60) if chance.random() < loss else 1))
-        spending = spending_now(job, JobEngine(job.job_id).current())
+        spending = spending_now(job, JobEngine(job.job_id).refresh())
         assert spending is not None
         reached = spending.is_reached
         if reached:
@@ -164,10 +164,10 @@ def test_a_purchase_that_does_not_fit_is_not_made(here: TaskRuntime) -> None:
 def test_what_was_requested_and_not_answered_is_committed(here: TaskRuntime) -> None:
     job = budgeted(1.0)
     here.begin(job)
-    before = spending_now(job, JobEngine("job").current())
+    before = spending_now(job, JobEngine("job").refresh())
     params = {"market": str(MARKET), "count": 2, "bid_micros": 40_000}
     here.store.plan("job-buy-0", "job", "acquire", "job-buy-0", params, here.clock.now_s())
-    after = spending_now(job, JobEngine("job").current())
+    after = spending_now(job, JobEngine("job").refresh())
     assert before is not None
     assert after is not None
     assert after.committed_micros - before.committed_micros == 2 * 40_000
@@ -176,12 +176,12 @@ def test_what_was_requested_and_not_answered_is_committed(here: TaskRuntime) -> 
 def test_a_reliable_machine_that_is_lost_is_still_committed(here: TaskRuntime) -> None:
     job = budgeted(1.0, policy="on-demand")
     here.begin(job)
-    before = spending_now(job, JobEngine("job").current())
+    before = spending_now(job, JobEngine("job").refresh())
     here.clock.at_s += TICK_S
     here.market.terminate([fact.instance_id for fact in here.facts(job)])
     here.clock.at_s += TICK_S
     here.tick(job)
-    after = spending_now(job, JobEngine("job").current())
+    after = spending_now(job, JobEngine("job").refresh())
     assert before is not None
     assert after is not None
     assert after.committed_micros == before.committed_micros + ON_DEMAND, "it is bought again"
@@ -194,9 +194,9 @@ def test_without_prices_the_bids_stand_for_them(here: TaskRuntime, monkeypatch: 
     here.begin(job)
     here.tick(job)
     here.clock.at_s += TICK_S
-    known = spending_now(job, JobEngine("job").current())
+    known = spending_now(job, JobEngine("job").refresh())
     here.market.add_fault(Fault(FaultKind.UNAVAILABLE, operation="price_history"))
-    unknown = spending_now(job, JobEngine("job").current())
+    unknown = spending_now(job, JobEngine("job").refresh())
     assert known is not None
     assert unknown is not None
     assert unknown.committed_micros > known.committed_micros
@@ -204,5 +204,5 @@ def test_without_prices_the_bids_stand_for_them(here: TaskRuntime, monkeypatch: 
 
 def test_a_budget_is_not_asked_for_by_a_job_without_one(here: TaskRuntime) -> None:
     here.begin(spec())
-    assert spending_now(spec(), JobEngine("job").current()) is None
+    assert spending_now(spec(), JobEngine("job").refresh()) is None
     assert here.store.job("job").state is JobState.STARTING

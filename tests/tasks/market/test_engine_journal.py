@@ -50,7 +50,7 @@ def test_a_failure_leaves_nothing_half_written(here: TaskRuntime, monkeypatch: p
     with pytest.raises(ZeroDivisionError):
         job_engine.commit(lambda engine: [TickDue(BEGIN_S + 60, {MARKET: 20_000})])
     assert len(here.store.journal("job")) == before
-    assert job_engine.loaded().open_order is None, "what was not written down did not happen"
+    assert job_engine.cached().open_order is None, "what was not written down did not happen"
 
 
 def test_an_engine_that_lost_a_race_is_loaded_anew_once_and_goes_on(
@@ -58,7 +58,7 @@ def test_an_engine_that_lost_a_race_is_loaded_anew_once_and_goes_on(
 ) -> None:
     here.begin(spec())
     job_engine, beaten = JobEngine("job"), []
-    job_engine.current()
+    job_engine.refresh()
     replays: list[int] = []
     replayed = proteus_spot.tasks.market.engine_journal.replay
     monkeypatch.setattr(
@@ -78,7 +78,7 @@ def test_an_engine_that_lost_a_race_is_loaded_anew_once_and_goes_on(
     assert replays == [len(here.store.journal("job")) - 2]
     assert job_engine.commit(plan) == orders
     assert len(replays) == 1, "once loaded anew it goes on from the end"
-    assert job_engine.loaded().open_order == JobEngine("job").current().open_order
+    assert job_engine.cached().open_order == JobEngine("job").refresh().open_order
 
 
 def _fail(*_: object) -> None:

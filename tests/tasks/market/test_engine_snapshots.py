@@ -66,7 +66,7 @@ def test_the_journal_is_read_from_the_snapshot_on(ticked: TaskRuntime, monkeypat
     assert (snapshot.program, snapshot.opened_seq) == (program_digest(), 0)
     assert SNAPSHOT_ENTRIES <= snapshot.seq < length
     counts = read_since(monkeypatch)
-    assert state(JobEngine("job").current()) == whole(ticked)
+    assert state(JobEngine("job").refresh()) == whole(ticked)
     assert counts[0] == length - snapshot.seq
 
 
@@ -76,7 +76,7 @@ def test_a_snapshot_is_written_every_so_many_entries(ticked: TaskRuntime) -> Non
         tick(number)
         covered.add(saved(ticked).seq)
     assert len(covered) == 3
-    assert state(JobEngine("job").current()) == whole(ticked)
+    assert state(JobEngine("job").refresh()) == whole(ticked)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_snapshot_that_cannot_be_used_is_passed_over_and_replaced(
     with monkeypatch.context() as patch:
         counts = read_since(patch)
         job_engine = JobEngine("job")
-        assert state(job_engine.current()) == whole(ticked)
+        assert state(job_engine.refresh()) == whole(ticked)
         assert counts[0] == length
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert [logged in line for line in warnings] == ([True] if logged else [])
@@ -116,7 +116,7 @@ def test_a_damaged_value_in_a_snapshot_is_seen(ticked: TaskRuntime, caplog: pyte
     damaged = dict(snapshot.engine) | {"_answered": {"$": "NoSuchClass"}}
     fields = {name: getattr(snapshot, name) for name in EngineSnapshot.__slots__}
     ticked.store.save_snapshot(EngineSnapshot(**(fields | {"engine": damaged})))
-    assert state(JobEngine("job").current()) == whole(ticked)
+    assert state(JobEngine("job").refresh()) == whole(ticked)
     assert "NoSuchClass" in caplog.text
 
 
@@ -145,7 +145,7 @@ def test_a_state_that_cannot_be_written_stops_no_tick(
     here.begin(spec())
     monkeypatch.setattr(proteus_spot.tasks.market.engine_journal, "SNAPSHOT_ENTRIES", 1)
     job_engine = JobEngine("job")
-    job_engine.current()._strange = object()  # type: ignore[attr-defined]
+    job_engine.refresh()._strange = object()  # type: ignore[attr-defined]
     job_engine.commit(lambda engine: [TickDue(BEGIN_S + 1, {MARKET: 20_000}, buy=False)])
     assert here.store.journal("job")[-1].record["kind"] == "TickDue"
     assert here.store.snapshot("job") is None

@@ -47,7 +47,7 @@ def test_machines_that_the_job_offers_lapse_at_their_hours_end_and_are_not_bough
     here.clock.at_s += 120
     (order,) = here.tick(job)
     assert isinstance(order, Wait)
-    assert JobEngine("job").current().offer == ({second}, 1)
+    assert JobEngine("job").refresh().offer == ({second}, 1)
     records = [entry.record for entry in here.store.journal("job", 0)]
     (record,) = [entry for entry in records if entry["kind"] == "NodesOffered"]
     assert from_record(record) == NodesOffered(int(here.clock.at_s), (second,), 1)
@@ -107,7 +107,7 @@ def test_of_an_allocation_the_machines_that_are_offered_end_and_the_others_are_k
         assert spent[-1] == sum(here.market.bill(by_hour, by_hour).values())
     (intent,) = [intent for intent in here.store.intents("job") if intent.kind == "lapse"]
     assert (intent.state, intent.params["instance_ids"]) == (IntentState.DONE, sorted(machines[3:]))
-    (position,) = [p for p in JobEngine("job").current().positions.values() if p.allocation.bid_micros is not None]
+    (position,) = [p for p in JobEngine("job").refresh().positions.values() if p.allocation.bid_micros is not None]
     assert (position.standing, len(position.held()), position.allocation.count) == (AllocationState.HELD, 3, 8)
     ledger = [line for line in here.store.ledger("job") if line.allocation_id == position.allocation.allocation_id]
     assert [line.amount_micros for line in ledger] == [count * ledger[0].price_micros for count in (8, 3, 3)]
@@ -122,13 +122,13 @@ def test_the_next_hour_of_a_machine_that_ends_does_not_count_in_the_budget(here:
     controller.note("job", status(machines[3:], 3))
     here.clock.at_s = BEGIN_S + HOUR_S - here.runtime.settings.renewal_lead_s + 1
     engine, limited = JobEngine("job"), job.model_copy(update={"budget_usd": Decimal(100)})
-    before = spending_now(limited, engine.current())
+    before = spending_now(limited, engine.refresh())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(here.market, "terminate", lambda ids: None)  # they work to the end of the paid hour
         released, *_ = here.tick(job)
     assert isinstance(released, Lapse)
     assert held(here) == machines
-    after = spending_now(limited, JobEngine("job").current())
+    after = spending_now(limited, JobEngine("job").refresh())
     (bought,) = [r.allocation for r in here.store.allocations("job") if r.allocation.bid_micros is not None]
     assert before is not None
     assert after is not None

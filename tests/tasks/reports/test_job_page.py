@@ -167,7 +167,7 @@ def test_allocations_and_progress(store: Store, page: PageTables) -> None:
         names = [[None if node is None else data["nodes"][node] for node in of] for of in row[1:]]
         assert (row[0], names) == (
             round(seen.at_s - START_S),
-            [seen.payload["servers"], seen.payload["keepers"]],
+            [seen.payload["servers"], seen.payload["backups"]],
         )
 
 
