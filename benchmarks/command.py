@@ -104,7 +104,7 @@ def bench(
     from proteus_spot.tasks.output_files import check_file_target
 
     if unknown := [name for name in names if name not in NAMES]:
-        raise click.UsageError(f"{unknown[0]}: is no benchmark; give one of {', '.join(NAMES)}")
+        raise click.UsageError(f"{unknown[0]}: is not a benchmark; give one of {', '.join(NAMES)}")
     names = tuple(chosen(names))
     if json_target not in (None, "-"):
         check_file_target("--json", Path(json_target))

@@ -82,7 +82,7 @@ def is_folder(source: Source) -> bool:
 
 
 def read_text(source: Source) -> str:
-    """Return the content of `source` as text, unpacked where it is gzipped; `InputError` where it is no text."""
+    """Return the content of `source` as text, unpacked where it is gzipped; `InputError` where it is not text."""
     data = as_utf8(source, unpacked(source, read_whole(source)))
     try:
         return data.decode()

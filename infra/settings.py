@@ -127,7 +127,7 @@ class Settings(BaseSettings):
     @classmethod
     def _is_http(cls, webhook: SecretStr | None) -> SecretStr | None:
         if webhook is not None and not webhook.get_secret_value().startswith(("https://", "http://")):
-            raise ValueError("is no URL that begins with https:// or http://")
+            raise ValueError("is not a URL that begins with https:// or http://")
         return webhook
 
     cross_zone_usd_per_gb: float = Field(

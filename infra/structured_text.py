@@ -56,7 +56,7 @@ class _CoreLoader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag not in (f"{_CORE}str", f"{_CORE}merge"):
-                raise _fault("a key is no text; write it in quotes", key)
+                raise _fault("a key is not text; write it in quotes", key)
             if key.value in seen:
                 raise _fault(f"{key.value} is given twice; keep one", key)
             seen.add(key.value)

@@ -27,7 +27,7 @@ def line_from(data: bytes, begin: int) -> tuple[int, int] | None:
 
 
 def cells(line: bytes, delimiter: str) -> list[str]:
-    """Return the cells of one line, stripped of blanks; `csv.Error` if it is no CSV line."""
+    """Return the cells of one line, stripped of blanks; `csv.Error` if it is not a CSV line."""
     text = line.decode(errors="replace").strip("\r\n").replace("\0", "�")
     return [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter), [])]
 

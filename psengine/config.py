@@ -67,7 +67,7 @@ class Until:
         if name == "no-improvement" and re.fullmatch(r"0*[1-9]\d{0,8}", value):
             return cls(no_improvement=int(value))
         raise JobError(
-            f"{text!r} is no rule: want loss=NUMBER, no-improvement=CLOCKS with at least 1 clock, or a bound on a "
+            f"{text!r} is not a rule: want loss=NUMBER, no-improvement=CLOCKS with at least 1 clock, or a bound on a "
             "figure of the evaluation, as in accuracy>=0.95 or rmse<=0.8"
         )
 

@@ -34,13 +34,13 @@ def parse_deadline(text: str) -> Deadline:
     if (found := _DURATION.fullmatch(text.strip())) is not None:
         after_s = round(float(found[1]) * _UNITS_S[found[2]])
         if after_s < 1:
-            raise ValueError(f"{text} from the start is no time; write 90m or 12h")
+            raise ValueError(f"{text} from the start is not a time; write 90m or 12h")
         return Deadline(after_s, None)
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ValueError(
-            f"{text!r} is no deadline; write 90m or 12h from the start, or a time with its zone, as in "
+            f"{text!r} is not a deadline; write 90m or 12h from the start, or a time with its zone, as in "
             "2026-06-01T12:00:00Z"
         ) from None
     if moment.tzinfo is None:
@@ -102,7 +102,7 @@ def parse_moment(option: str, text: str) -> Moment:
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise InputError(f"{option} {text}: is no UTC day or time; write 2016-05-01 or 2016-05-01T12:00") from None
+        raise InputError(f"{option} {text}: is not a UTC day or time; write 2016-05-01 or 2016-05-01T12:00") from None
     found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     day = found == found.replace(hour=0, minute=0, second=0, microsecond=0) and len(text.strip()) <= len("2016-05-01")
     return Moment(option, text.strip(), int(found.timestamp()), day)

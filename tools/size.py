@@ -1,6 +1,6 @@
 """Count code lines and statements by package: `python tools/size.py [FOLDER …]`.
 
-A code line has a token that is no comment, docstring or blank. A statement is a node of the syntax tree that is one,
+A code line has a token that is not a comment, docstring or blank. A statement is a node of the syntax tree that is one,
 docstrings left out: a commit that lowers lines but not statements has made code dense.
 """
 

@@ -172,7 +172,7 @@ def load_tier(record: Mapping[str, Any], *, transient_vcpus: int, vcpus: int) ->
     names = [field.name for field in fields(ReliableTierModel) if field.name not in given]
     for entry, value in record.items():
         if entry not in names:
-            raise ValueError(f"{entry}: is no number of a reliable tier; there are {', '.join(names)}")
+            raise ValueError(f"{entry}: is not a number of a reliable tier; there are {', '.join(names)}")
         fits = isinstance(value, int | float) and not isinstance(value, bool)
         if not fits:
             raise ValueError(f"{entry} is {value!r}: it must be a number")

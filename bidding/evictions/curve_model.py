@@ -67,7 +67,7 @@ class CurveModel:
             if not len(steps) or steps[0] < 0 or (np.diff(steps) <= 0).any():
                 raise ValueError(f"the {what} must rise from 0 or above")
         lived = self.curves.survival
-        if not ((lived >= 0) & (lived <= 1)).all():  # also where it is no number
+        if not ((lived >= 0) & (lived <= 1)).all():  # also where it is not a number
             raise ValueError("a probability outside [0, 1]")
         if (np.diff(lived, axis=-1) > 0).any() or (np.diff(lived, axis=-2) < 0).any():
             raise ValueError("survival must fall with the time and not with the delta")

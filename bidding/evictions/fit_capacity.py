@@ -61,7 +61,7 @@ def of_bands(bands: Mapping[Market, Band], *, open_band: float = OPEN_BAND) -> C
     Notes
     -----
     An advisor gives the share of machines taken in the month before, not when in their life; the hazard is assumed to
-    be constant, and a machine to be held for the month. It is no forecast: it lags by up to a month.
+    be constant, and a machine to be held for the month. It is not a forecast: it lags by up to a month.
     """
     markets = tuple(sorted(bands))
     horizons = np.array(HORIZONS_S, dtype=np.float64)

@@ -27,7 +27,7 @@ class MarketError(Exception):
 class LaunchRefused(MarketError):
     """The market will not sell this now (price above the bid, no capacity, quota); nothing was bought.
 
-    Throttling is no refusal: it is `MarketUnreachable`.
+    Throttling is not a refusal: it is `MarketUnreachable`.
     """
 
     @property

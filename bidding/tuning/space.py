@@ -84,7 +84,7 @@ class Parameter:
         if self.kind is not ParameterKind.INT:
             return float(value)
         if value != int(value):
-            raise ValueError(f"{_shown(value)} is no whole number")
+            raise ValueError(f"{_shown(value)} is not a whole number")
         return int(value)
 
     def draw(self, generator: np.random.Generator) -> Value:
@@ -148,7 +148,7 @@ def check_names(names: Sequence[Any]) -> None:
         raise ValueError(f"has {len(names)} parameters; at most {_MOST_PARAMETERS} are searched")
     for name in names:
         if not isinstance(name, str) or not name.isprintable() or name.strip() != name or not name:
-            raise ValueError(f"{name!r} is no name of a parameter; write letters without blanks around them")
+            raise ValueError(f"{name!r} is not a name of a parameter; write letters without blanks around them")
         if len(name) > _MOST_CHARACTERS:
             raise ValueError(f"{name[:20]}… has {len(name)} characters; a name has at most {_MOST_CHARACTERS}")
 
@@ -185,7 +185,7 @@ def setting_of(space: Mapping[str, Parameter], values: Mapping[str, Any]) -> Par
     if missing := [name for name in space if name not in values]:
         raise ValueError(f"{missing[0]} is missing")
     if unknown := [name for name in values if name not in space]:
-        raise ValueError(f"{unknown[0]} is no parameter of the space")
+        raise ValueError(f"{unknown[0]} is not a parameter of the space")
     try:
         taken = None
         setting = {}

@@ -116,7 +116,7 @@ class MetricCurve:
             self._values = np.concatenate([self._values, np.empty(more)])
 
     def value_at(self, step: int) -> float | None:
-        """Return the metric at the newest step up to `step`; None where it is no finite number, or there is none."""
+        """Return the metric at the newest step up to `step`; None where it is not a finite number, or there is none."""
         index = int(np.searchsorted(self.steps, step, side="right")) - 1
         value = self._values[index] if index >= 0 else np.nan
         return float(value) if np.isfinite(value) else None
@@ -297,7 +297,7 @@ class TrialRecord:
 
     @property
     def value(self) -> float | None:
-        """The metric at the step at which it stands; None where it is no finite number, or was not reported."""
+        """The metric at the step at which it stands; None where it is not a finite number, or was not reported."""
         return self.curve.value_at(self.steps)
 
     @property

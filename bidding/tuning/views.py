@@ -17,7 +17,7 @@ class TrialResult:
     state, why : its state, and the reason where it needs one.
     steps, until_step : where it stands, and where it pauses next.
     repeated_steps : steps that were trained again after a loss.
-    value : the metric where it stands; None where it is no finite number.
+    value : the metric where it stands; None where it is not a finite number.
     predicted, predicted_std : the metric expected at the last step, and its standard deviation; None: not predicted.
     evictions : machines that the market took while it was on them.
     deployments : order ids of its machines, in sequence; charges and refunds are booked under them.

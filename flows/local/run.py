@@ -201,7 +201,7 @@ def _check_numbers(options: RunOptions) -> None:
     check_finite("--hours", options.hours)
     check_finite("--scale", options.scale)
     if options.budget is not None and not (math.isfinite(options.budget) and options.budget > 0):
-        raise InputError(f"--budget {options.budget:g}: is no amount to spend; give dollars above 0, as in 2.50")
+        raise InputError(f"--budget {options.budget:g}: is not an amount to spend; give dollars above 0, as in 2.50")
     if options.deadline is not None:
         _check_deadline(options.deadline, options.clocks)
     if options.reliable < 1:

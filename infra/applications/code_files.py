@@ -197,7 +197,7 @@ def _check_wheel(
             _refuse_hidden(code, [top.removesuffix(".py") for top in tops], name.partition("-")[0])
             check(archive.read(sources[source]), f"{code}: {source}")
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError) as error:
-        raise InputError(f"code {code}: is no wheel that can be unpacked: {error}; {_WHEEL_HINT}") from None
+        raise InputError(f"code {code}: is not a wheel that can be unpacked: {error}; {_WHEEL_HINT}") from None
 
 
 def wheel_members(archive: zipfile.ZipFile) -> dict[str, str]:
@@ -285,7 +285,7 @@ def _check_function(source: bytes, where: str, app: str, wanted: str) -> None:
         )
     match bound[wanted]:
         case ast.AsyncFunctionDef() | ast.ClassDef():
-            raise InputError(f"code {where}: {wanted} is no plain function; write def {wanted}(trial)")
+            raise InputError(f"code {where}: {wanted} is not a plain function; write def {wanted}(trial)")
         case ast.FunctionDef(args=args, decorator_list=[]):
             positional = [*args.posonlyargs, *args.args]
             needed = len(positional) - len(args.defaults) + sum(value is None for value in args.kw_defaults)

@@ -33,7 +33,7 @@ class NetSource:
 
 
 def net_source(app: str, code: str, params: Mapping[str, Any]) -> NetSource | None:
-    """Return what the text of an application's module says of it; None if it is no net.
+    """Return what the text of an application's module says of it; None if it is not a net.
 
     A class is a net if it, or a class of the same module that it inherits from, names `TorchNet` or `Net` of
     `proteus_spot.nets` as its base.
@@ -41,7 +41,7 @@ def net_source(app: str, code: str, params: Mapping[str, Any]) -> NetSource | No
     Raises
     ------
     InputError
-        One line: a file that cannot be read or used, or a number of workers that is no whole number from 1.
+        One line: a file that cannot be read or used, or a number of workers that is not a whole number from 1.
     """
     module, wanted = split_app(app)
     source = _source(app, code, module) if module else None
@@ -110,7 +110,7 @@ def _imported(body: list[ast.stmt]) -> dict[str, str]:
 def _base(
     name: str, classes: Mapping[str, ast.ClassDef], imported: Mapping[str, str]
 ) -> tuple[str, list[ast.ClassDef]]:
-    """Return the base of a net, and the classes from the named one up to it; an empty name: it is no net."""
+    """Return the base of a net, and the classes from the named one up to it; an empty name: it is not a net."""
     nodes: list[ast.ClassDef] = []
     while name in classes and classes[name] not in nodes:
         nodes.append(classes[name])
@@ -125,7 +125,7 @@ def _base(
 
 
 def _assigned(name: str, nodes: list[ast.ClassDef]) -> Iterator[Any]:
-    """Yield what classes assign to an attribute, from the lowest class; the text of what is no literal."""
+    """Yield what classes assign to an attribute, from the lowest class; the text of what is not a literal."""
     for node in nodes:
         for each in node.body:
             targets = (

@@ -173,7 +173,7 @@ def fill_in(x: NDArray[np.float32], means: Sequence[float] | NDArray[np.float64]
 
 
 def learns_labels(app: str | None) -> bool:
-    """Return whether an application may want labels; for others only a column that is named a label is no input."""
+    """Return whether an application may want labels; for others only a column that is named a label is not an input."""
     return app not in WITHOUT_LABELS
 
 

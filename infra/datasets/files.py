@@ -61,7 +61,7 @@ def _digits() -> ExampleTable:
     # The file that sklearn.datasets.load_digits reads: importing sklearn takes most of a second.
     found = find_spec("sklearn")
     assert found is not None, "sklearn is a dependency"
-    assert found.origin is not None, "sklearn is no namespace"
+    assert found.origin is not None, "sklearn is not a namespace"
     rows = np.loadtxt(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     return ExampleTable((rows[:, :-1] / 16.0).astype(np.float32), rows[:, -1].astype(int), lambda row: f"row {row}")
 

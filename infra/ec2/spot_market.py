@@ -206,7 +206,7 @@ class Ec2SpotMarket:
         Raises
         ------
         LaunchRefused
-            If EC2 does not sell this now. Throttling is no refusal.
+            If EC2 does not sell this now. Throttling is not a refusal.
         MarketUnreachable
             Also if EC2 throttles, and if the purchase was made but its state is unknown: repeating the call with the
             same token buys nothing twice.

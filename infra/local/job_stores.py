@@ -132,7 +132,7 @@ def _default_urls() -> list[str]:
 
 def _state_file(directory: Path) -> Path:
     if not directory.is_dir():
-        raise InputError(f"{directory}: is no directory; --dir names where the run kept its state")
+        raise InputError(f"{directory}: is not a directory; --dir names where the run kept its state")
     return directory / _STATE
 
 

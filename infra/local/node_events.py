@@ -117,7 +117,7 @@ def _rows(source: Source) -> Iterator[tuple[int, dict[str, str]]]:
                 raise InputError(f"{source}: line {line}: has {len(row)} cells; the columns are {', '.join(columns)}")
             yield line, dict(zip(columns, row, strict=False))
     except csv.Error as error:
-        raise InputError(f"{source}: line {reader.line_num}: is no CSV ({error}); fix the line") from None
+        raise InputError(f"{source}: line {reader.line_num}: is not CSV ({error}); fix the line") from None
 
 
 class _ScriptValidator:

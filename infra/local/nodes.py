@@ -93,7 +93,7 @@ class LocalNodes(ClosedAtEnd):
             self._children[name].freeze()
 
     def kill(self, name: str) -> None:
-        """Kill a node, as the market does; a node that has ended already is no error."""
+        """Kill a node, as the market does; a node that has ended already is not an error."""
         child = self._children.pop(name, None) or self._leaving.pop(name, None)
         if child is not None:
             child.kill()

@@ -74,7 +74,7 @@ def read_price_list(source: Source, region: str | None = None) -> PriceList:
     Raises
     ------
     InputError
-        If the file is no price list of EC2, its prices are not in dollars, or it has no such machine.
+        If the file is not a price list of EC2, its prices are not in dollars, or it has no such machine.
     """
     data = as_utf8(source, unpacked(source, read_whole(source)))
     offers = _json_offers(source, data) if data.lstrip()[:1] == b"{" else _csv_offers(source, data)

@@ -46,14 +46,14 @@ def read_advisor(source: Source, system: str = "Linux") -> Mapping[str, Mapping[
         }
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{source}: is no advisor file: {error}; want its `ranges`, and `spot_advisor` by region, system and type"
+            f"{source}: is not an advisor file: {error}; want `ranges`, and `spot_advisor` by region, system and type"
         ) from None
 
 
 def _bands(ranges: Any) -> dict[int, Band]:
-    """Return the bands by index; `ValueError` names what is no range."""
+    """Return the bands by index; `ValueError` names what is not a range."""
     if not isinstance(ranges, list) or not ranges:
-        raise ValueError("ranges is no list of ranges")
+        raise ValueError("ranges is not a list of ranges")
     ordered = sorted((_whole(one, "index", f"ranges[{at}]"), _whole(one, "max", f"ranges[{at}]"), at)
                      for at, one in enumerate(ranges))  # fmt: skip
     bands: dict[int, Band] = {}
@@ -127,7 +127,7 @@ def read_availability(source: Source, begins_s: int = 0) -> Trace:
         return availability_trace(up, gap, begins_s)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f'{source}: is no availability trace ({error}); want {{"metadata": {{"gap_seconds": …}}, "data": […]}}'
+            f'{source}: is not an availability trace ({error}); want {{"metadata": {{"gap_seconds": …}}, "data": […]}}'
         ) from None
 
 

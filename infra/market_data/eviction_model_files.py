@@ -43,7 +43,7 @@ def read_model(source: Source) -> StoredModel:
     Raises
     ------
     InputError
-        If the file cannot be read, is no model, or has another schema.
+        If the file cannot be read, is not a model, or has another schema.
     """
     return model_from_bytes(read_whole(source), str(source))
 
@@ -54,7 +54,7 @@ def model_from_bytes(data: bytes, source: str) -> StoredModel:
     Raises
     ------
     InputError
-        If it is no model, or has another schema.
+        If it is not a model, or has another schema.
     """
     try:
         arrays = npz_arrays(data, source)
@@ -71,6 +71,6 @@ def model_from_bytes(data: bytes, source: str) -> StoredModel:
         reason = f"has no {_HEADER!r}"
     except RecursionError:
         reason = "has a header that is nested too deeply"
-    except (ValueError, OverflowError) as error:  # also what is no JSON
+    except (ValueError, OverflowError) as error:  # also what is not JSON
         reason = " ".join(str(error).split())[:200]
-    raise InputError(f"{source}: is no eviction model ({reason}); make one with `proteus evictions fit`")
+    raise InputError(f"{source}: is not an eviction model ({reason}); make one with `proteus evictions fit`")

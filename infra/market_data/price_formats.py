@@ -48,7 +48,7 @@ _FREE_ROWS, _ROWS_PER_BYTE = 1_000_000, 2
 #: What each line of the command's text output begins with, and its columns.
 _TEXT_OUTPUT = b"SPOTPRICEHISTORY\t"
 _TEXT_COLUMNS = ["kind", "az", "instance_type", "product", "price", "timestamp"]
-#: A line of the text output that is no row: there was more than was asked for.
+#: A line of the text output that is not a row: there was more than was asked for.
 _NEXT_TOKEN = re.compile(rb"^NEXTTOKEN\t.*$", re.MULTILINE)
 _TIME_FORM = "2016-04-01T12:30:00Z"
 #: Arrow's JSON reader counts bytes in 32 bits, and needs a complete document in one block.
@@ -119,7 +119,7 @@ def _read_csv(source: Source, data: bytes, head: bytes) -> PriceTable:
 
 def _read_text_output(source: Source, data: bytes) -> PriceTable:
     """Read what the aws command prints with ``--output text``: columns between tabs, without a header."""
-    data = _NEXT_TOKEN.sub(b"", unpacked(source, data))  # an empty line is no row, and the others keep their numbers
+    data = _NEXT_TOKEN.sub(b"", unpacked(source, data))  # an empty line is not a row, and the others keep their numbers
     options = pa_csv.ParseOptions(delimiter="\t", quote_char=False)
     table = _parsed(source, data, 0, list(PRICE_COLUMNS), list(PRICE_COLUMNS), options, _TEXT_COLUMNS)
     return PriceTable(table, True, lambda index: f"row {_line_number(source, data, index)}")
@@ -300,7 +300,7 @@ def _json_fault(data: bytes, otherwise: str) -> str:
             return f"is JSON and no price history; {wanted}"
         for number, entry in enumerate(entries, start=count + 1):
             if not isinstance(entry, dict):
-                return f"entry {number}: is no object; {wanted}"
+                return f"entry {number}: is not an object; {wanted}"
             for name in _AWS_NAMES.values():
                 value = entry.get(name, "")
                 if name == "SpotPrice" and isinstance(value, int | float) and not isinstance(value, bool):
@@ -349,7 +349,7 @@ def _cast(source: Source, column: Any, kind: Any, place: Callable[[int], str], f
         if kind == _TEXT:
             return part if part.type == _TEXT else part.cast(pa.string()).dictionary_encode()
         if kind == _TIME and not (pa.types.is_timestamp(part.type) or _is_text(part.type)):
-            raise pa.ArrowInvalid(f"{part.type} is no time")  # a number has no unit
+            raise pa.ArrowInvalid(f"{part.type} is not a time")  # a number has no unit
         if pa.types.is_timestamp(part.type):
             return part.cast(
                 options=pc.CastOptions(kind, allow_time_truncate=True)

@@ -151,7 +151,7 @@ def _decimal(place: Place, name: str, shown: str, wanted: str) -> Decimal:
 
 def _count(place: Place, shown: str) -> int:
     if not re.fullmatch(r"\+?[0-9]{1,18}", shown) or not 1 <= int(shown) <= _MOST_COUNT:
-        raise place.fault("count", shown, f"is no number of instances; give 1 to {_MOST_COUNT}")
+        raise place.fault("count", shown, f"is not a number of instances; give 1 to {_MOST_COUNT}")
     return int(shown)
 
 
@@ -205,7 +205,7 @@ def _json_rows(source: Source, text: str) -> Iterator[tuple[int, Mapping[str, st
             reason = "nested too deeply" if isinstance(error, RecursionError) else getattr(error, "msg", str(error))
             raise InputError(f"{source}: row {number}: is not JSON ({reason}); write an object on each line") from None
         if not isinstance(entry, dict):
-            raise InputError(f"{source}: row {number}: is no object; write one on each line, as in {_EXAMPLE}")
+            raise InputError(f"{source}: row {number}: is not an object; write one on each line, as in {_EXAMPLE}")
         yield number, {name: _text(source, number, name, entry.get(name)) for name in REQUEST_COLUMNS}
 
 

@@ -167,7 +167,7 @@ class ControllerClient:
 
 
 def _exchange(address: str, request: dict[str, Any], timeout_s: float) -> Any:
-    """Send a line of JSON and return the one that answers it; ValueError for what is no address or no JSON."""
+    """Send a line of JSON and return the one that answers it; ValueError for what is not an address or no JSON."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     clock = SystemClock()
     until_s = clock.now_s() + timeout_s

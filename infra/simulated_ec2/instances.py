@@ -5,7 +5,7 @@ units are started when the script has installed them, and again when they end; `
 user-data runs once: a machine that is rebooted, or started after a stop, runs its units alone, on the disk that it had.
 
 As on EC2, too, a machine stays on when its script has exited: it lives until it is terminated, taken or shut down.
-User-data that is no script (no ``#!``) runs nothing.
+User-data that is not a script (no ``#!``) runs nothing.
 """
 
 import asyncio
@@ -142,7 +142,7 @@ class Machines:
         script.chmod(0o700)
         with (home / "console.log").open("ab") as console:
             if not user_data.startswith("#!"):
-                console.write(b"user-data is no script (it does not begin with #!): nothing was run\n")
+                console.write(b"user-data is not a script (it does not begin with #!): nothing was run\n")
                 return
             environment = self._environment(instance_id, home, metadata_url)
             try:

@@ -301,7 +301,7 @@ class SimSpotMarket:
             self._tokens.remember(held)
 
     def shut_down(self, instance_id: str) -> None:
-        """End an instance that shut itself down. This is no call of the API, so no fault applies."""
+        """End an instance that shut itself down. This is not a call of the API, so no fault applies."""
         self._machines.advance(int(self._clock()))
         held = self._machines.by_id[instance_id]
         if held.ended_at_s is None:
@@ -316,7 +316,7 @@ class SimSpotMarket:
         if fault.instance_id is not None:
             held = self._machines.by_id.get(fault.instance_id)
             if held is None or (fault.kind in OF_SPOT and not held.is_spot):
-                raise ValueError(f"{fault.kind}: {fault.instance_id} is no spot instance of this market")
+                raise ValueError(f"{fault.kind}: {fault.instance_id} is not a spot instance of this market")
         self._machines.schedule_fault(fault)
         self._machines.advance(self.now_s)
 

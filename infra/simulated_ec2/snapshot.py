@@ -107,7 +107,7 @@ def read_state(path: Path) -> MarketState | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: is no state of a market ({error}); name another directory") from None
+        raise InputError(f"{path}: is not a state of a market ({error}); name another directory") from None
 
 
 def file_digest(path: Path) -> str:

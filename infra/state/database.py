@@ -84,14 +84,14 @@ def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
     StoreError
         Where the database fails, or refuses what breaks one of its constraints.
     InputError
-        Where a name that was asked for is no text that can be encoded.
+        Where a name that was asked for is not text that can be encoded.
     """
     try:
         with engine.connect() as connection, connection.execution_options(**{_WRITES: writes}).begin():
             yield connection
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{str(error.object)[:60]!r}: is no UTF-8 text, which no database holds; fix the name"
+            f"{str(error.object)[:60]!r}: is not UTF-8 text, which no database holds; fix the name"
         ) from None
     except DBAPIError as error:
         raise StoreError(f"{_shown(engine.url)}: {_first_line(error)}") from error
@@ -149,7 +149,7 @@ def _create(url: URL) -> Engine:
             return create_engine(url, json_serializer=to_json, hide_parameters=True, pool_pre_ping=True)
         engine = create_engine(url, json_serializer=to_json, hide_parameters=True, connect_args={"timeout": BUSY_S})
     except NoSuchModuleError:
-        raise InputError(f"PROTEUS_DATABASE_URL: {url.drivername} is no driver that SQLAlchemy knows") from None
+        raise InputError(f"PROTEUS_DATABASE_URL: {url.drivername} is not a driver that SQLAlchemy knows") from None
     event.listen(engine, "connect", _configure_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -51,7 +51,7 @@ class JobTables(Tables):
         with self.write() as connection:
             row = require_row(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id)
             if _job(row).kind is not JobKind.SWEEP:
-                raise StoreError(f"job {job_id}: is no sweep; its description stays")
+                raise StoreError(f"job {job_id}: is not a sweep; its description stays")
             connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(spec=as_stored(spec)))
         return self.job(job_id)
 

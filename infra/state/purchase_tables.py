@@ -54,10 +54,10 @@ class PurchaseTables(Tables):
         Raises
         ------
         IllegalTransition
-            If another outcome is recorded, or `state` is no outcome.
+            If another outcome is recorded, or `state` is not an outcome.
         """
         if state is IntentState.PLANNED:
-            raise IllegalTransition(f"order {order_id}: planned is no outcome")
+            raise IllegalTransition(f"order {order_id}: planned is not an outcome")
         query = select(intents).where(intents.c.order_id == order_id).with_for_update()
         with self.write() as connection:
             intent = _intent(require_row(connection, query, "order", order_id))

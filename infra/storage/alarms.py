@@ -57,7 +57,7 @@ def read_alarms(blobs: Blobs, job_id: str) -> list[Alarm]:
                 raise ValueError("its name is not that of a machine")
             found.append(_alarm(instance_id, blobs.read_json(name)))
         except (BlobError, ValueError) as error:
-            _log.warning("%s: is no alarm: %s", blobs.url_of(name), error)
+            _log.warning("%s: is not an alarm: %s", blobs.url_of(name), error)
     return sorted(found, key=lambda alarm: (alarm.at_s, alarm.instance_id))
 
 
@@ -73,7 +73,7 @@ def _alarm(instance_id: str, record: Any) -> Alarm:
         reason = "".join(character for character in str(record["reason"])[:_LONGEST] if character.isprintable())
         at_s = float(record["at_s"])
         if not 0 <= at_s < _LATEST_S:
-            raise ValueError(f"at_s {at_s} is no time")
+            raise ValueError(f"at_s {at_s} is not a time")
         return Alarm(instance_id, at_s, reason)
     except (KeyError, TypeError) as error:
         raise ValueError(repr(error)) from None

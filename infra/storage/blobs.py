@@ -58,7 +58,7 @@ class BlobMissing(BlobError):
 
 
 class DamagedSet(BlobError):
-    """A file is not what was written: it is no JSON, or differs from the manifest of its set."""
+    """A file is not what was written: it is not JSON, or differs from the manifest of its set."""
 
 
 class _SourceError(Exception):
@@ -231,7 +231,7 @@ class Blobs:
             return bool(self._fs.exists(self._path(name)))
 
     def remove(self, name: str) -> None:
-        """Remove a blob; a missing one is no error."""
+        """Remove a blob; a missing one is not an error."""
         with self._errors_as_blob_error(name, "remove"):
             try:
                 self._fs.rm_file(self._path(name))
@@ -239,7 +239,7 @@ class Blobs:
                 return
 
     def remove_set(self, prefix: str) -> None:
-        """Remove a set, its manifest first, so that its rest is never taken for complete; a missing set is no error."""
+        """Remove a set, its manifest first: its rest is never taken for complete. A missing set is not an error."""
         self.remove(f"{prefix}/{MANIFEST}")
         with self._errors_as_blob_error(prefix, "remove"):
             if self._fs.exists(self._path(prefix)):
@@ -296,7 +296,7 @@ class Blobs:
             return Manifest(files, dict(body.get("about", {})))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise DamagedSet(
-                f"{self.url_of(name)}: is no manifest of ours; remove the set and write it again"
+                f"{self.url_of(name)}: is not a manifest of ours; remove the set and write it again"
             ) from None
 
     def read_set(self, prefix: str) -> dict[str, bytes]:
@@ -424,7 +424,7 @@ def npz_arrays(data: bytes | Path, where: str) -> dict[str, np.ndarray]:
             return {name: archive[name] for name in archive.files}
     except _NPZ_ERRORS as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise BlobError(f"{where}: is no readable .npz file of plain arrays: {reason}") from None
+        raise BlobError(f"{where}: is not a readable .npz file of plain arrays: {reason}") from None
 
 
 def file_chunks(path: Path) -> Iterator[bytes]:

@@ -162,4 +162,4 @@ def _check_whole(blobs: Blobs, name: str, manifest: Manifest) -> None:
             got = "is missing" if size is None else f"has {size} bytes, not {record.size}"
             raise DamagedSet(f"{blobs.url_of(f'{name}/{file}')}: {got}")
     if not {"clock", "job", "summary", "executors"} <= manifest.about.keys():
-        raise DamagedSet(f"{blobs.url_of(f'{name}/{MANIFEST}')}: is no manifest of a checkpoint")
+        raise DamagedSet(f"{blobs.url_of(f'{name}/{MANIFEST}')}: is not a manifest of a checkpoint")

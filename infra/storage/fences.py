@@ -39,7 +39,7 @@ class Fence:
                 raise ValueError(f"schema {record['schema']!r} is not {_SCHEMA}")
             return cls(str(record["generation"]), str(record["mark"]), str(record["host"]), float(record["at_s"]))
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"is no fence: {error!r}") from None
+            raise ValueError(f"is not a fence: {error!r}") from None
 
     def to_bytes(self) -> bytes:
         """Return the content of the blob."""

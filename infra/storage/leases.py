@@ -56,7 +56,7 @@ class Lease:
             webhook = record.get("webhook")
             until_s = float(record["until_s"])
             if not 0 <= until_s < _LATEST_S:
-                raise ValueError(f"until_s {until_s} is no time")
+                raise ValueError(f"until_s {until_s} is not a time")
             return cls(
                 until_s=until_s,
                 order=str(record["order"]),
@@ -66,7 +66,7 @@ class Lease:
                 webhook=None if webhook is None else str(webhook),
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"is no lease: {error!r}") from None
+            raise ValueError(f"is not a lease: {error!r}") from None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON record of the lease."""

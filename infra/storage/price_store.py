@@ -62,7 +62,9 @@ class PriceStore:
         except BlobMissing:
             return ()
         except (KeyError, TypeError, RecursionError):
-            raise DamagedSet(f"{self._blobs.url_of(_INDEX)}: is no index of prices; restore it from a copy") from None
+            raise DamagedSet(
+                f"{self._blobs.url_of(_INDEX)}: is not an index of prices; restore it from a copy"
+            ) from None
 
     def observed_until_s(self, market: Market) -> int | None:
         """Return the time up to which the market's prices were observed; None if they never were."""

@@ -33,7 +33,7 @@ class TrialChild:
     folder : receives its states.
     packages : folder of packages that only it sees; None without.
     threads : number of threads of numeric libraries; 0: their own choice.
-    take : called with each message; what is no message, or an impossible one, is dropped and counted.
+    take : called with each message; what is not a message, or an impossible one, is dropped and counted.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ def folder_size(folder: Path) -> int:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with its content; a missing one is no error."""
+    """Remove a folder with its content; a missing one is not an error."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -155,7 +155,7 @@ def _encode(value: Any, where: str, arrays: list[np.ndarray]) -> dict[str, Any]:
             type(value).__name__: [_encode(item, f" at {index}{where}", arrays) for index, item in enumerate(value)]
         }
     if isinstance(value, np.ma.MaskedArray) or not _is_array(value):
-        raise TrialError(f"save: {_named(value)}{where} is no array and no number; {_MEND}")
+        raise TrialError(f"save: {_named(value)}{where} is neither an array nor a number; {_MEND}")
     return _encode_array(value, where, arrays)
 
 
@@ -172,7 +172,7 @@ def _encode_array(value: Any, where: str, arrays: list[np.ndarray]) -> dict[str,
             record["jax"] = True
         array = np.asarray(value)
     except Exception as error:  # noqa: BLE001 - whatever a library's array raises
-        raise TrialError(f"save: {_named(value)}{where} is no plain array: {_line(error)}") from None
+        raise TrialError(f"save: {_named(value)}{where} is not a plain array: {_line(error)}") from None
     if array.dtype.hasobject or array.dtype.kind == "T":
         raise TrialError(f"save: the array{where} holds Python objects; give it a plain dtype, as float64")
     if array.dtype.kind == "V" and array.dtype.names is None and type(array.dtype) is not np.dtypes.VoidDType:

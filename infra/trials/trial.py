@@ -108,7 +108,7 @@ class Trial:
         Raises
         ------
         TrialError
-            For a step that was not trained yet, or a metric that is no number.
+            For a step that was not trained yet, or a metric that is not a number.
         """
         number = as_step(step)
         if number is None or not 1 <= number <= self._step:
@@ -184,7 +184,7 @@ class _FolderHost:
 
 
 def as_step(step: Any) -> int | None:
-    """Return a step as int; None if it is no whole number."""
+    """Return a step as int; None if it is not a whole number."""
     if isinstance(step, bool) or not isinstance(step, numbers.Integral):
         return None
     return int(step)
@@ -196,7 +196,7 @@ def as_number(name: str, value: Any) -> float:
     Raises
     ------
     TrialError
-        If it is no number: a text, an array of several values, None.
+        If it is not a number: a text, an array of several values, None.
     """
     try:
         if isinstance(value, str | bytes):

@@ -7,21 +7,21 @@ from typing import Any
 
 
 def check_whole(low: int, **values: Any) -> None:
-    """Raise ValueError for the first of `values` that is no integer of at least `low`."""
+    """Raise ValueError for the first of `values` that is not an integer of at least `low`."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise ValueError(f"{name} is {value!r}; want a whole number from {low}")
 
 
 def check_above(low: float, **values: Any) -> None:
-    """Raise ValueError for the first of `values` that is no finite number above `low`."""
+    """Raise ValueError for the first of `values` that is not a finite number above `low`."""
     for name, value in values.items():
         if not _is_number(value) or value <= low:
             raise ValueError(f"{name} is {value!r}; want a number above {low:g}")
 
 
 def check_from(low: float, **values: Any) -> None:
-    """Raise ValueError for the first of `values` that is no finite number of at least `low`."""
+    """Raise ValueError for the first of `values` that is not a finite number of at least `low`."""
     for name, value in values.items():
         if not _is_number(value) or value < low:
             raise ValueError(f"{name} is {value!r}; want a number from {low:g}")

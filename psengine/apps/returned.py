@@ -204,7 +204,7 @@ def executor_of(make: Callable[..., Any], executor: Any) -> Any:
 
 
 def checked_task(task: Any) -> Task:
-    """Return what a driver dispatches, with numbers of Python; raises `WrongValue` if it is no task."""
+    """Return what a driver dispatches, with numbers of Python; raises `WrongValue` if it is not a task."""
     if not isinstance(task, Task):
         raise WrongValue(f"dispatch: {named(task)}: want a Task")
     if type(task.executor) is type(task.group) is int and task.args is task.after is None and task.read == "group":

@@ -51,8 +51,8 @@ class ReadAdmission:
     def scarce(self) -> bool:
         """Whether there were recently more readers than turns.
 
-        The present queue is no measure: turns that end before the answers are sent admit all readers at once, and none
-        waits.
+        The present queue is not a measure: turns that end before the answers are sent admit all readers at once, and
+        none waits.
         """
         return len(set(self._readers)) > self.most
 

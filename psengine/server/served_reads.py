@@ -88,7 +88,7 @@ def _rows(numbers: NDArray[np.int64]) -> str:
 
 
 def _changed(rows: RowSet | None, delta: Array | RowDelta) -> NDArray[np.int64]:
-    """Return those of the rows that an update changes; an addition of 0 is no change."""
+    """Return those of the rows that an update changes; an addition of 0 is not a change."""
     written, values = (delta.rows, delta.values) if isinstance(delta, RowDelta) else (slice(0, len(delta)), delta)
     if not count(written):
         return _NONE

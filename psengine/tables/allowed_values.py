@@ -60,7 +60,7 @@ def as_update(table: TableSpec, update: Any, rows: RowSet | None, finite: bool =
     Raises
     ------
     WrongValue
-        If it is no array, has another shape than the rows, or holds what the table does not take.
+        If it is not an array, has another shape than the rows, or holds what the table does not take.
     """
     what = f"the update of table {table.name!r}"
     wanted = (table.n_rows if rows is None else count(rows), table.n_cols)

@@ -122,7 +122,7 @@ def checked(rows: RowSet, table: TableSpec) -> RowSet:
         low, high = rows.start, rows.stop
         if rows.step is None and low is not None and high is not None and 0 <= low <= high <= table.n_rows:
             return slice(int(low), int(high))
-        raise ValueError(f"{rows} is no run of the {table.n_rows} rows of table {table.name!r}")
+        raise ValueError(f"{rows} is not a run of the {table.n_rows} rows of table {table.name!r}")
     array = np.asarray(rows)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"rows of table {table.name!r}: want a slice or whole numbers in one dimension")

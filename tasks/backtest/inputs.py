@@ -74,7 +74,7 @@ class BacktestInputs:
         for name in wanted:
             if name != EACH and name not in zones:
                 names = ", ".join(name for name in zones if name != ALL)
-                raise InputError(f"--zones {name}: is no zone of {self.source}; give each, all, or some of {names}")
+                raise InputError(f"--zones {name}: is not a zone of {self.source}; give each, all, or some of {names}")
         return {name: zones[name] for name in zones if name in wanted or (name != ALL and EACH in wanted)}
 
 

@@ -244,7 +244,7 @@ def _read_numbers(source: str, check: Callable[[Any], object], wanted: str) -> d
         record = read_json(source)
         check(record)
     except (ValueError, AttributeError) as error:
-        what = "is no JSON object" if isinstance(error, AttributeError) else str(error)
+        what = "is not a JSON object" if isinstance(error, AttributeError) else str(error)
         raise InputError(f"{source}: {what}; write numbers of {wanted}") from None
     found: dict[str, Any] = record
     return found

@@ -37,7 +37,7 @@ _WHY = "cancelled in the Prefect UI"
 
 
 def _tells_an_end(record: logging.LogRecord) -> bool:
-    """Return whether a line of a run's log is no false end: a process that is cancelled logs an error, `Running()`."""
+    """Return whether a line of a run's log tells a true end: a process that is cancelled logs an error, `Running()`."""
     return not record.getMessage().startswith("Finished in state Running(")
 
 

@@ -61,7 +61,7 @@ def check_directory(option: str, path: Path, needed_bytes: int = 0) -> None:
 def check_finite(option: str, value: float | None) -> None:
     """Refuse a number that is not finite."""
     if value is not None and not math.isfinite(value):
-        raise InputError(f"{option} {value}: is no number of use; give a finite one")
+        raise InputError(f"{option} {value}: is not a number of use; give a finite one")
 
 
 def check_settings(variables: Mapping[str, str], scale: float, flow_latency_s: float) -> None:

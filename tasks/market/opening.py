@@ -150,7 +150,7 @@ def reopen_job(job_engine: JobEngine, larger: JobSpec | None = None) -> None:
     larger : the description with larger limits of a job that a limit has stopped; it goes on, too.
     """
     runtime, job_id = current_runtime(), job_engine.job_id
-    # What the clock was at the failure is no measure of progress: the job was not running since.
+    # What the clock was at the failure is not a measure of progress: the job was not running since.
     runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.CLOCK, {})
     if larger is not None:
         note_going_on(job_id)

@@ -131,7 +131,7 @@ def check_availability(given: Sequence[str], market: MarketFile, endpoint: str |
     for each in read_availabilities(given):
         if each not in market.markets:
             names = ", ".join(map(str, market.markets[:8]))
-            raise InputError(f"--availability: {each} is no market of this run; write TYPE/ZONE=FILE, of {names}")
+            raise InputError(f"--availability: {each} is not a market of this run; write TYPE/ZONE=FILE, of {names}")
 
 
 def _types_of(markets: Sequence[Market], catalog: Path | None, at_s: int, place: str) -> Mapping[str, InstanceType]:

@@ -37,7 +37,7 @@ class PlanSpec(BaseModel):
 
     Attributes
     ----------
-    max_spot_vcpus : 0 is no spot machine: then `on-demand` is the only scheme.
+    max_spot_vcpus : 0 is not a spot machine: then `on-demand` is the only scheme.
     job_file, policy : name of the job's file, and the policy that it runs under; None where the file leaves that open.
     """
 
@@ -140,7 +140,7 @@ def reliable_machines(text: str) -> tuple[int, str]:
         return 0, ""
     found = _COUNT_OF_TYPE.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no COUNTxTYPE, as in 3xc4.xlarge, or 0")
+        raise ValueError(f"{text!r} is not a COUNTxTYPE, as in 3xc4.xlarge, or 0")
     return int(found[1]), found[2]
 
 
@@ -222,7 +222,7 @@ def hours_to_deadline(name: str, text: str) -> float:
         if hours <= 0:
             raise InputError(f"{name} {text}: has passed; give a later time") from None
     if not 0 < hours <= _MOST_VCPU_HOURS:
-        raise InputError(f"{name} {text}: is no number of hours above 0; write 12, 90m, or a time with its zone")
+        raise InputError(f"{name} {text}: is not a number of hours above 0; write 12, 90m, or a time with its zone")
     return hours
 
 

@@ -138,7 +138,7 @@ def write_report(
         If there is no such directory, database or job, or the file cannot be written.
     """
     if directory is not None and not directory.is_dir():
-        raise InputError(f"{directory}: is no directory; --dir names where the run kept its state")
+        raise InputError(f"{directory}: is not a directory; --dir names where the run kept its state")
     run_directory = job_directory(job_id, directory) if "/" not in job_id else Path("runs") / job_id
     exists = run_directory.is_dir() and "/" not in job_id
     if database is None:

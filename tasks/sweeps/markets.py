@@ -21,11 +21,11 @@ _MOST_NAMED = 6
 def _bounds(text: str) -> tuple[float, float]:
     found = _RANGE.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no size; write 2 (exactly), 2+ (at least) or 2-8")
+        raise ValueError(f"{text!r} is not a size; write 2 (exactly), 2+ (at least) or 2-8")
     low = float(found[1])
     high = float("inf") if found[2] else float(found[3] or found[1])
     if high < low or not high:
-        raise ValueError(f"{text!r} is no size of a machine; write 2 (exactly), 2+ (at least) or 2-8")
+        raise ValueError(f"{text!r} is not a size of a machine; write 2 (exactly), 2+ (at least) or 2-8")
     return low, high
 
 
@@ -37,7 +37,7 @@ def _is_a_size(text: str | None) -> str | None:
 
 def _is_a_name(text: str) -> str:
     if not text or "/" in text or not text.isprintable() or any(letter.isspace() for letter in text):
-        raise ValueError(f"{text!r} is no name; write it as in c4.large or us-east-1a")
+        raise ValueError(f"{text!r} is not a name; write it as in c4.large or us-east-1a")
     return text
 
 

@@ -43,7 +43,7 @@ def find_sweep(sweep_id: str, database: str | None = None, directory: Path | Non
     Raises
     ------
     InputError
-        If it is in none of the databases, or is no sweep.
+        If it is in none of the databases, or is not a sweep.
     """
     folder = _local_folder(sweep_id, database, directory)
     if folder is not None:

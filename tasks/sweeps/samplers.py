@@ -44,7 +44,7 @@ class SampledTrial:
     ----------
     params : its setting.
     value : the metric that counts for it: at its last step, or the one predicted for a trial that does not go on; None
-        where it is no finite number.
+        where it is not a finite number.
     is_running : whether a better value may come yet.
     """
 

@@ -102,7 +102,9 @@ class Metric(FormModel):
     @classmethod
     def _is_a_keyword(cls, name: str) -> str:
         if not name.isidentifier():
-            raise ValueError(f"{name[:40]!r} is no name of a metric; write letters, digits and underscores, as in loss")
+            raise ValueError(
+                f"{name[:40]!r} is not a name of a metric; write letters, digits and underscores, as in loss"
+            )
         return name
 
     @model_validator(mode="after")
@@ -424,5 +426,5 @@ def _earlier(item: Any, path: Path) -> list[Any]:
         raise InputError(f"{path}: earlier: {error}") from None
     except (ValueError, KeyError, TypeError):
         raise InputError(
-            f"{path}: earlier: {item} is no result of a sweep; `proteus sweep show SWEEP --json FILE` writes one"
+            f"{path}: earlier: {item} is not a result of a sweep; `proteus sweep show SWEEP --json FILE` writes one"
         ) from None

@@ -49,14 +49,14 @@ def sweep_view(store: Store, sweep_id: str, engine: SweepEngine | None = None) -
     Raises
     ------
     InputError
-        If there is no such job, or it is no sweep.
+        If there is no such job, or it is not a sweep.
     StoreError
         If its journal has an entry that this program cannot read.
     """
     with store.transaction() as now:
         job = now.job(sweep_id)
         if job.kind is not JobKind.SWEEP:
-            raise InputError(f"job {sweep_id}: is no sweep; `proteus report {sweep_id}` shows it")
+            raise InputError(f"job {sweep_id}: is not a sweep; `proteus report {sweep_id}` shows it")
         entries = now.journal(sweep_id) if engine is None else now.journal(sweep_id, kinds=(SweepTick.__name__,))
         records, lines = now.allocations(sweep_id), now.ledger(sweep_id)
     if engine is None:

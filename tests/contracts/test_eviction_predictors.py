@@ -139,7 +139,7 @@ def test_damaged_weights_are_refused_in_one_line(fitted: Fitted, tmp_path: Path)
         with pytest.raises(ValueError):
             PredictorModel.from_record(header | {key: value}, arrays)
     (tmp_path / "m.npz").write_bytes(b"no zip")
-    with pytest.raises(InputError, match=r"m\.npz: is no eviction model"):
+    with pytest.raises(InputError, match=r"m\.npz: is not an eviction model"):
         read_model(tmp_path / "m.npz")
 
 

@@ -79,5 +79,5 @@ def test_of_two_nodes_that_are_cut_from_each_other_for_good_one_is_done_without(
         assert node(status, other)["address"] != node(before, other)["address"], "it was given a second try"
         cluster.client.hold(None)
         status = whole(cluster, undisturbed)
-        assert status["went_back"] == [], "what nobody's shards were on is no loss"
+        assert status["went_back"] == [], "what nobody's shards were on is not a loss"
         assert node(status, server)["address"] == node(before, server)["address"]

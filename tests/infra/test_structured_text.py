@@ -68,8 +68,8 @@ def test_a_merged_mapping_gives_what_is_not_given(tmp_path: Path) -> None:
     [
         ("a: 1\nb: 2\na: 3\n", r"line 3: a is given twice; keep one"),
         ("a:\n  - {b: 1,\n     b: 1}\n", r"line 3: b is given twice; keep one"),
-        ("a: 1\n1: 2\n", r"line 2: a key is no text; write it in quotes"),
-        ("[a]: 2\n", r"line 1: a key is no text"),
+        ("a: 1\n1: 2\n", r"line 2: a key is not text; write it in quotes"),
+        ("[a]: 2\n", r"line 1: a key is not text"),
         ("a: [\n", r"line \d: is not YAML: "),
         ("a: b: c\n", r"line 1: is not YAML: mapping values are not allowed here"),
         ("a: 1\n---\nb: 2\n", r"line 2: is not YAML: but found another document"),

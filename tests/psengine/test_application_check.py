@@ -140,7 +140,10 @@ OTHER_BITS = "other bits the second time; seed what is random from the clock and
         ("prepare bits", "prepare, partition 0: other data the second time; seed what is random from the arrays"),
         ("prepare raises", "prepare, partition 0: raises KeyError: 'y'"),
         ("rows write", f"rows, {WHERE}: writes to `data`; copy what changes"),
-        ("no such rows", f"rows, {WHERE}: raises ValueError: slice(4, 8, None) is no run of the 6 rows of table 'own'"),
+        (
+            "no such rows",
+            f"rows, {WHERE}: raises ValueError: slice(4, 8, None) is not a run of the 6 rows of table 'own'",
+        ),
         ("rows bits", f"rows, {WHERE}: {OTHER_BITS}"),
         ("shared rows", f"rows, clock 1: table 'own': row 2 belongs {SHARED}"),
         ("shared tables", f"rows, clock 1: table 'own': 6 rows from 0 to 5 belong {SHARED}"),

@@ -58,7 +58,7 @@ def proteus(*arguments: str, cwd: Path, home: Path, timeout_s: float = 100, **va
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        errors="surrogateescape",  # a name that is no UTF-8 is printed as its bytes
+        errors="surrogateescape",  # a name that is not UTF-8 is printed as its bytes
         timeout=timeout_s * PATIENCE,
         check=False,
     )

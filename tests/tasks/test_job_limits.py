@@ -38,7 +38,7 @@ def test_a_time_is_that_time_whenever_the_job_starts(text: str) -> None:
         ("90", "write 90m or 12h"),
         ("soon", "write 90m or 12h"),
         ("-1h", "write 90m or 12h"),
-        ("0m", "is no time"),
+        ("0m", "is not a time"),
         ("2026-05-28T22:00:00", "has no zone"),
         ("2026-05-28", "has no zone"),
         ("1e3h", "write 90m or 12h"),
@@ -75,7 +75,7 @@ def test_options_of_submit_take_the_place_of_the_file_s_limits() -> None:
     assert with_limits(own, None, None) == own
     assert (with_limits(own, 1.0, None).budget_usd, with_limits(own, 1.0, None).deadline) == (1.0, "12h")
     assert with_limits(own, None, "90m").deadline == "90m"
-    with pytest.raises(InputError, match=r"^--deadline: 'x' is no deadline"):
+    with pytest.raises(InputError, match=r"^--deadline: 'x' is not a deadline"):
         with_limits(own, None, "x")
     with pytest.raises(InputError, match=r"^--budget: must be above 0"):
         with_limits(own, -1.0, None)

@@ -33,7 +33,7 @@ def read_record(source: Source) -> RecordedTrials:
     Raises
     ------
     InputError
-        If the file cannot be read, or is no record of trials.
+        If the file cannot be read, or is not a record of trials.
     """
     try:
         arrays = npz_arrays(read_whole(source), str(source))
@@ -44,6 +44,8 @@ def read_record(source: Source) -> RecordedTrials:
         reason = f"it has no {_HEADER!r}"
     except RecursionError:
         reason = "its header is nested too deeply"
-    except (ValueError, OverflowError) as error:  # also what is no JSON
+    except (ValueError, OverflowError) as error:  # also what is not JSON
         reason = " ".join(str(error).split())[:200]
-    raise InputError(f"{source}: is no record of trials ({reason}); make one with benchmarks/papers/sweeps/record.py")
+    raise InputError(
+        f"{source}: is not a record of trials ({reason}); make one with benchmarks/papers/sweeps/record.py"
+    )

@@ -54,7 +54,7 @@ def offers(markets: Markets, setting: JobParameters, from_s: int, until_s: int, 
     Raises
     ------
     ValueError
-        If an hour is no whole number of bins, or a machine could lapse from the cap in the bin of its purchase.
+        If an hour is not a whole number of bins, or a machine could lapse from the cap in the bin of its purchase.
     """
     if grid_s < 1 or HOUR_S % grid_s:
         raise ValueError(f"grid_s is {grid_s}: an hour must be a whole number of bins")

@@ -12,7 +12,7 @@ BINS = 40
 _SLOPES = np.concatenate([[0.0], np.geomspace(0.3, 3e3, 9)])
 _CURVATURES = np.concatenate([[0.0], np.geomspace(0.3, 1e5, 9)])
 _STARTS = np.stack([grid.ravel() for grid in np.meshgrid(_CURVATURES, _SLOPES, indexing="ij")], axis=1)[1:]
-#: In scaled units the first loss of a stage is at most 1 above its floor: 1 / a2 beyond this is no curve.
+#: In scaled units the first loss of a stage is at most 1 above its floor: 1 / a2 beyond this is not a curve.
 _LEAST_A2 = 1e-3
 _EVALUATIONS = 40
 #: The weight of a value falls by a factor of e with each such share of its stage's length before the newest value:

@@ -76,7 +76,7 @@ class StepTimes:
         return bool(self._measured)
 
     def measure(self, trial: int, instance_type: str, step_s: float) -> None:
-        """Enter the latest measurement; one that is no positive finite number is ignored."""
+        """Enter the latest measurement; one that is not a positive finite number is ignored."""
         if not is_step_time(step_s) or instance_type not in self._bases:
             return
         row = self._measured.setdefault(trial, {})

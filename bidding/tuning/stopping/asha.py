@@ -65,7 +65,7 @@ def rung_steps(plan: StoppingPlan) -> list[int]:
 
 
 def _loss_at(trial: TrialView, step: int, plan: StoppingPlan) -> float:
-    """Return the newest value at a rung; infinite where that is no number, or there is none yet."""
+    """Return the newest value at a rung; infinite where that is not a number, or there is none yet."""
     count = int(np.searchsorted(trial.steps, step, side="right"))
     if not count:
         return math.inf

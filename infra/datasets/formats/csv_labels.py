@@ -29,7 +29,7 @@ def labels_of(
 
     Parameters
     ----------
-    column : texts as they are in the file, as a dictionary where the first is no number.
+    column : texts as they are in the file, as a dictionary where the first is not a number.
     how : where rows without a label are left out, these are NaN, or -1 among codes.
 
     Raises

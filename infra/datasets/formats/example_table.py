@@ -242,7 +242,7 @@ def _fifths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _not_finite(x: NDArray[np.float32] | Csr) -> tuple[int, int, float] | None:
-    """Return row, column and value of the first entry that is not finite; NaN in dense ones is no value."""
+    """Return row, column and value of the first entry that is not finite; NaN in dense ones is not a value."""
     values = x.data if isinstance(x, Csr) else x.ravel()
     fault = ~np.isfinite(values) if isinstance(x, Csr) else np.isinf(values)
     if not fault.any():

@@ -100,7 +100,7 @@ def _values(source: str, data: bytes) -> NDArray[np.generic]:
     """Return the values of an IDX file, in their shape and type."""
     if len(data) < _MAGIC_BYTES or data[:2] != b"\0\0" or data[2] not in _TYPES:
         raise InputError(
-            f"{source}: begins with {data[:_MAGIC_BYTES].hex(' ') or 'nothing'}, which is no magic number of IDX "
+            f"{source}: begins with {data[:_MAGIC_BYTES].hex(' ') or 'nothing'}, which is not a magic number of IDX "
             "(00 00 08 03 for images of bytes); fetch the file again"
         )
     dtype, dimensions = _TYPES[data[2]], data[3]

@@ -29,8 +29,8 @@ from proteus_spot.infra.text_lines import (
 
 _COLUMNS = ("user", "item", "rating")
 _RATING = 2
-#: Names of columns without what is no letter or digit, in lower case. A name that ends in `rating` is one of a rating
-#: too.
+#: Names of columns without what is not a letter or digit, in lower case. A name that ends in `rating` is one of a
+#: rating too.
 _USER_NAMES = frozenset(("user", "userid", "username", "uid", "reviewerid", "customerid"))
 _ITEM_NAMES = frozenset(
     ("item", "itemid", "movie", "movieid", "film", "filmid", "book", "bookid", "isbn", "product", "productid", "asin",

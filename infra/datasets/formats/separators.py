@@ -61,8 +61,8 @@ def has_columns_between_blanks(data: bytes) -> bool:
 def table_text(source: str, data: bytes, preferred: str) -> TableText:
     """Return a text table with its separator, which is `preferred` where the first line has it.
 
-    Else it is a semicolon, a tab or a comma, or blanks where the rows are numbers between blanks. Where it is no comma,
-    commas between digits are decimal ones.
+    Else it is a semicolon, a tab or a comma, or blanks where the rows are numbers between blanks. Where it is not a
+    comma, commas between digits are decimal ones.
 
     Raises
     ------

@@ -128,7 +128,7 @@ def _label_fault(label: str) -> str | None:
     if "," in label:
         return f"several labels, {label[:40]!r}; give one an example"
     if _number(float, label) is None:
-        return f"label {label[:40]!r} is no number; write one"
+        return f"label {label[:40]!r} is not a number; write one"
     return None
 
 
@@ -138,13 +138,13 @@ def _features_fault(features: list[str]) -> str | None:
         name, colon, value = feature.partition(":")
         index = _number(int, name)
         if not colon or index is None:
-            return f"{feature[:40]!r} is no index:value; write a whole number, a colon and a number"
+            return f"{feature[:40]!r} is not an index:value; write a whole number, a colon and a number"
         if index < 0 or index > _MOST_INDEX:
             return f"index {name[:40]} is below 0 or beyond {_MOST_INDEX}; number the features from 1"
         if index <= last:
             return f"index {index} comes after {last}; write each once, in ascending order"
         if _number(float, value) is None:
-            return f"value {value[:40]!r} of index {index} is no number; write one"
+            return f"value {value[:40]!r} of index {index} is not a number; write one"
         last = index
     return None
 

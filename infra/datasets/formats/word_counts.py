@@ -160,12 +160,12 @@ def _ldac_fault(data: bytes) -> str:
         if not words:
             continue
         if not _whole(words[0]):
-            return f"line {number}: {words[0][:40]!r} is no number of terms; write M term:count …"
+            return f"line {number}: {words[0][:40]!r} is not a number of terms; write M term:count …"
         for pair in words[1:]:
             term, colon, count = pair.partition(":")
             if not (colon and _whole(term) and _whole(count)) or not 1 <= int(count) <= _MOST_COUNT:
                 wanted = f"whole numbers, the count from 1 to {_MOST_COUNT}"
-                return f"line {number}: {pair[:40]!r} is no term:count; write {wanted}"
+                return f"line {number}: {pair[:40]!r} is not a term:count; write {wanted}"
             if int(term) >= (most := max(_MOST_WORDS, len(data))):
                 return f"line {number}: term is {term}; want less than {most}: number the words from 0"
         if int(words[0]) != len(words) - 1:
@@ -188,7 +188,7 @@ def _uci_fault(data: bytes) -> str:
     for number, found in lines[3:]:
         words = [word.decode(errors="replace") for word in found]
         if len(words) != 3 or not all(map(_whole, words)):
-            return f"line {number}: {' '.join(words)[:40]!r} is no docID wordID count; write three whole numbers"
+            return f"line {number}: {' '.join(words)[:40]!r} is not a docID wordID count; write three whole numbers"
         for name, word, top in zip(("docID", "wordID", "count"), words, (most[0], most[1], _MOST_COUNT), strict=True):
             if not 1 <= int(word) <= top:
                 return f"line {number}: {name} is {word}; want 1 to {top}"

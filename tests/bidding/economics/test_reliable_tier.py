@@ -95,8 +95,8 @@ def test_what_will_do_will_do_with_more_and_failures_never_pay(tier: ReliableTie
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"links": 1}, "links: is no number of a reliable tier; there are most_ratio, model_bytes"),
-        ({"vcpus": 8}, "vcpus: is no number"),
+        ({"links": 1}, "links: is not a number of a reliable tier; there are most_ratio, model_bytes"),
+        ({"vcpus": 8}, "vcpus: is not a number"),
         ({"notice_s": "long"}, "notice_s is 'long': it must be a number"),
         ({"notice_s": True}, "notice_s is True"),
         ({"restart_s": -1}, "restart_s is -1"),

@@ -1,4 +1,4 @@
-"""Survival curves: look-up in Python and compiled, what follows from them, and what is no model."""
+"""Survival curves: look-up in Python and compiled, what follows from them, and what is not a model."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -100,7 +100,7 @@ def test_a_read_may_not_show_an_instance_yet(behaving):
         (fact,) = case.market.launch(request("t"))
         assert case.market.describe() == []
         assert case.market.launch(request("t"))[0].instance_id == fact.instance_id, "the token knows it"
-        case.market.terminate([fact.instance_id])  # EC2: InvalidInstanceID.NotFound, which is no error here
+        case.market.terminate([fact.instance_id])  # EC2: InvalidInstanceID.NotFound, which is not an error here
         case.at(39)
         assert case.market.describe() == []
         case.at(40)

@@ -118,10 +118,10 @@ BAD: Mapping[str, tuple[str, str]] = {
     "window after the file": ("--from 2017-01-01", r"--from 2017-01-01: begins outside the price file, which has"),
     "empty evaluation": ("--from 2016-06-07 --to 2016-06-05", r"--from and --to: the evaluation is empty"),
     "empty fit": ("--fit-from 2016-06-05 --fit-to 2016-06-03", r"--fit-from and --fit-to: the fit is empty"),
-    "no day": ("--to tomorrow", r"--to tomorrow: is no UTC day or time; write 2016-05-01"),
+    "no day": ("--to tomorrow", r"--to tomorrow: is not a UTC day or time; write 2016-05-01"),
     "overlap": ("--fit-to 2016-06-07 --from 2016-06-06", r"has seen what is evaluated .* or give --allow-overlap"),
     "unknown scheme": ("--scheme greedy", r"--scheme: there is no scheme 'greedy'; there are on-demand, standard\+ch"),
-    "unknown zone": ("--zones us-east-1z", r"--zones us-east-1z: is no zone .*some of us-east-1a, us-east-1b"),
+    "unknown zone": ("--zones us-east-1z", r"--zones us-east-1z: is not a zone .*some of us-east-1a, us-east-1b"),
     "no zone": ("--zones ,", r"--zones: "),
     "no hours": ("--hours 0", r"'--hours': 0 is below 1"),
     "hours are no number": ("--hours two", r"'--hours': 'two' is not a list of integers, as in 2,20"),
@@ -134,7 +134,7 @@ BAD: Mapping[str, tuple[str, str]] = {
     "unknown reference": ("--reference z9.huge", r"--reference z9\.huge: is not on sale"),
     "unknown market": ("--market m4.large/us-east-1a", r"--market m4\.large/us-east-1a: has no prices in small\.csv"),
     "no elasticity": ("--elasticity unsorted.csv", r"unsorted\.csv: .*write numbers of an elasticity, as in"),
-    "elasticity of nothing": ("--elasticity list.json", r"list\.json: is no JSON object; write numbers"),
+    "elasticity of nothing": ("--elasticity list.json", r"list\.json: is not a JSON object; write numbers"),
     "no interval": ("--checkpoint-interval weekly", r"--checkpoint-interval: weekly is neither mean-time nor minutes"),
     "no time between checkpoints": (
         "--checkpoint-interval 5",
@@ -150,7 +150,7 @@ BAD: Mapping[str, tuple[str, str]] = {
         "--scheme proteus --explain 2016-06-02",
         r"--explain 2016-06-02 00:00: is not in the evalua",
     ),
-    "explain no time": ("--scheme proteus --explain noon", r"--explain noon: is no UTC day or time"),
+    "explain no time": ("--scheme proteus --explain noon", r"--explain noon: is not a UTC day or time"),
     "explain as CSV": ("--scheme proteus --explain 2016-06-08 --csv a.csv", r"--explain: shows one job; --csv and"),
 }
 

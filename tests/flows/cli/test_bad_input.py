@@ -73,13 +73,14 @@ BAD: Mapping[str, Bad] = {
     "no bid delta": Bad("run --policy fixed-delta:little", r"--policy: 'fixed-delta:little': not an amount of money"),
     "no eviction model": Bad("run --evictions {here}/none.npz", r"none\.npz: there is no such file; check the path"),
     "a model of something else": Bad(
-        "run --evictions {here}/noise.csv", r"noise\.csv: is no eviction model .*evictions fit"
+        "run --evictions {here}/noise.csv", r"noise\.csv: is not an eviction model .*evictions fit"
     ),
     "capacity of no market": Bad(
         "run --availability {here}/up.json", r"--availability: not a market: .*write TYPE/ZONE=FILE"
     ),
     "capacity of another market": Bad(
-        "run --availability c4.large/us-east-1f={here}/up.json", r"c4\.large/us-east-1f is no market of this run; write"
+        "run --availability c4.large/us-east-1f={here}/up.json",
+        r"c4\.large/us-east-1f is not a market of this run; write",
     ),
     "capacity of a market that runs already": Bad(
         "run --endpoint http://127.0.0.1:9 --availability c4.large/us-east-1a={here}/up.json",
@@ -125,7 +126,7 @@ BAD: Mapping[str, Bad] = {
         "run --endpoint http://127.0.0.1:9", r"--endpoint http://127\.0\.0\.1:9: .*; name one", KEY
     ),
     "no key for the endpoint": Bad("run --endpoint http://127.0.0.1:9", r"--endpoint \S+: .*set AWS_ACCESS_KEY_ID"),
-    "endpoint is no URL": Bad("run --endpoint nonsense", r"--endpoint nonsense: .*; name one that answers as EC2"),
+    "endpoint is not a URL": Bad("run --endpoint nonsense", r"--endpoint nonsense: .*; name one that answers as EC2"),
     "endpoint is silent": Bad(
         "run --endpoint http://127.0.0.1:{silent}", r"--endpoint \S+: .*; name one that answers", KEY
     ),

@@ -27,7 +27,7 @@ def test_help_names_the_benchmarks() -> None:
 def test_an_unknown_one_is_refused_with_those_there_are() -> None:
     outcome = CliRunner().invoke(cli, ["bench", "prices", "speed"])
     assert outcome.exit_code == 2
-    assert f"speed: is no benchmark; give one of {', '.join(NAMES)}" in outcome.output
+    assert f"speed: is not a benchmark; give one of {', '.join(NAMES)}" in outcome.output
 
 
 def test_each_figure_has_its_peer_and_the_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,7 @@ HOURS = (*OPTIONS, "--hours", "1")
         (OPTIONS, r"^--until and --hours are both missing; give one of them, or both"),
         ((*HOURS, "--market", "c4.large"), r"^--market: not a market: 'c4.large'"),
         ((*HOURS, "--market", "c4.large/us-east-1b"), r"^--market c4.large/us-east-1b: has no prices in .*prices.csv;"),
-        ((*HOURS, "--count", "0"), r"^--count 0: is no number of instances"),
+        ((*HOURS, "--count", "0"), r"^--count 0: is not a number of instances"),
         ((*HOURS, "--bid", "cheap"), r"^--bid cheap: is not a number; write dollars"),
         ((*HOURS, "--bid", "-1"), r"^--bid -1: is below 0"),
         ((*HOURS, "--bid", "0.0000001"), r"^--bid 0.0000001: has parts of a micro-dollar"),

@@ -93,7 +93,7 @@ def test_dir_and_database_name_the_only_one(here: Path, tmp_path_factory: pytest
     assert listed("--database", f"sqlite:///{elsewhere}/state.db")["other"]["market_s"] == 90, "it keeps its own time"
     assert list(listed()) == ["mine"]
     for options, says in (
-        (("--dir", here / "none"), "none: is no directory; --dir names where the run kept its state"),
+        (("--dir", here / "none"), "none: is not a directory; --dir names where the run kept its state"),
         (("--dir", here), f"state database {here}/state.db: is not there; name it"),
         (("--database", f"sqlite:///{here}/no.db"), "no.db: is not there; name it with --database, or the run's --dir"),
     ):
@@ -108,7 +108,7 @@ def test_a_database_that_cannot_be_read_hides_no_other(here: Path) -> None:
     local_run(here, "mine")
     broken = here / "runs" / "broken"
     broken.mkdir()
-    (broken / "state.db").write_text("this is no database, and it is longer than a header\n" * 40)
+    (broken / "state.db").write_text("this is not a database, and it is longer than a header\n" * 40)
     done = run(jobs)
     assert done.exit_code == 0
     assert "mine" in done.stdout

@@ -72,7 +72,7 @@ def test_the_machines_of_one_owner_end_and_no_others(endpoint: Endpoint, sim: Si
     written = json.loads((tmp_path / "ended.json").read_text())
     assert {machine["instance_id"] for machine in written["machines"]} == set(ours)
     assert call("--owner", OURS).output.startswith("0 machines of owner db-ours")
-    assert call("--owner", THEIRS).output.count("ending i-") == 2  # its star is no wildcard
+    assert call("--owner", THEIRS).output.count("ending i-") == 2  # its star is not a wildcard
     assert len(living(sim)) == 2
 
 

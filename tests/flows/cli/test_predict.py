@@ -321,7 +321,7 @@ def test_kmeans_predicts_on_the_file_that_it_was_trained_on(tmp_path: Path) -> N
     data.write_text("V1,V2,class\n" + data.read_text())
     found = predict(model, str(data))
     assert (found.values == clusters).all()
-    assert found.rmse is None, "the number of a cluster is no estimate of a label"
+    assert found.rmse is None, "the number of a cluster is not an estimate of a label"
 
 
 @pytest.mark.parametrize("app", ["mlr", "kmeans"])

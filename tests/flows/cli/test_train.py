@@ -369,7 +369,7 @@ BAD = {
         r"--nodes t=3: the model is served by reliable nodes; give at least",
     ),
     "too many nodes": (["mlr", "--nodes", "r=65"], r"--nodes r=65: at most 64 of a tier"),
-    "no rule": (["mlr", "--until", "loss=low"], r"--until: 'loss=low' is no rule: want loss=NUMBER, no-improvement"),
+    "no rule": (["mlr", "--until", "loss=low"], r"--until: 'loss=low' is not a rule: want loss=NUMBER, no-improvement"),
     "one ratio": (["mlr", "--stage-above", "2"], r"--stage-above 2: want two numbers, as in 1,15"),
     "ratios that fall": (["mlr", "--stage-above", "9,3"], r"--stage-above 9,3: want ratios from 0 on"),
     "bad job id": (["mlr", "--job", "Job_1"], r"job id 'Job_1': want 1 to 63 lower-case letters"),

@@ -91,8 +91,8 @@ BAD: Mapping[str, Bad] = {
         r"line 1: from psengine import TableSpec, Work; write from proteus_spot import TableSpec, Work",
     ),
     "a package we need": Bad(source(GOOD, "numpy.py"), r"numpy is a package that Proteus itself needs", "numpy:App"),
-    "no zip": Bad(source(b"no zip", "mine-1.0-py3-none-any.whl"), r"is no wheel that can be unpacked: .*pip wheel"),
-    "a damaged wheel": Bad(damaged_wheel, r"damaged; make the wheel again|is no wheel that can be unpacked"),
+    "no zip": Bad(source(b"no zip", "mine-1.0-py3-none-any.whl"), r"is not a wheel that can be unpacked: .*pip wheel"),
+    "a damaged wheel": Bad(damaged_wheel, r"damaged; make the wheel again|is not a wheel that can be unpacked"),
     "a wheel for one machine": Bad(
         wheel({"mine.py": GOOD}, tag="cp311-cp311-linux_x86_64"), r"is not a wheel of pure Python"
     ),

@@ -99,7 +99,7 @@ def test_what_is_not_there_or_damaged_is_told(model: Path) -> None:
     (model / "manifest.json").write_bytes(pointer)
     refused(str(model), r"manifest\.json: is a Git LFS pointer")
     (model / "manifest.json").write_text("{}")
-    refused(str(model), "is no manifest of ours")
+    refused(str(model), "is not a manifest of ours")
 
 
 def test_a_model_of_another_application_is_told(model: Path) -> None:

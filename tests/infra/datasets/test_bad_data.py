@@ -107,11 +107,11 @@ LINES = {
         ("1 3:1 2:1", "index 2 comes after 3; write each once"),
         ("1 -1:2", "index -1 is below 0 or beyond 2147483647; number the features from 1"),
         ("1 2147483648:1", "is below 0 or beyond"),
-        ("1 a:1", "'a:1' is no index:value; write"),
-        ("1 1", "'1' is no index:value; write"),
-        ("1 1:", "value '' of index 1 is no number; write one"),
+        ("1 a:1", "'a:1' is not an index:value; write"),
+        ("1 1", "'1' is not an index:value; write"),
+        ("1 1:", "value '' of index 1 is not a number; write one"),
         ("1 1:inf", "a value is inf; write finite numbers"),
-        ("x 1:1", "label 'x' is no number; write one"),
+        ("x 1:1", "label 'x' is not a number; write one"),
         ("nan 1:1", "the label is nan; write a finite number"),
         ("1:1", "no label before '1:1'; write"),
         ("1,2 1:1", "several labels, '1,2'; give one"),
@@ -135,7 +135,7 @@ LINES = {
         ("1 1:1.5", "write whole numbers"),
         ("1 1:2000000000", "the count from 1 to 1000000"),
         ("1 99999999999:1", "write whole numbers"),
-        ("x 1:1", "'x' is no number of terms; write"),
+        ("x 1:1", "'x' is not a number of terms; write"),
     ],
 }
 LINES["tabs"] = [(line.replace(",", "\t"), says) for line, says in LINES["ratings"]]
@@ -160,8 +160,8 @@ def test_a_bad_line_is_named(tmp_path: Path, form: str, line: str, says: str) ->
         ("20\n8\n41", "", "line 3: says 41 entries and 40 follow"),
         ("2000000000\n8\n40", "", "line 1: says 2000000000 documents; want at most"),
         ("20\n8\nx", "", "line 3: want a header of three lines"),
-        ("9" * 5000, "", "line 1: '9+' is no number|want a header of three lines"),
-        ("20\n8\n41", "1 1", "line 44: '1 1' is no docID wordID count"),
+        ("9" * 5000, "", "line 1: '9+' is not a number|want a header of three lines"),
+        ("20\n8\n41", "1 1", "line 44: '1 1' is not a docID wordID count"),
         ("20\n8\n41", "1 0 1", "line 44: wordID is 0; want 1 to 8"),
         ("20\n8\n41", "1 1 0", "line 44: count is 0; want 1 to 1000000"),
         ("20\n8\n41", "1 1 2000000000", "line 44: count is 2000000000; want 1 to 1000000"),
@@ -183,7 +183,7 @@ X, Y = np.ones((20, 3), np.float32), np.arange(20) % 2
         ({"x": X, "y": Y[:-1]}, "y of shape \\(19,\\); want"),
         ({"x": X[:0], "y": Y[:0]}, "holds no examples"),
         ({"x": X.astype(str), "y": Y}, "want numbers"),
-        ({"x": X.astype(object), "y": Y}, "is no readable .npz file"),
+        ({"x": X.astype(object), "y": Y}, "is not a readable .npz file"),
         (
             {"x": np.where(np.arange(20)[:, None] == 3, np.nan, X), "y": Y},
             "row 3: column 1 has no value; 3 cells in 3 columns have none",
@@ -206,6 +206,6 @@ def test_an_npz_that_is_cut_short_or_is_a_single_array(tmp_path: Path, end: int)
     np.save(single, X)
     for data in (whole.getvalue()[:end], single.getvalue()):
         (tmp_path / "a.npz").write_bytes(data)
-        with pytest.raises(InputError, match=r"a.npz: is no readable .npz file of plain arrays: .") as caught:
+        with pytest.raises(InputError, match=r"a.npz: is not a readable .npz file of plain arrays: .") as caught:
             KINDS["examples"](str(tmp_path / "a.npz"), 4, None)
         assert "manager" not in str(caught.value)

@@ -85,7 +85,7 @@ def test_when_an_event_is_due() -> None:
         ("clock:1,join,t9,,2\n", r"line 1: a join has a node's name or a count, not both"),
         ("clock:1,join,,,0\n", r"line 1: count '0': want a number from 1 to 64"),
         ("clock:1,kill,t1,,,x\n", r"line 1: has 6 cells; the columns are"),
-        ('clock:1,kill,"t1\n', r"line 1: is no CSV"),
+        ('clock:1,kill,"t1\n', r"line 1: is not CSV"),
     ],
 )
 def test_what_cannot_be_is_refused_by_line(tmp_path: Path, text: str, says: str) -> None:

@@ -40,12 +40,12 @@ def record(model: CurveModel, **changes: object) -> dict[str, np.ndarray]:
 def test_what_is_no_model_is_told_in_one_line(tmp_path: Path) -> None:
     model, path = fit_survival(PRICES, TimeWindow(0, 20_000)), tmp_path / "m.npz"
     cases: list[tuple[dict[str, np.ndarray], str]] = [
-        (record(model, schema=7), r"m.npz: is no eviction model \(has schema 7; this program reads 1\)"),
+        (record(model, schema=7), r"m.npz: is not an eviction model \(has schema 7; this program reads 1\)"),
         (model.arrays(), "has no 'header'"),
-        ({"header": np.frombuffer(b"{", dtype=np.uint8)}, "is no eviction model"),
-        ({"header": np.frombuffer(b"[]", dtype=np.uint8)}, "is no eviction model"),
+        ({"header": np.frombuffer(b"{", dtype=np.uint8)}, "is not an eviction model"),
+        ({"header": np.frombuffer(b"[]", dtype=np.uint8)}, "is not an eviction model"),
         ({name: part for name, part in record(model).items() if name != "survival"}, "survival"),
-        (record(model) | {"survival": np.array(["x"])}, "is no eviction model"),
+        (record(model) | {"survival": np.array(["x"])}, "is not an eviction model"),
         (record(fit_survival(TraceSet({}), TimeWindow(0, 20_000))), "knows no market"),
     ]
     for arrays, says in cases:
@@ -83,7 +83,7 @@ RANGES = '"ranges": [{"index": 0, "max": 5}, {"index": 1, "max": 100}]'
         ("{", "t JSON"),
         ("[]", r"the file is \[\], no mapping"),
         ("{}", "the file has no ranges"),
-        ('{"ranges": [], "spot_advisor": {}}', "ranges is no list of ranges"),
+        ('{"ranges": [], "spot_advisor": {}}', "ranges is not a list of ranges"),
         ('{"ranges": [{"max": 5}]}', r"ranges\[0\] has no index"),
         ('{"ranges": [{"index": 0}]}', r"ranges\[0\] has no max"),
         ('{"ranges": [7]}', r"ranges\[0\] is 7, no mapping"),
@@ -126,7 +126,7 @@ def test_an_availability_file_is_a_trace(tmp_path: Path) -> None:
 )
 def test_what_is_no_availability_trace_is_told(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "u.json").write_text(content)
-    with pytest.raises(InputError, match=f"u.json: is no availability trace .*{says}"):
+    with pytest.raises(InputError, match=f"u.json: is not an availability trace .*{says}"):
         read_availability(tmp_path / "u.json")
 
 

@@ -313,7 +313,7 @@ def test_a_file_that_is_no_state_of_a_market_is_named(tmp_path, text):
     path = tmp_path / "market.json"
     assert read_state(path) is None
     path.write_text(text)
-    with pytest.raises(InputError, match=r"market\.json: is no state of a market .*; name another directory"):
+    with pytest.raises(InputError, match=r"market\.json: is not a state of a market .*; name another directory"):
         read_state(path)
 
 

@@ -33,7 +33,7 @@ def test_many_threads_open_a_new_database_at_once(url: str) -> None:
 
 
 def bad_urls(folder: Path) -> dict[str, str]:
-    (folder / "text.db").write_text("this is no database, it only is long enough to be looked at" * 20)
+    (folder / "text.db").write_text("this is not a database, it only is long enough to be looked at" * 20)
     (folder / "file").write_text("")
     Store.open(f"sqlite:///{folder}/ro.db").close()
     with sqlite3.connect(folder / "strange.db") as strange:
@@ -94,6 +94,6 @@ def test_an_interrupt_of_a_closing_connection_is_left_to_the_caller(
     store.jobs()
     with monkeypatch.context() as patched:
         patched.setattr(DefaultDialect, "do_close", close)
-        with nullcontext() if told else pytest.raises(error):  # the pool raises on what is no fault
+        with nullcontext() if told else pytest.raises(error):  # the pool raises on what is not a fault
             store.close()
     assert bool(caplog.records) is told

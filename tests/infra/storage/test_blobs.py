@@ -142,7 +142,7 @@ def test_a_damaged_set_is_named(blobs: Blobs, damage: bytes | None, reason: str)
 @pytest.mark.parametrize("manifest", [b"{}", b"[]", b'{"files": {"a": 1}}', b'{"files": []}'])
 def test_a_strange_manifest_is_named(blobs: Blobs, manifest: bytes) -> None:
     blobs.write_bytes(f"set/{MANIFEST}", manifest)
-    with pytest.raises(DamagedSet, match="is no manifest of ours"):
+    with pytest.raises(DamagedSet, match="is not a manifest of ours"):
         blobs.manifest("set")
 
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_parsed_is_named(blobs: Blobs) -> None:
     blobs.write_bytes("x", b"{")
     with pytest.raises(BlobError, match="x: is not JSON"):
         blobs.read_json("x")
-    with pytest.raises(BlobError, match=r"x: is no readable \.npz"):
+    with pytest.raises(BlobError, match=r"x: is not a readable \.npz"):
         blobs.read_npz("x")
     with pytest.raises(ValueError):
         blobs.write_npz("x", {"objects": np.array([object()])})

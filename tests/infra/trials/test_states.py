@@ -145,7 +145,7 @@ def test_a_loop_of_jax_goes_on_where_it_stopped(tmp_path: Path) -> None:
     for one, other in zip(undisturbed, jax.tree.leaves(step(*found)), strict=True):
         assert one.dtype == other.dtype
         assert (one == other).all()
-    with pytest.raises(TrialError, match=r"type optax\.\S* at 0 .*is no array"):
+    with pytest.raises(TrialError, match=r"type optax\.\S* at 0 .*is not an array"):
         pack_state([optimizer.init(weights)], tmp_path / "state-of-optax")
 
 
@@ -199,7 +199,7 @@ class Odd:
         (None, "a value of type NoneType cannot be saved"),
         (3.5, "a value of type float cannot be saved"),
         (lambda x: x, "a value of type function cannot be saved"),
-        ({"net": Net()}, r"type tests\.\S*Net under 'net' is no array and no number"),
+        ({"net": Net()}, r"type tests\.\S*Net under 'net' is neither an array nor a number"),
         ({"layers": [{"w": {1, 2}}]}, "type set under 'w' at 0 under 'layers'"),
         ({1.5: np.ones(2)}, "the name 1.5 is a value of type float"),
         ({"w": np.array([Net()])}, "the array under 'w' holds Python objects"),

@@ -182,7 +182,7 @@ def test_additions_to_one_table_add_up_whatever_their_form() -> None:
     ("table", "delta", "rows", "says"),
     [
         ("c", np.ones((1, 1)), None, "table 'c' is not known: the tables are a, b"),
-        ("a", np.ones((2, 2)), slice(5, 7), "is no run of the 6 rows of table 'a'"),
+        ("a", np.ones((2, 2)), slice(5, 7), "is not a run of the 6 rows of table 'a'"),
         ("a", np.ones((3, 2)), slice(0, 2), r"the update of table 'a' is \(3, 2\): want \(2, 2\)"),
         ("b", np.ones((3, 1)), None, "the update of table 'b' is of float64: the table is of int64"),
     ],

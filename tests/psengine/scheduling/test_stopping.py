@@ -102,7 +102,7 @@ def test_a_job_has_converged_at_the_first_clock_at_which_its_rule_holds(
     ["loss", "loss=", "loss=nan", "loss=inf", "no-improvement=0", "no-improvement=1.5", "x=1", "x>1", "x>=nan", ">=1"],
 )
 def test_nonsense_is_no_rule(until: str) -> None:
-    with pytest.raises(JobError, match="is no rule: want loss=NUMBER, no-improvement=CLOCKS"):
+    with pytest.raises(JobError, match="is not a rule: want loss=NUMBER, no-improvement=CLOCKS"):
         JobConfig("job", clocks=1, until=until).validate()
 
 

@@ -188,7 +188,7 @@ def shared(row: int, partition: int) -> str:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ("rows", "slice(0, 31, None) is no run of the 30 rows of table 'words'"),
+        ("rows", "slice(0, 31, None) is not a run of the 30 rows of table 'words'"),
         ("shape", "the update of table 'places' is (1, 2): want (7, 2)"),
         ("type", "the update of table 'marks' is of float32: the table is of int16; round and cast it"),
     ],

@@ -127,7 +127,7 @@ def test_a_story_says_what_took_the_machines(folder: Path, field: BacktestInputs
             {"begins": "2016-01-01"},
             r"^--availability: begins 2016-01-01 00:00 .*no market of .*small\.csv has prices then",
         ),
-        ({"begins": "soon"}, r"^--begins soon: is no UTC day or time"),
+        ({"begins": "soon"}, r"^--begins soon: is not a UTC day or time"),
         ({"ceiling": False}, r"^--availability: what cannot be had has no price at all; leave --no-ceiling out"),
         ({"availability": ["up.json"]}, r"^--availability: not a market: .*; write TYPE/ZONE=FILE"),
         ({"availability": ["a/b=none.json"]}, r"none\.json: there is no such file"),

@@ -35,8 +35,8 @@ def test_the_figures_of_a_training_job_are_an_elasticity(tmp_path: Path) -> None
             '{"seconds_by_clock": [1.0]}',
             r"not the figures of a training job: .*; write numbers of an elasticity, as in",
         ),
-        ("5", "is no JSON object; write numbers of an elasticity, as in .*, or what proteus train --json writes"),
-        ('"seconds_by_clock"', "is no JSON object"),
+        ("5", "is not a JSON object; write numbers of an elasticity, as in .*, or what proteus train --json writes"),
+        ('"seconds_by_clock"', "is not a JSON object"),
         ("{", "write numbers of an elasticity"),
     ],
 )

@@ -161,10 +161,10 @@ def test_the_verb_tells_the_numbers_apart_from_the_table(here: Path) -> None:
     [
         ("--reliable-counts 1,2 --scheme on-demand", "--reliable-counts: each scheme"),
         ("--reliable-tier tier.json", "has no effect alone; add --reliable-counts"),
-        ("--reliable-counts 1 --reliable-tier wrong.json", r"wrong\.json: links: is no number of a reliable tier"),
+        ("--reliable-counts 1 --reliable-tier wrong.json", r"wrong\.json: links: is not a number of a reliable tier"),
         (
             "--reliable-counts 1 --reliable-tier list.json",
-            r"list\.json: is no JSON object; write numbers of a reliable",
+            r"list\.json: is not a JSON object; write numbers of a reliable",
         ),
         ("--reliable-counts 1 --scheme best --explain 2016-06-08", "--explain: shows one job; --reliable-counts"),
     ],

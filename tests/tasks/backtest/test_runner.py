@@ -306,7 +306,10 @@ def test_a_row_of_text_has_a_cell_for_each_column(result: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"zones": ["us-east-1f"]}, r"--zones us-east-1f: is no zone of .*; give each, all, or some of us-east-1a, us"),
+        (
+            {"zones": ["us-east-1f"]},
+            r"--zones us-east-1f: is not a zone of .*; give each, all, or some of us-east-1a, us",
+        ),
         ({"hours": [1, 90]}, r"--hours 90: a job of 90 h is given 317 h; there are 71\.9.* in the evaluation .*"),
         ({"reference_type": "z9.huge"}, r"--reference z9\.huge: is not on sale in the shipped catalogue"),
         ({"left_out": ["c4.xlarge", "m4.xlarge"]}, r"has only types that are left out; give other --leave-out"),

@@ -91,8 +91,8 @@ def test_the_evaluation_ends_with_the_files_last_day() -> None:
     [
         ({"evaluate_from": "2016-07-01"}, r"--from 2016-07-01: begins outside the price file, which has 2016-06-01 05"),
         ({"fit_from": "2016-05-31"}, r"--fit-from 2016-05-31: begins outside the price file"),
-        ({"evaluate_from": "yesterday"}, r"--from yesterday: is no UTC day or time; write 2016-05-01 or"),
-        ({"fit_to": "2016-13-01"}, r"--fit-to 2016-13-01: is no UTC day or time"),
+        ({"evaluate_from": "yesterday"}, r"--from yesterday: is not a UTC day or time; write 2016-05-01 or"),
+        ({"fit_to": "2016-13-01"}, r"--fit-to 2016-13-01: is not a UTC day or time"),
         ({"evaluate_from": "2016-06-20", "evaluate_to": "2016-06-19"}, r"--from and --to: the evaluation is empty"),
         ({"fit_from": "2016-06-10", "evaluate_from": "2016-06-10"}, r"--fit-from and --fit-to: the fit is empty"),
         ({"fit_to": "2016-06-12", "evaluate_from": "2016-06-11"}, r"has seen what is evaluated .*--allow-overlap"),

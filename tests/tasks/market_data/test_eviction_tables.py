@@ -126,7 +126,7 @@ def test_a_market_that_the_model_does_not_know_is_refused_before_anything_is_bou
 
 def test_what_is_no_model_is_refused(here: TaskRuntime, tmp_path: Path) -> None:
     (tmp_path / "no.npz").write_text("no model")
-    with pytest.raises(InputError, match=r"no\.npz: is no eviction model .* `proteus evictions fit`"):
+    with pytest.raises(InputError, match=r"no\.npz: is not an eviction model .* `proteus evictions fit`"):
         plain(check)(spec(evictions=str(tmp_path / "no.npz")))
 
 

@@ -59,7 +59,7 @@ def test_what_the_prices_do_is_told_beside_the_on_demand_price_at_the_end() -> N
     held = describe("p", TraceSet({A: prices, B: prices}), known).as_json()["markets"]
     assert held[0]["statistics"]["changes_per_hour"] == pytest.approx(2.0)
     assert held[0]["statistics"]["level"] in (pytest.approx(0.1), pytest.approx(0.125), pytest.approx(0.15))
-    assert held[0]["statistics"]["soon_if_old"] is None, "no price stands for an hour, and NaN is no JSON"
+    assert held[0]["statistics"]["soon_if_old"] is None, "no price stands for an hour, and NaN is not JSON"
     assert held[1]["statistics"] is None, "nothing is known of what it costs on demand"
 
 

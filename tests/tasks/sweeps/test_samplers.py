@@ -150,7 +150,7 @@ def test_first_settings_come_before_all_others(sampler: str) -> None:
     ("first", "why"),
     [
         ({"alpha": 0.01}, "first.0.penalty is missing"),
-        ({"alpha": 0.01, "penalty": "l2", "rate": 1}, "first.0.rate is no parameter of the space"),
+        ({"alpha": 0.01, "penalty": "l2", "rate": 1}, "first.0.rate is not a parameter of the space"),
         ({"alpha": 2, "penalty": "l2"}, "alpha: 2 is not in [0.0001, 0.1]"),
         ({"alpha": True, "penalty": "l2"}, "alpha: True is not in"),
         ({"alpha": 0.01, "penalty": "l3"}, "penalty: 'l3' is none of its choices"),
@@ -202,7 +202,7 @@ def test_earlier_trials_are_read_from_a_result(tmp_path: Path) -> None:
     spec = read_sweep(sweep)
     assert spec.settings == ({"a": 2}, {"a": 3})
     assert [(trial.value, trial.finished) for trial in spec.earlier] == [(0.5, True), (0.7, False)]
-    for text, why in (("{}", "is no result of a sweep"), ("no", "is no result of a sweep")):
+    for text, why in (("{}", "is not a result of a sweep"), ("no", "is not a result of a sweep")):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(InputError, match=why):
             read_sweep(sweep)

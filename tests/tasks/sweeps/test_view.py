@@ -98,7 +98,7 @@ def test_why_a_sweep_ended(store: Store) -> None:
 def test_a_job_is_no_sweep_and_a_sweep_no_job(store: Store) -> None:
     record_job(store, hours=1)
     record_sweep(store)
-    with pytest.raises(InputError, match=rf"^job {JOB}: is no sweep; `proteus report {JOB}` shows it$"):
+    with pytest.raises(InputError, match=rf"^job {JOB}: is not a sweep; `proteus report {JOB}` shows it$"):
         sweep_view(store, JOB)
     with pytest.raises(InputError, match=rf"^job {SWEEP}: is a sweep; `proteus sweep report {SWEEP}` writes"):
         gather(store, SWEEP)

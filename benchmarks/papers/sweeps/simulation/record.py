@@ -120,7 +120,7 @@ class RecordedTrials:
         return seconds
 
     def header(self) -> dict[str, Any]:
-        """Return what is no array, as JSON-able values."""
+        """Return what is not an array, as JSON-able values."""
         return {
             "application": self.application,
             "metric": self.metric,

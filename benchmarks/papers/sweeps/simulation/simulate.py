@@ -139,7 +139,7 @@ class SweepSimulator:
         seconds = record.seconds_per_step(vcpus).tolist()
         #: Seconds of a step by row of the record, then by type.
         self.step_s = step_s or [dict(zip(names, row, strict=True)) for row in seconds]
-        #: (step, value) of every step by row; None where the value is no number.
+        #: (step, value) of every step by row; None where the value is not a number.
         self.reports: list[list[tuple[int, float | None]]] = [
             [(step, None if isnan(value) else value) for step, value in enumerate(row, start=1)]
             for row in record.values.tolist()

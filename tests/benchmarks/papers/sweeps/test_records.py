@@ -32,8 +32,8 @@ def test_what_is_no_record_gets_one_line(tmp_path: Path) -> None:
     for content, message in (
         (b"PK", "is not an .npz file"),
         (npz_bytes(arrays), "no 'header'"),
-        (npz_bytes({"header": np.frombuffer(b"{", dtype=np.uint8), **arrays}), "is no record"),
-        (npz_bytes({"header": np.frombuffer(b"[]", dtype=np.uint8), **arrays}), "is no record"),
+        (npz_bytes({"header": np.frombuffer(b"{", dtype=np.uint8), **arrays}), "is not a record"),
+        (npz_bytes({"header": np.frombuffer(b"[]", dtype=np.uint8), **arrays}), "is not a record"),
         (npz_bytes({"header": text(header | {"direction": "up"}), **arrays}), "'up' is not a valid Direction"),
         (npz_bytes({"header": np.frombuffer(b"{}", dtype=np.uint8), **arrays}), "'application'"),
     ):

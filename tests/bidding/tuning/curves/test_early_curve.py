@@ -115,7 +115,7 @@ def test_a_plateau_begins_where_the_curve_has_stopped_to_move() -> None:
     losses = np.concatenate([falling()[:60], np.full(60, falling()[59])])
     found = predict_final(STEPS[:120], losses, 200, "minimize")
     assert found.plateau_at == 60
-    # A curve that falls so slowly that a window of it looks flat is no plateau.
+    # A curve that falls so slowly that a window of it looks flat is not a plateau.
     assert predict_final(STEPS[:120], falling()[:120], 200, "minimize").plateau_at is None
 
 
@@ -182,7 +182,7 @@ def test_a_step_that_was_reported_needs_no_fit() -> None:
     bound=st.none() | st.floats(allow_nan=False, allow_infinity=False),
     shape=st.sampled_from(["as it is", "falling", "scaled"]),
 )
-@example(np.array([1.7120887e308, 0.0]), 1, "maximize", None, "as it is")  # what lies beyond it is no number
+@example(np.array([1.7120887e308, 0.0]), 1, "maximize", None, "as it is")  # what lies beyond it is not a number
 def test_any_array_is_answered(values: np.ndarray, final: int, direction: str, bound: float | None, shape: str) -> None:
     if shape == "falling":
         with np.errstate(all="ignore"):

@@ -296,8 +296,8 @@ CLAIMS: dict[str, tuple[str, str, Callable[[], bytes], str]] = {
         lambda: (ONES + b",0\n" + ONES + b",1\n") * 2,
         "has 150001 columns, and a file of",
     ),
-    "npz of 16 GB": ("examples", "a.npz", lambda: zipped(x=head(10**9, 4), y=head(10**9)), "is no readable .npz file"),
-    "npz of all": ("examples", "a.npz", lambda: zipped(x=head(2**62, 4), y=head(2**62)), "is no readable .npz file"),
+    "npz 16 GB": ("examples", "a.npz", lambda: zipped(x=head(10**9, 4), y=head(10**9)), "is not a readable .npz file"),
+    "npz of all": ("examples", "a.npz", lambda: zipped(x=head(2**62, 4), y=head(2**62)), "is not a readable .npz file"),
     "npz bomb": (
         "examples",
         "a.npz",

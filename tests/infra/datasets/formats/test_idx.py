@@ -95,8 +95,8 @@ def test_values_of_every_type_come_back(kind: str, shape: tuple[int, ...], seed:
 @pytest.mark.parametrize(
     ("images", "labels", "says"),
     [
-        (b"", idx(LABELS), "begins with nothing, which is no magic number of IDX"),
-        (b"1,2,3\n4", idx(LABELS), "begins with 31 2c 32 2c, which is no magic number"),
+        (b"", idx(LABELS), "begins with nothing, which is not a magic number of IDX"),
+        (b"1,2,3\n4", idx(LABELS), "begins with 31 2c 32 2c, which is not a magic number"),
         (b"\0\0\x0a\x03" + bytes(12), idx(LABELS), "begins with 00 00 0a 03"),
         (idx(IMAGES)[:10], idx(LABELS), "says that it has 3 dimensions, and ends before; fetch the file again"),
         (idx(IMAGES)[:-1], idx(LABELS), "says 6 x 2 x 3 values, 36 bytes, and holds 35; fetch the file again"),
