@@ -29,7 +29,7 @@ def test_an_active_server_is_killed_and_all_go_back_to_what_is_kept(tmp_path: Pa
         assert {n["name"] for n in status["nodes"] if n["gone"]} == {victim}, "the others keep their processes"
 
 
-def test_all_transient_nodes_are_killed_at_once_and_the_keepers_serve(tmp_path: Path, undisturbed: bytes) -> None:
+def test_all_transient_nodes_are_killed_at_once_and_the_backups_serve(tmp_path: Path, undisturbed: bytes) -> None:
     with LocalCluster(tmp_path) as cluster:
         run(cluster, 1, 4)
         active(cluster)

@@ -147,7 +147,7 @@ def test_a_rescue_that_fails_again_and_again_takes_the_checkpoint() -> None:
     clocks(world, 2, copies=True)
 
 
-def test_a_keeper_that_is_lost_while_a_rescue_is_to_be_repeated_leaves_the_checkpoint() -> None:
+def test_a_backup_that_is_lost_while_a_rescue_is_to_be_repeated_leaves_the_checkpoint() -> None:
     world = rescued(0)
     for node in [node for node in world.alive() if node.opens]:
         order = node.opens.pop(0)

@@ -55,7 +55,7 @@ def test_a_server_that_cannot_is_told_in_its_words() -> None:
         asyncio.run(from_servers(Transfers(transport), SHARDING, OWNERS, 3))
 
 
-def test_keepers_must_all_have_the_clock() -> None:
+def test_backups_must_all_have_the_clock() -> None:
     transport = Transport(clock=3)
     shards, folded = asyncio.run(from_replicas(Transfers(transport), SHARDING, OWNERS, 3))
     assert sorted(shards) == [0, 1, 2, 3]

@@ -14,7 +14,7 @@ from tests.support.virtual_time import run_virtual
 
 
 @pytest.mark.parametrize(("stage", "asked"), [(2, "proteus_backups"), (3, "proteus_backups"), (1, "proteus_gather")])
-def test_a_checkpoint_asks_keepers_where_there_are_any(stage: int, asked: str) -> None:
+def test_a_checkpoint_asks_backups_where_there_are_any(stage: int, asked: str) -> None:
     cluster = WiredCluster(0, Trouble())
     #: {(op, tier of whoever answers)} of what the controller asks for while clocks go by
     seen: Counter[tuple[str, str]] = Counter()
@@ -37,7 +37,7 @@ def test_a_checkpoint_asks_keepers_where_there_are_any(stage: int, asked: str) -
     assert set(seen) == {(asked, "r")}
 
 
-def test_a_checkpoint_that_is_due_when_a_keeper_is_gone_is_of_all_shards() -> None:
+def test_a_checkpoint_that_is_due_when_a_backup_is_gone_is_of_all_shards() -> None:
     cluster = WiredCluster(0, Trouble())
     seen: Counter[str] = Counter()
 

@@ -27,7 +27,7 @@ def test_the_next_server_is_the_longest_running_node_without_shards() -> None:
     )
 
 
-def test_without_transient_nodes_the_keepers_serve() -> None:
+def test_without_transient_nodes_the_backups_serve() -> None:
     now = Layout(2, ("t", "t", "t", "t"), ("s", "r", "r", "s"))
     assert layout_for(1, ["r", "s"], [], now, 0) == Layout(1, ("s", "r", "r", "s"), ("r", "s", "s", "r"))
     assert layout_for(1, ["r"], [], now, 0) == Layout(1, ("r",) * 4, ("r",) * 4), "nobody else can"

@@ -72,7 +72,7 @@ def test_a_round_of_what_reliable_nodes_serve_rests_for_a_second_and_nineteen_ti
     assert backups.due(6.0), "a shard without a replica does not wait for that"
 
 
-def test_copies_go_with_their_keeper_and_a_round_with_anybody_who_has_a_part_in_it() -> None:
+def test_copies_go_with_their_backup_and_a_round_with_anybody_who_has_a_part_in_it() -> None:
     backups = ReplicationRounds()
     whole(backups, 7)
     assert backups.has_replica("s")
