@@ -52,7 +52,7 @@ class BestPolicy:
         idle_until_s = _idle_until_s(view)
         if view.now_s < idle_until_s:
             seconds = idle_until_s - view.now_s
-            return _wait(f"what is bought now would only stand still for {seconds:g} s: the job bears an eviction")
+            return _wait(f"not buying: the job is still recovering from an eviction ({seconds:g} s)")
         fresh, refusals = _fresh(view, _alive_vcpus(view))
         if not fresh.markets:
             return _wait(nothing_on_sale(refusals))

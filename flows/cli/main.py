@@ -131,7 +131,7 @@ def main() -> None:
 
 def _show_fault() -> NoReturn:
     sys.stderr.write(masked(traceback.format_exc()))
-    _leave(1, "a fault in the program; the lines above say where")
+    _leave(1, "internal error; the lines above say where")
 
 
 def _leave(code: int, line: str) -> NoReturn:

@@ -26,5 +26,5 @@ def exit_code(run: Callable[[], Coroutine[Any, Any, int]], logger: logging.Logge
         logger.error("%s", error)
         return error.exit_code
     except Exception:
-        logger.exception("a fault in the program")
+        logger.exception("internal error")
         return 1

@@ -64,7 +64,7 @@ def stored_instance(held: HeldInstance) -> SimulatedInstance:
 
 
 def restore_instance(held: HeldInstance, stored: SimulatedInstance) -> None:
-    """Give an instance that was bought as `stored` was the rest of what is stored of it."""
+    """Restore the remaining stored state of an instance that was bought as `stored` was."""
     held.boots = [Boot(*span) for span in stored.boots]
     held.evicts_at_s, held.marks_at_s, held.announced_s = stored.fate
     held.ended_at_s, held.end_cause, held.end_reason = stored.ended_at_s, stored.end_cause, stored.end_reason

@@ -50,7 +50,12 @@ class Work:
 
 
 class Model(Protocol):
-    """What the easy and the general application have in common. The constructor takes `app_params` as keywords."""
+    """What the easy and the general application have in common. The constructor takes `app_params` as keywords.
+
+    Two attributes may be left out. ``memory_falls`` (False): memory may fall during the training, so that jobs scale in
+    unless a setting says otherwise. ``clocks_per_pass`` (None): number of clocks in which every partition has looked at
+    all of its data, for an application without a driver of its own.
+    """
 
     def tables(self) -> tuple[TableSpec, ...]:
         """Return the tables of the model."""
@@ -220,18 +225,6 @@ class MakesDriver(Protocol):
 
 
 @runtime_checkable
-class SaysMemoryFalls(Protocol):
-    """An application whose memory may fall while it trains: its jobs scale in, unless a setting says otherwise.
-
-    Attributes
-    ----------
-    memory_falls : bool
-    """
-
-    memory_falls: bool
-
-
-@runtime_checkable
 class Predicts(Protocol):
     """An application whose model can be applied to new examples.
 
@@ -251,19 +244,6 @@ class Predicts(Protocol):
         The target (`y`) need not be among the arrays. Raises ValueError if they do not fit.
         """
         ...
-
-
-@runtime_checkable
-class SaysPass(Protocol):
-    """An application without a driver of its own that defines a pass over the data.
-
-    Attributes
-    ----------
-    clocks_per_pass : int
-        Number of clocks in which every partition has looked at all of its data.
-    """
-
-    clocks_per_pass: int
 
 
 @runtime_checkable

@@ -17,8 +17,6 @@ from proteus_spot.psengine.apps.base import (
     Application,
     MakesDriver,
     Model,
-    SaysMemoryFalls,
-    SaysPass,
     StandsFor,
 )
 from proteus_spot.psengine.apps.returned import checked_driver, tables_of, wrong
@@ -123,7 +121,7 @@ def driver_of(config: JobConfig) -> Driver:
     """Return a new driver for a job: its application's own, else SSP. Raises `JobError` as `resolve` does."""
     app = resolve(config.app, config.app_params)
     if not isinstance(app, MakesDriver):
-        return Ssp(config.staleness, app.clocks_per_pass if isinstance(app, SaysPass) else None)
+        return Ssp(config.staleness, getattr(app, "clocks_per_pass", None))
     takes_clocks = "clocks" in inspect.signature(app.driver).parameters
     driver: Driver = checked_driver(app.driver, app.driver(**({"clocks": config.clocks} if takes_clocks else {})))
     return driver
@@ -131,7 +129,9 @@ def driver_of(config: JobConfig) -> Driver:
 
 def counts_passes(app: App | Application) -> bool:
     """Return whether an application says what a pass over the data is, itself or by its driver."""
-    return isinstance(app, SaysPass) or (isinstance(app, MakesDriver) and hasattr(app.driver(), "passes"))
+    if isinstance(app, MakesDriver) and hasattr(app.driver(), "passes"):
+        return True
+    return getattr(app, "clocks_per_pass", None) is not None
 
 
 def scales_in(config: JobConfig) -> bool:
@@ -139,7 +139,7 @@ def scales_in(config: JobConfig) -> bool:
     if config.scale_in is not None:
         return config.scale_in
     app = resolve(config.app, config.app_params)
-    return isinstance(app, SaysMemoryFalls) and bool(app.memory_falls)
+    return bool(getattr(app, "memory_falls", False))
 
 
 def _select_sizes(constructor: Any, params: Mapping[str, Any]) -> dict[str, Any]:

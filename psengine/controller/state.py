@@ -91,7 +91,7 @@ class ControllerState:
         self.departures = Departures(self.members, self.tiers, self.progress)
         self._recovery = Recovery(self.members, self.tiers, self.progress)
         self._dispatcher: BatchDispatcher | None = None
-        #: Whether pushes use the tree of nodes.
+        #: Nodes that have joined, until they are planned for.
         self._joins = JoinBatching()
         self._begun = False
         #: Version of the map that every node was sent, and whether the present one is to be sent at the next tick.

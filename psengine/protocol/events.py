@@ -94,7 +94,7 @@ class ShardsOpened(NodeEvent):
 
 @dataclass(frozen=True)
 class ShardsNotOpened(NodeEvent):
-    """The node could not have the copies of `shards` that it was to go on from, under `epoch`.
+    """The node could not load its copies of `shards` for `epoch`.
 
     `again`: another attempt may succeed, since a process or the store did not answer.
     """

@@ -162,7 +162,7 @@ class WrittenRows:
 
 
 async def pushed(handed: Collection[WrittenRows]) -> None:
-    """Return when the updates of these rows are on the servers: what is added to them later is of no use without.
+    """Wait until these updates have reached the servers; later updates depend on them.
 
     Raises
     ------

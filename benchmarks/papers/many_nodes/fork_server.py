@@ -132,7 +132,7 @@ def _fork(pipe: Connection, request: ForkRequest) -> int:
     except SystemExit as end:
         code = end.code
     except Exception:
-        logger.exception("a fault in the program")
+        logger.exception("internal error")
     sys.exit(code)  # ends like any process, after its threads, and never continues as a second fork server
 
 

@@ -84,7 +84,7 @@ def test_after_an_eviction_nothing_is_bought_that_would_only_stand_still(since_s
     decision = BEST.acquisition(shown(last_eviction_s=START_S - since_s))
     assert (decision.verdict is Choice.WAIT) is waits
     if waits:
-        assert decision.reason.startswith(f"what is bought now would only stand still for {40 - since_s} s")
+        assert decision.reason == f"not buying: the job is still recovering from an eviction ({40 - since_s} s)"
 
 
 def test_without_a_foresight_nothing_is_bought_and_a_market_without_signal_is_left_out():
