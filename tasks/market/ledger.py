@@ -28,6 +28,7 @@ from proteus_spot.tasks.market.decisions import decide_on
 from proteus_spot.tasks.market.engine_journal import EngineJournal, JournalledEngine, journal_of
 from proteus_spot.tasks.market.instances import observe_machines
 from proteus_spot.tasks.market.prices import history
+from proteus_spot.tasks.market.purchases.reliable_tier import is_reliable_order
 from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
@@ -167,8 +168,8 @@ def _worst_case(
     recorded = {record.order_id for record in records}
     for intent in runtime.store.intents(job_id, [IntentState.PLANNED]):
         if intent.kind == "acquire" and intent.order_id not in recorded:
-            is_reliable = intent.order_id.startswith(f"{job_id}-reliable-")
-            records.append(requested(intent, job_id, Tier.RELIABLE if is_reliable else Tier.TRANSIENT))
+            tier = Tier.RELIABLE if is_reliable_order(job_id, intent.order_id) else Tier.TRANSIENT
+            records.append(requested(intent, job_id, tier))
     if is_active(job_id):
         records += _missing_reliable(spec, records, now_s)
     booked, prices = runtime.store.ledger(job_id), _known_prices(records, now_s)

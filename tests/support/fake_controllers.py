@@ -11,6 +11,7 @@ from proteus_spot.bidding.market.model import InstanceFact
 from proteus_spot.infra.datasets.prepare import DataSummary
 from proteus_spot.infra.nodes.controller_client import ControllerUnreachable
 from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.tasks.market.purchases.reliable_tier import CONTROLLER_ORDER, purchase
 from tests.support.task_runtime import TaskRuntime
 
 CLOCKS = 6
@@ -43,7 +44,11 @@ class FakeControllers:
 
     def machine(self) -> InstanceFact | None:
         """The living machine that a controller runs on."""
-        alive = [fact for fact in self._here.market.log() if fact.alive and fact.order_id.startswith("job-reliable-0")]
+        alive = [
+            fact
+            for fact in self._here.market.log()
+            if fact.alive and purchase("job", fact.order_id) == CONTROLLER_ORDER
+        ]
         return alive[0] if alive else None
 
     def address(self, *_: Any) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from proteus_spot.infra.nodes.controller_client import ControllerUnreachable
 from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.tasks.market.purchases.reliable_tier import CONTROLLER_ORDER, purchase
 
 if TYPE_CHECKING:
     from tests.support.job_world import JobWorld
@@ -36,8 +37,8 @@ class Training:
     def serving(self) -> str | None:
         """The machine on which a controller answers; it starts again on another one."""
         for fact in self.world.living():
-            order = fact.tags.get("proteus:order", "")
-            if order.startswith(f"{self.world.job_id}-reliable-0") and self.world.is_up(fact):
+            order = purchase(self.world.job_id, fact.tags.get("proteus:order", ""))
+            if order == CONTROLLER_ORDER and self.world.is_up(fact):
                 if fact.instance_id != self.machine:
                     self.machine, self.state, self.clock = fact.instance_id, "", float(self.saved)
                 return self.machine

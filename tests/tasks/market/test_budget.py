@@ -173,6 +173,24 @@ def test_what_was_requested_and_not_answered_is_committed(here: TaskRuntime) -> 
     assert after.committed_micros - before.committed_micros == 2 * 40_000
 
 
+@pytest.mark.parametrize("generation", ["", "g2-3fa94c02-"])
+def test_a_reliable_machine_that_was_requested_is_committed_once(here: TaskRuntime, generation: str) -> None:
+    job = budgeted(1.0, policy="on-demand")
+    here.begin(job)
+    here.clock.at_s += TICK_S
+    here.market.terminate([fact.instance_id for fact in here.facts(job)])
+    here.clock.at_s += TICK_S
+    here.tick(job)
+    missing = spending_now(job, JobEngine("job").current())
+    order_id = f"job-{generation}reliable-0-again-1"
+    params = {"market": f"{job.reliable.instance_type}/{job.reliable.zone}", "count": 1, "bid_micros": None}
+    here.store.plan(order_id, "job", "acquire", order_id, params, here.clock.now_s())
+    requested = spending_now(job, JobEngine("job").current())
+    assert missing is not None
+    assert requested is not None
+    assert requested.committed_micros == missing.committed_micros
+
+
 def test_a_reliable_machine_that_is_lost_is_still_committed(here: TaskRuntime) -> None:
     job = budgeted(1.0, policy="on-demand")
     here.begin(job)
