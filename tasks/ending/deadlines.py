@@ -14,7 +14,7 @@ from proteus_spot.tasks.job_records import is_sweep
 from proteus_spot.tasks.market.engine_journal import EngineJournal, JobEngine
 from proteus_spot.tasks.market.instances import observe_machines
 from proteus_spot.tasks.market.opening import is_opened
-from proteus_spot.tasks.market.purchases.reliable_tier import CONTROLLER_ORDER, purchase
+from proteus_spot.tasks.market.purchases.order_chains import CONTROLLER_ORDER, purchase
 from proteus_spot.tasks.runtime import current_runtime
 
 #: Maximum duration of a clock, as a multiple of the last ones, whatever the deadline is.

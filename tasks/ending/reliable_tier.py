@@ -10,10 +10,9 @@ from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_records import training_begun
 from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.purchases.order_chains import CONTROLLER_ORDER, purchase
 from proteus_spot.tasks.market.purchases.reliable_tier import (
-    CONTROLLER_ORDER,
     is_reliable_tier_complete,
-    purchase,
     secure_reliable_tier,
     surplus_machines,
 )

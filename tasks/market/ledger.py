@@ -28,7 +28,7 @@ from proteus_spot.tasks.market.decisions import decide_on
 from proteus_spot.tasks.market.engine_journal import EngineJournal, JournalledEngine, journal_of
 from proteus_spot.tasks.market.instances import observe_machines
 from proteus_spot.tasks.market.prices import history
-from proteus_spot.tasks.market.purchases.reliable_tier import is_reliable_order
+from proteus_spot.tasks.market.purchases.order_chains import is_reliable_order
 from proteus_spot.tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from proteus_spot.bidding.market.model import InstanceFact
 from proteus_spot.infra.datasets.prepare import DataSummary
 from proteus_spot.infra.nodes.controller_client import ControllerUnreachable
 from proteus_spot.infra.storage.job_paths import JobPaths
-from proteus_spot.tasks.market.purchases.reliable_tier import CONTROLLER_ORDER, purchase
+from proteus_spot.tasks.market.purchases.order_chains import CONTROLLER_ORDER, purchase
 from tests.support.task_runtime import TaskRuntime
 
 CLOCKS = 6

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from proteus_spot.infra.nodes.controller_client import ControllerUnreachable
 from proteus_spot.infra.storage.job_paths import JobPaths
-from proteus_spot.tasks.market.purchases.reliable_tier import CONTROLLER_ORDER, purchase
+from proteus_spot.tasks.market.purchases.order_chains import CONTROLLER_ORDER, purchase
 
 if TYPE_CHECKING:
     from tests.support.job_world import JobWorld

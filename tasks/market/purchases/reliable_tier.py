@@ -7,7 +7,7 @@ another copy of the state database has ordered, and is found, is part of the cha
 
 import logging
 
-from proteus_spot.bidding.engine.orders import client_token, order_id_of, order_parts
+from proteus_spot.bidding.engine.orders import client_token, order_id_of
 from proteus_spot.bidding.engine.reconcile import by_order
 from proteus_spot.bidding.market.failures import Failure
 from proteus_spot.bidding.market.model import Market, Tier
@@ -21,6 +21,13 @@ from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.instances import end, job_machines, observed_events
 from proteus_spot.tasks.market.ledger import stop_at_budget
+from proteus_spot.tasks.market.purchases.order_chains import (
+    CONTROLLER_ORDER,
+    OTHERS_ORDER,
+    name_in_chain,
+    place_in_chain,
+    purchase,
+)
 from proteus_spot.tasks.market.purchases.requests import launch_request
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked, PurchaseOutcome, Result, send
 from proteus_spot.tasks.runtime import current_runtime, runtime_task
@@ -29,10 +36,6 @@ _log = logging.getLogger(__name__)
 
 #: Maximum number of times that the machines of one purchase are bought again after a loss.
 _MOST_LOSSES = 5
-_AGAIN = "-again-"
-#: Name of the order for the machine that the controller runs on, and of that for the others.
-CONTROLLER_ORDER = "reliable-0"
-_OTHERS = "reliable-1"
 #: Seconds between two sendings of an order whose outcome is unknown.
 _RESEND_S = 10
 #: Seconds after which machines whose launch failed are bought again.
@@ -102,11 +105,6 @@ def missing_machines(spec: JobSpec, store: Store) -> int:
     return sum(max(count - _alive(records, part), 0) for part, count in _parts(spec).items())
 
 
-def is_reliable_order(job_id: str, order_id: str) -> bool:
-    """Return whether an order of the job is for machines of the reliable tier."""
-    return purchase(job_id, order_id) in (CONTROLLER_ORDER, _OTHERS)
-
-
 def surplus_machines(spec: JobSpec) -> list[str]:
     """Return the machines of the reliable tier beyond those that the job wants: the ones launched first.
 
@@ -121,20 +119,8 @@ def surplus_machines(spec: JobSpec) -> list[str]:
     return surplus
 
 
-def purchase(job_id: str, order_id: str) -> str:
-    """Return the name of the first order for the machines that `order_id` bought, or bought again."""
-    return _name_and_number(job_id, order_id)[0]
-
-
-def _name_and_number(job_id: str, order_id: str) -> tuple[str, int]:
-    """Return the name of the first order of the chain that an order is in, and its place there."""
-    _, name = order_parts(job_id, order_id)
-    first, again, number = name.rpartition(_AGAIN)
-    return (first, int(number)) if again and number.isdecimal() else (name, 0)
-
-
 def _parts(spec: JobSpec) -> dict[str, int]:
-    parts = {CONTROLLER_ORDER: 1, _OTHERS: spec.reliable.count - 1}
+    parts = {CONTROLLER_ORDER: 1, OTHERS_ORDER: spec.reliable.count - 1}
     return {part: count for part, count in parts.items() if count}
 
 
@@ -152,7 +138,7 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
     if missing <= 0:
         return None
     chain = [intent for intent in store.intents(job_id) if purchase(job_id, intent.order_id) == part]
-    chain.sort(key=lambda intent: (intent.state is IntentState.PLANNED, _number(intent)))
+    chain.sort(key=lambda intent: (intent.state is IntentState.PLANNED, place_in_chain(job_id, intent.order_id)))
     last = chain[-1] if chain else None
     if last is None or last.state is not IntentState.PLANNED:
         waits = _waits(last, now_s)
@@ -165,7 +151,7 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
         losses = sum(record.living_count < record.allocation.count for record in since)
         if losses > _MOST_LOSSES:
             raise JobFailed(f"job {job_id}: the reliable tier was lost {losses} times; find out what ends it")
-        name = part if last is None else f"{part}{_AGAIN}{_number(last) + 1}"
+        name = part if last is None else name_in_chain(part, place_in_chain(job_id, last.order_id) + 1)
         order_id = order_id_of(job_id, store.identity().generation_of_orders, name)
         if last is not None and last.state is IntentState.REFUSED and _failure(last) is Failure.QUOTA:
             missing = min(missing, max(int(last.params["count"]) // 2, 1))
@@ -199,11 +185,6 @@ def _waits(last: Intent | None, now_s: float) -> PurchaseOutcome | None:
     if now_s - float(last.answer["at_s"]) >= patience_s:
         return None
     return PurchaseOutcome(Result.REFUSED, _line(last), _failure(last))
-
-
-def _number(intent: Intent) -> int:
-    """Return the place of an order in its chain."""
-    return _name_and_number(intent.job_id, intent.order_id)[1]
 
 
 def _failure(intent: Intent) -> Failure | None:

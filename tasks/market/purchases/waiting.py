@@ -4,6 +4,7 @@ from proteus_spot.bidding.market.failures import Failure
 from proteus_spot.infra.state.records import Intent, IntentState, Job, JobKind
 from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.job_records import recorded_spec
+from proteus_spot.tasks.market.purchases.order_chains import is_reliable_order
 
 _MENDS = {
     Failure.CAPACITY: "asked for again at each tick, in the same market",
@@ -40,7 +41,7 @@ def what_purchases_wait_for(store: Store, job: Job) -> str:
 
 def _matters(store: Store, job: Job, intent: Intent, failure: Failure) -> bool:
     # Few lists of jobs need it, and it brings along all of buying.
-    from proteus_spot.tasks.market.purchases.reliable_tier import is_reliable_order, missing_machines
+    from proteus_spot.tasks.market.purchases.reliable_tier import missing_machines
 
     if job.kind is JobKind.JOB and is_reliable_order(job.job_id, intent.order_id):
         return missing_machines(recorded_spec(job), store) > 0

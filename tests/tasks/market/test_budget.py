@@ -181,11 +181,11 @@ def test_a_reliable_machine_that_was_requested_is_committed_once(here: TaskRunti
     here.market.terminate([fact.instance_id for fact in here.facts(job)])
     here.clock.at_s += TICK_S
     here.tick(job)
-    missing = spending_now(job, JobEngine("job").current())
+    missing = spending_now(job, JobEngine("job").refresh())
     order_id = f"job-{generation}reliable-0-again-1"
     params = {"market": f"{job.reliable.instance_type}/{job.reliable.zone}", "count": 1, "bid_micros": None}
     here.store.plan(order_id, "job", "acquire", order_id, params, here.clock.now_s())
-    requested = spending_now(job, JobEngine("job").current())
+    requested = spending_now(job, JobEngine("job").refresh())
     assert missing is not None
     assert requested is not None
     assert requested.committed_micros == missing.committed_micros
