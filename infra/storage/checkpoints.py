@@ -1,4 +1,4 @@
-"""Checkpoints of a job: one set per clock, one file per shard and per state; the newest `KEPT` complete ones are kept.
+"""Checkpoints of a job: a set of a file per shard and state at a commit group; the newest complete ones are kept.
 
 Of a damaged one (a file that is cut short, or missing) an older one is used. That its files have the right content is
 checked when they are read, by the nodes.
@@ -24,13 +24,13 @@ _SAME = ("app", "app_params", "n_partitions", "n_shards", "staleness", "seed")
 def save_checkpoint(
     blobs: Blobs,
     config: JobConfig,
-    clock: int,
+    group: int,
     shards: Mapping[int, Arrays],
     summary: Mapping[str, Any],
     states: Mapping[int, Arrays] = MappingProxyType({}),
     carried: Mapping[int, str] = MappingProxyType({}),
 ) -> Checkpoint:
-    """Write the state of `clock`, read it back, remove all but the newest checkpoints, and return the new one.
+    """Write the state of a commit group, read it back, remove all but the newest checkpoints; return the new one.
 
     Later ones are removed, too: the job has gone back behind them, since they are damaged.
 
@@ -46,7 +46,7 @@ def save_checkpoint(
     BlobError
         If it cannot be written or read back unchanged; the older ones are kept then.
     """
-    prefix = _prefix(config.job_id, clock)
+    prefix = _prefix(config.job_id, group)
     executors = sorted({*states, *carried})
 
     def files() -> Iterator[tuple[str, bytes]]:
@@ -56,7 +56,7 @@ def save_checkpoint(
             state = states[executor] if executor in states else read_state(blobs, carried[executor], executor)
             yield _state_name(executor), npz_bytes(state)
 
-    about = {"clock": clock, "job": config.to_dict(), "summary": dict(summary), "executors": executors}
+    about = {"group": group, "job": config.to_dict(), "summary": dict(summary), "executors": executors}
     blobs.write_set(prefix, files(), about)
     blobs.read_set(prefix)
     earlier = [name for name in _names(blobs, config.job_id) if name < prefix and blobs.exists(f"{name}/{MANIFEST}")]
@@ -64,7 +64,7 @@ def save_checkpoint(
     for name in _names(blobs, config.job_id):
         if name not in kept:
             blobs.remove_set(name)
-    return Checkpoint(clock, prefix, summary, tuple(executors))
+    return Checkpoint(group, prefix, summary, tuple(executors))
 
 
 def find_checkpoints(blobs: Blobs, config: JobConfig) -> Checkpoints:
@@ -79,7 +79,7 @@ def find_checkpoints(blobs: Blobs, config: JobConfig) -> Checkpoints:
     for _, manifest in sets:
         _check_job(config, manifest)
     kept = (
-        Checkpoint(int(of.about["clock"]), name, of.about["summary"], tuple(of.about["executors"])) for name, of in sets
+        Checkpoint(int(of.about["group"]), name, of.about["summary"], tuple(of.about["executors"])) for name, of in sets
     )
     return Checkpoints(tuple(kept), damaged)
 
@@ -100,7 +100,7 @@ def newest_clock(blobs: Blobs, job_id: str) -> int:
     if not sets:
         return 0
     about = sets[0][1].about
-    return int(about["summary"].get("clocks", about["clock"]))
+    return int(about["summary"].get("clocks", about["group"]))
 
 
 def read_shard(blobs: Blobs, checkpoint: str, shard: int) -> dict[str, NDArray[np.generic]]:
@@ -120,8 +120,8 @@ def _read(blobs: Blobs, checkpoint: str, name: str) -> dict[str, NDArray[np.gene
     return npz_arrays(blobs.read_checked(checkpoint, name, manifest), blobs.url_of(f"{checkpoint}/{name}"))
 
 
-def _prefix(job_id: str, clock: int) -> str:
-    return f"{JobPaths(job_id).checkpoints}/clock-{clock:09d}"
+def _prefix(job_id: str, group: int) -> str:
+    return f"{JobPaths(job_id).checkpoints}/clock-{group:09d}"
 
 
 def _shard_name(shard: int) -> str:
@@ -161,5 +161,5 @@ def _check_whole(blobs: Blobs, name: str, manifest: Manifest) -> None:
         if size != record.size:
             got = "is missing" if size is None else f"has {size} bytes, not {record.size}"
             raise DamagedSet(f"{blobs.url_of(f'{name}/{file}')}: {got}")
-    if not {"clock", "job", "summary", "executors"} <= manifest.about.keys():
+    if not {"group", "job", "summary", "executors"} <= manifest.about.keys():
         raise DamagedSet(f"{blobs.url_of(f'{name}/{MANIFEST}')}: is not a manifest of a checkpoint")

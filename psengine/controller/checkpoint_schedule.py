@@ -44,7 +44,7 @@ class CheckpointSchedule:
     @property
     def clock(self) -> int:
         """Clock of the newest complete checkpoint; 0 if there is none."""
-        return 0 if self.newest is None else self.newest.clock
+        return 0 if self.newest is None else self.newest.group
 
     def begin(self, now_s: float) -> None:
         """Note that the training starts or resumes now; what is due stays due, however often the job rolls back."""
@@ -68,7 +68,7 @@ class CheckpointSchedule:
 
     def saved(self, checkpoint: Checkpoint, now_s: float) -> None:
         """Note that a checkpoint is complete."""
-        if checkpoint.clock >= self.clock:
+        if checkpoint.group >= self.clock:
             self.kept = (checkpoint, *self.kept)[:KEPT]
         self.under_way, self.wanted = None, False
         self._put_off(now_s, self._every_s)

@@ -56,7 +56,7 @@ class JobEvents(Consequences):
         self.progress.clocks_are_groups = not self.driver.counts_clocks
         self._count_clocks()
         if kept:
-            self.history.go_on(kept[0].summary, kept[0].clock)
+            self.history.go_on(kept[0].summary, kept[0].group)
         self.members.adopt(config)
         self.stopping.target = None if self.driver.counts_clocks else config.clocks
         self.stopping.until = config.stop_rule
@@ -79,7 +79,7 @@ class JobEvents(Consequences):
     def _on_checkpoint_saved(self, event: events.CheckpointSaved) -> None:
         unplaced = self.state == "waiting" and not self._begun and not self.shards.opening
         if self._recovery.saved(event.checkpoint, event.now_s, unplaced):
-            reason = f"the checkpoint of clock {event.checkpoint.n_clocks} has replaced the one begun from"
+            reason = f"the checkpoint of clock {event.checkpoint.clock} has replaced the one begun from"
             self._roll_back_to_checkpoint(reason, event.now_s)
 
     def _on_save_failed(self, event: events.SaveFailed) -> None:

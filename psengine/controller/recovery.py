@@ -44,7 +44,7 @@ def loss_of(nodes: Sequence[str], served: bool, why: str) -> str:
 def states_of(checkpoint: Checkpoint) -> tuple[StateRef, ...]:
     """Return the states of executors in a checkpoint."""
     return tuple(
-        StateRef(executor, checkpoint.clock, 0, checkpoint=checkpoint.name) for executor in checkpoint.executors
+        StateRef(executor, checkpoint.group, 0, checkpoint=checkpoint.name) for executor in checkpoint.executors
     )
 
 
@@ -83,12 +83,12 @@ class Recovery:
         checkpoint = self.checkpoints.newest
         self.restored = checkpoint
         if checkpoint is not None:
-            self._progress.go_on(checkpoint.summary, checkpoint.clock)
+            self._progress.go_on(checkpoint.summary, checkpoint.group)
             self.rollbacks = [(int(back["clock"]), back["reason"]) for back in checkpoint.summary.get("went_back", [])]
             tasks.states.restore(states_of(checkpoint))
             tasks.repeated = int(checkpoint.summary["repeated_micro_tasks"])
         if damaged:
-            clock = 0 if checkpoint is None else checkpoint.n_clocks
+            clock = 0 if checkpoint is None else checkpoint.clock
             self.damage = f"{DAMAGED}: {damaged}; the job goes on from {self._target(clock)}"
             self.rollbacks.append((clock, self.damage))
         driver.resume(checkpoint)
@@ -129,11 +129,11 @@ class Recovery:
         if self.checkpoints.newest is checkpoint:  # the earlier ones are removed
             has_lost_states = not self._required_job[1].states.saved(checkpoint.name, self._carried)
             self._tiers.backups.saved(checkpoint.name, self._carried)
-        if unplaced and self.rollbacks and checkpoint.clock > (0 if self.restored is None else self.restored.clock):
+        if unplaced and self.rollbacks and checkpoint.group > (0 if self.restored is None else self.restored.group):
             self.restored = checkpoint
             _, reason = self.rollbacks.pop()
-            reason = f"{reason}; the checkpoint of clock {checkpoint.n_clocks} was complete by then"
-            self._roll_back(checkpoint.clock, states_of(checkpoint), reason, checkpoint)
+            reason = f"{reason}; the checkpoint of clock {checkpoint.clock} was complete by then"
+            self._roll_back(checkpoint.group, states_of(checkpoint), reason, checkpoint)
             has_lost_states = False
         oldest = self._tiers.backups.oldest_clock
         self._progress.thin(self.checkpoints.clock if oldest is None else min(oldest, self.checkpoints.clock))
@@ -173,7 +173,7 @@ class Recovery:
         # The figures that the progress has may begin after the checkpoint before.
         newest = self.checkpoints.newest
         self._progress.go_on(NO_FIGURES if newest is None else newest.summary, self.checkpoints.clock)
-        target = self._target(0 if newest is None else newest.n_clocks)
+        target = self._target(0 if newest is None else newest.clock)
         self.damage = f"{DAMAGED}: {error}; the job goes on from {target}"
         return True
 
@@ -191,7 +191,7 @@ class Recovery:
     ) -> None:
         _, tasks, driver = self._required_job
         if clock > tasks.common and self.restored is not None:  # the replicas were older than the checkpoint
-            self._progress.go_on(self.restored.summary, self.restored.clock)
+            self._progress.go_on(self.restored.summary, self.restored.group)
         if checkpoint is None:
             driver.roll_back(clock)
         else:

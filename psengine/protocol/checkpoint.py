@@ -15,23 +15,23 @@ class Checkpoint:
     """A complete checkpoint: its last group, its name in the blob store, and the job's figures up to then.
 
     `summary` is the job's summary (losses, seconds, …, see `psengine.controller.status`); JSON-able. If the job has a
-    driver with state, it holds that as `driver`, and as `effects` the number of tasks of the groups up to `clock`.
+    driver with state, it holds that as `driver`, and as `effects` the number of tasks of the groups up to `group`.
     `executors` are those whose states are in the checkpoint.
     """
 
-    clock: int
+    group: int
     name: str
     summary: Mapping[str, Any]
     executors: tuple[int, ...] = ()
 
     @property
-    def n_clocks(self) -> int:
-        """The number of clocks that are complete in it; `clock` is the group, of which a clock may have several."""
-        return int(self.summary.get("clocks", self.clock))
+    def clock(self) -> int:
+        """The number of clocks that are complete in it; a clock may have several groups."""
+        return int(self.summary.get("clocks", self.group))
 
     def effects(self, n_partitions: int) -> int:
-        """Return the number of tasks of the groups up to `clock`; by default one for each executor and group."""
-        return int(self.summary.get("effects", self.clock * n_partitions))
+        """Return the number of tasks of the groups up to `group`; by default one for each executor and group."""
+        return int(self.summary.get("effects", self.group * n_partitions))
 
     def for_nodes(self) -> Checkpoint:
         """Return what nodes need of it: without the figures of the job, which grow, and the state of its driver."""

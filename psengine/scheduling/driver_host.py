@@ -206,9 +206,9 @@ class DriverHost:
         if checkpoint is None:
             self.roll_back(0)
         elif "driver" not in checkpoint.summary:
-            self.roll_back(checkpoint.clock)
+            self.roll_back(checkpoint.group)
         else:
-            absent, group, n_partitions = set(self.absent), checkpoint.clock, self._tasks.n_partitions
+            absent, group, n_partitions = set(self.absent), checkpoint.group, self._tasks.n_partitions
             cut: _Cut = self._run(lambda: from_text(checkpoint.summary["driver"]))
             self._tasks.roll_back(group, checkpoint.effects(n_partitions))
             self._calls, self._dropped, self._cuts = [], 0, {group: cut}

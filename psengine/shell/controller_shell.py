@@ -140,7 +140,7 @@ class ControllerShell:
                     except JobError as error:
                         return {"error": error_text(error)}
                     if found.newest is not None:
-                        clock = found.newest.n_clocks
+                        clock = found.newest.clock
                         logger.info("job %s continues from its checkpoint of clock %d", config.job_id, clock)
                     self._feed(
                         events.JobStarted(config, self._now(), found.newest, tuple(found.kept[1:]), found.damaged)

@@ -151,7 +151,7 @@ class Describer:
                 if kept is not None:
                     state = f"as they were kept at clock {kept.clock}, round {kept.number}"
                 elif checkpoint is not None:
-                    state = f"as the checkpoint of clock {checkpoint.clock} has them"
+                    state = f"as the checkpoint of group {checkpoint.group} has them"
                 yield [node], list(shards), f"{node} is to serve shards {format_ranges(shards)} {state}, epoch {epoch}"
             case instructions.TakeShards(node=node, from_address=address, shards=shards, epoch=epoch):
                 giver = self._name_of(address)

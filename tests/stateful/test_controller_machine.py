@@ -291,7 +291,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
             if self.keeping is not None:
                 self.written(True)
         self.keeping = None
-        clock = 0 if self.kept is None else self.kept[0].clock
+        clock = 0 if self.kept is None else self.kept[0].group
         self.completed = {key for key in self.completed if key[0] <= clock}
         self.repeats_before = 0 if self.kept is None else self.kept[0].summary["repeated_micro_tasks"]
         self.attempts, self.given_up, self.stores, self.nodes = {}, set(), {}, {}

@@ -152,7 +152,7 @@ class World:
         self.generation = order.epoch
         self.frozen, self.doubtful = {}, set()
         clock = (
-            order.replicas.clock if order.replicas is not None else order.checkpoint.clock if order.checkpoint else 0
+            order.replicas.clock if order.replicas is not None else order.checkpoint.group if order.checkpoint else 0
         )
         if clock > self.common():  # of a checkpoint that all have gone back from since, for want of newer copies
             assert order.checkpoint is not None, "back to what is still to come"
@@ -242,7 +242,7 @@ class World:
     def keep(self, order: SaveCheckpoint) -> None:
         """The servers answer at once: what comes after it in the same orders is not theirs yet."""
         assert self.keeping is None, "two checkpoints at a time"
-        assert order.committed > (0 if self.kept is None else self.kept[0].clock)
+        assert order.committed > (0 if self.kept is None else self.kept[0].group)
         if order.from_replicas:
             states = [self.replicas[owner.address, owner.shard, owner.epoch] for owner in order.owners]
         else:
@@ -340,7 +340,7 @@ class World:
                 states[shard] = state
             elif order.checkpoint is not None:
                 assert self.kept is not None
-                clock = order.checkpoint.clock
+                clock = order.checkpoint.group
                 states[shard] = ShardState({"w": np.full((1, 1), self.value(clock))}, clock, clock * partitions)
             else:
                 states[shard] = ShardState({"w": np.zeros((1, 1))}, 0, 0)

@@ -188,7 +188,7 @@ class DriverWorld(World):
                 assert self.kept is not None
                 value, checkpoint = np.full((1, 1), self.kept[1][shard]), order.checkpoint
                 assert "driver" not in checkpoint.summary, "it is the controller's"
-                states[shard] = ShardState({"w": value}, checkpoint.clock, checkpoint.effects(n_partitions))
+                states[shard] = ShardState({"w": value}, checkpoint.group, checkpoint.effects(n_partitions))
             else:
                 states[shard] = ShardState({"w": np.zeros((1, 1))}, 0, 0)
         for shard, state in states.items():

@@ -115,7 +115,7 @@ def test_a_lost_node_takes_executors_with_it_and_nothing_else(undisturbed: Wired
 
 def test_another_controller_goes_on_from_the_checkpoint_with_the_driver(undisturbed: WiredCluster) -> None:
     async def befalls(cluster: WiredCluster) -> None:
-        while cluster.store.newest is None or cluster.store.newest.clock < 5:
+        while cluster.store.newest is None or cluster.store.newest.group < 5:
             await asyncio.sleep(0.02)
         assert "driver" in cluster.store.newest.summary
         await cluster.lose_controller(config())

@@ -25,7 +25,7 @@ def test_a_restored_checkpoint_holds_what_the_rules_remember() -> None:
     config = job(APP, n_reliable=1, checkpoint_s=0.3)
 
     async def replaced(cluster: WiredCluster) -> None:
-        while cluster.store.newest is None or cluster.store.newest.clock < 5:
+        while cluster.store.newest is None or cluster.store.newest.group < 5:
             await asyncio.sleep(0.01)
         for name in ("r1", "t1"):
             await cluster.kill(name)
