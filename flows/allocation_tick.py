@@ -10,35 +10,35 @@ from prefect import flow
 from prefect.logging import get_run_logger
 
 from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
-from proteus_spot.tasks.ending.cancelled_runs import stop_if_cancelled
-from proteus_spot.tasks.ending.going_on import bring_along, buy_lost_machines
-from proteus_spot.tasks.job_events import emit_tick
+from proteus_spot.tasks.event_feed import emit_tick
 from proteus_spot.tasks.job_leases import extend_leases
 from proteus_spot.tasks.job_records import is_open, is_sweep, job_spec, settle_job, ticking_jobs
-from proteus_spot.tasks.market.decisions import decide, opened_markets
-from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.features import signals_to_decide_on
-from proteus_spot.tasks.market.instances import ended_by, let_go, machine_names, observe_machines
-from proteus_spot.tasks.market.ledger import (
+from proteus_spot.tasks.market.bookkeeping import (
     book_ledger,
     lives_within_budget,
     report_budget,
     spending_now,
     stop_at_budget,
 )
-from proteus_spot.tasks.market.prices import prices_to_decide_on
+from proteus_spot.tasks.market.current_prices import prices_to_decide_on
+from proteus_spot.tasks.market.decisions import decide, opened_markets
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.listed_machines import ended_by, let_go, machine_names, observe_machines
+from proteus_spot.tasks.market.market_features import signals_to_decide_on
 from proteus_spot.tasks.market.purchases.fence import check_fence
-from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
+from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked, abandon_orders, buy
 from proteus_spot.tasks.market.renewals import book_renewals
 from proteus_spot.tasks.market.tick import claim_tick, drain_s, is_overtaken, note_tick, time_to_let_go
 from proteus_spot.tasks.reports.publish import show_job_now_and_then
 from proteus_spot.tasks.run_labels import label_run, one_client
-from proteus_spot.tasks.runtime import untraversed
+from proteus_spot.tasks.supervision.cancelled_runs import stop_if_cancelled
+from proteus_spot.tasks.supervision.open_jobs import bring_along, buy_lost_machines
 from proteus_spot.tasks.sweeps.running.sweep_tick import tick_sweep
-from proteus_spot.tasks.training.controller import drain
-from proteus_spot.tasks.training.deadline import time_left
+from proteus_spot.tasks.task_runtime import untraversed
+from proteus_spot.tasks.training.running_controller import drain
 from proteus_spot.tasks.training.traffic import crossing_usd_per_vcpu_h
+from proteus_spot.tasks.training.work_left import time_left
 
 _RUNNING = "skipped: another tick of this job is running"
 _OVERTAKEN = "skipped: it is late, and another late tick decides"

@@ -25,7 +25,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 
 from proteus_spot.infra.errors import InputError, ProteusError
-from proteus_spot.tasks.job_events import RESOURCE, TICKS, JobEvent
+from proteus_spot.tasks.event_feed import RESOURCE, TICKS, JobEvent
 
 NAME = "proteus: crash silent runs"
 #: Seconds between heartbeats of a run, as set in prefect.yaml for every deployment; Prefect's minimum.

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from prefect import flow
 
-from proteus_spot.tasks.backtest.artifacts import compare, publish_pictures, publish_table
-from proteus_spot.tasks.backtest.spec import BacktestSpec
-from proteus_spot.tasks.form_fields import GIVEN, NOT_GIVEN, required_in_form
+from proteus_spot.studies.backtest.backtest_spec import BacktestSpec
+from proteus_spot.studies.form_fields import GIVEN, NOT_GIVEN, required_in_form
+from proteus_spot.tasks.backtest_artifacts import compare, publish_pictures, publish_table
 
 
 @required_in_form

@@ -5,9 +5,9 @@ from functools import partial
 from prefect import flow
 
 from proteus_spot.flows.allocation_tick import tick_job
-from proteus_spot.tasks.job_events import emit_orphans
+from proteus_spot.tasks.event_feed import emit_orphans
 from proteus_spot.tasks.job_records import is_known
-from proteus_spot.tasks.market.instances import terminate
+from proteus_spot.tasks.market.listed_machines import terminate
 from proteus_spot.tasks.market.reaping import enter, orphans
 from proteus_spot.tasks.run_labels import label_run
 

@@ -11,18 +11,15 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from proteus_spot.infra.errors import InputError, JobFailed
-from proteus_spot.tasks.ending.cancelled_runs import record_follower
-from proteus_spot.tasks.form_fields import GIVEN, NOT_GIVEN, required_in_form
+from proteus_spot.studies.form_fields import GIVEN, NOT_GIVEN, required_in_form
 from proteus_spot.tasks.job_records import how_to_go_on
 from proteus_spot.tasks.market.engine_journal import SweepJournal
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days
 from proteus_spot.tasks.reports.publish import link_page
 from proteus_spot.tasks.run_labels import due_day
-from proteus_spot.tasks.runtime import current_runtime
-from proteus_spot.tasks.sweeps.artifacts import SweepPages
+from proteus_spot.tasks.supervision.cancelled_runs import record_follower
 from proteus_spot.tasks.sweeps.running.following import follow_sweep, name_sweep_run, stop_cancelled_sweep
-from proteus_spot.tasks.sweeps.running.inputs import check_sweep, ship_inputs
-from proteus_spot.tasks.sweeps.running.opening import (
+from proteus_spot.tasks.sweeps.running.sweep_opening import (
     fail_sweep,
     has_finished,
     named_markets,
@@ -30,8 +27,11 @@ from proteus_spot.tasks.sweeps.running.opening import (
     record_sweep,
     recorded_markets,
 )
-from proteus_spot.tasks.sweeps.spec import SweepSpec
-from proteus_spot.tasks.sweeps.view import sweep_figures, sweep_view
+from proteus_spot.tasks.sweeps.running.trial_inputs import check_sweep, ship_inputs
+from proteus_spot.tasks.sweeps.sweep_artifacts import SweepPages
+from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec
+from proteus_spot.tasks.sweeps.sweep_state import sweep_figures, sweep_view
+from proteus_spot.tasks.task_runtime import current_runtime
 
 
 @required_in_form

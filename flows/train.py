@@ -12,8 +12,8 @@ from prefect import flow
 from prefect.logging import get_run_logger
 
 from proteus_spot.infra.errors import InputError, JobFailed
-from proteus_spot.tasks.ending.cancelled_runs import record_follower, stop_cancelled_job
-from proteus_spot.tasks.form_fields import GIVEN, NOT_GIVEN, required_in_form
+from proteus_spot.studies.form_fields import GIVEN, NOT_GIVEN, required_in_form
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_records import (
     ended_result,
     has_failed,
@@ -23,21 +23,21 @@ from proteus_spot.tasks.job_records import (
     record_job,
     resolve_spec,
 )
-from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.bookkeeping import book_ledger
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.eviction_notices import events_url, notices_in, report_notice
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
-from proteus_spot.tasks.market.ledger import book_ledger
-from proteus_spot.tasks.market.opening import close_job, is_half_reopened, is_opened, open_job, reopen_job
-from proteus_spot.tasks.market.purchases.reliable_tier import await_reliable_tier, release_reliable_tier
+from proteus_spot.tasks.market.job_opening import close_job, is_half_reopened, is_opened, open_job, reopen_job
+from proteus_spot.tasks.market.purchases.reliable_purchases import await_reliable_tier, release_reliable_tier
 from proteus_spot.tasks.reports.job_log import JobLog, state_and_spending
 from proteus_spot.tasks.reports.publish import FOLLOWED_S, link_page, show_job, show_job_now_and_then
 from proteus_spot.tasks.run_labels import due_day
-from proteus_spot.tasks.training.code_shipping import prepare_code
-from proteus_spot.tasks.training.controller import await_controller, prepare_data, start_training
+from proteus_spot.tasks.supervision.cancelled_runs import record_follower, stop_cancelled_job
+from proteus_spot.tasks.training.code_of_job import prepare_code
 from proteus_spot.tasks.training.follow import follow
 from proteus_spot.tasks.training.preflight import check
 from proteus_spot.tasks.training.run_names import name_ended, name_running
+from proteus_spot.tasks.training.running_controller import await_controller, prepare_data, start_training
 
 
 @required_in_form

@@ -67,7 +67,7 @@ def open_runtime() -> Runtime:
     InputError
         If a setting is invalid: one line that names it.
     """
-    from proteus_spot.infra.ec2.spot_market import (
+    from proteus_spot.infra.ec2.ec2_spot_market import (
         Ec2SpotMarket,  # boto3 takes a third of a second, and not every verb needs it
     )
 

@@ -3,7 +3,7 @@
 from functools import cache
 from importlib.metadata import version
 
-from proteus_spot.psengine.protocol.version import full_version
+from proteus_spot.psengine.protocol.protocol_version import full_version
 
 
 @cache

@@ -4,8 +4,8 @@ import re
 
 from proteus_spot.bidding.market.model import HOUR_S
 from proteus_spot.infra.state.records import Job, JobState
-from proteus_spot.tasks.runtime import current_runtime
-from proteus_spot.tasks.times import minute, parse_deadline
+from proteus_spot.studies.times import minute, parse_deadline
+from proteus_spot.tasks.task_runtime import current_runtime
 
 #: Why a job was stopped that had reached its budget; the field that a larger one is written to.
 BUDGET, BUDGET_FIELD = "budget", "budget_usd"

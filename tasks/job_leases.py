@@ -11,7 +11,7 @@ from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.infra.storage.leases import Lease, utc, write_leases
 from proteus_spot.tasks.job_records import is_paid_by_hour
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 

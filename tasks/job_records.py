@@ -15,10 +15,10 @@ from proteus_spot.infra.errors import JobFailed
 from proteus_spot.infra.masking import masked
 from proteus_spot.infra.state.records import IntentState, Job, JobKind, JobState, ObservationKind, StoreError
 from proteus_spot.infra.storage.job_paths import JobPaths
-from proteus_spot.tasks.form_fields import RECORDED, spot_billing
+from proteus_spot.studies.form_fields import RECORDED, spot_billing
+from proteus_spot.studies.job_spec import JobSpec, ReliableTier
 from proteus_spot.tasks.job_ends import BUDGET_FIELD, how_it_goes_on, standstill_minutes, stopping_limit
-from proteus_spot.tasks.job_spec import JobSpec, ReliableTier
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 #: Seconds from the end of an allocation after which a booking has found its last line. A market lists ended machines
 #: for about an hour, so the end was known when ticks looked and booked; a tick that cannot look does not book either.

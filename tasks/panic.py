@@ -9,8 +9,8 @@ from pathlib import Path
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.ec2.owned_machines import OwnedMachine, OwnedMachines
 from proteus_spot.infra.errors import InputError, ProteusError
-from proteus_spot.infra.local.environment import endpoint_file
-from proteus_spot.infra.local.job_stores import is_under_way
+from proteus_spot.infra.local_market.environment import endpoint_file
+from proteus_spot.infra.local_market.job_stores import is_under_way
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.state.identity import OwnerFile, owner_directory, read_owner_files, recorded_owner, shown_url
 from proteus_spot.infra.urls import sqlite_url

@@ -21,7 +21,7 @@ from proteus_spot.bidding.backtest.reference_cluster import by_zone, draw_starts
 from proteus_spot.bidding.backtest.replay.engine_replay import run_by_engine
 from proteus_spot.bidding.backtest.runner import Outcomes, run_one
 from proteus_spot.bidding.backtest.runner import run as run_jobs
-from proteus_spot.bidding.backtest.schemes.registry import ORACLE, SCHEMES
+from proteus_spot.bidding.backtest.schemes.scheme_registry import ORACLE, SCHEMES
 from proteus_spot.flows.terminal.tables import output_console
 
 _ROUNDS = 5

@@ -13,7 +13,7 @@ from proteus_spot.bidding.backtest.price_arrays import Markets, pack
 from proteus_spot.bidding.backtest.reference_cluster import TOO_SMALL, Reference, cheapest, draw_starts
 from proteus_spot.bidding.backtest.runner import Outcomes
 from proteus_spot.bidding.backtest.runner import run as run_jobs
-from proteus_spot.bidding.backtest.schemes.registry import scheme as named
+from proteus_spot.bidding.backtest.schemes.scheme_registry import scheme as named
 from proteus_spot.bidding.evictions.table import EvictionTable, fit
 from proteus_spot.bidding.forecast import Forecast, fit_forecast
 from proteus_spot.bidding.market.model import InstanceType, Market

@@ -10,9 +10,9 @@ from proteus_spot.bidding.evictions.table import fit
 from proteus_spot.bidding.market.model import DAY_S
 from proteus_spot.flows.terminal.progress_bar import progress
 from proteus_spot.infra.market_data.price_files import read_prices
-from proteus_spot.tasks.backtest.inputs import open_inputs
-from proteus_spot.tasks.backtest.runner import plan, run_cells
-from proteus_spot.tasks.backtest.spec import BacktestSpec, backtest_spec
+from proteus_spot.studies.backtest.backtest_inputs import open_inputs
+from proteus_spot.studies.backtest.backtest_spec import BacktestSpec, backtest_spec
+from proteus_spot.studies.backtest.job_runs import plan, run_cells
 
 _ROUNDS = 5
 _MOST = "the most asked for"

@@ -21,9 +21,9 @@ from proteus_spot.benchmarks.figure import Figure, figure, seconds
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.bidding.market.traces import Trace, TraceSet
 from proteus_spot.bidding.synthetic.renewal_market import MarketClimate, generate
+from proteus_spot.infra.child_process import Child
 from proteus_spot.infra.clock import SystemClock
-from proteus_spot.infra.ec2.spot_market import Ec2SpotMarket
-from proteus_spot.infra.local.child_process import Child
+from proteus_spot.infra.ec2.ec2_spot_market import Ec2SpotMarket
 from proteus_spot.infra.market_data.catalogs import read_catalog
 from proteus_spot.infra.market_data.price_files import write_prices
 from proteus_spot.infra.settings import Settings

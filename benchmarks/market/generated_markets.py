@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 
 from proteus_spot.benchmarks.market.backtest_field import FILES, MarketField, Months, midnight_s, real, simulated
 from proteus_spot.bidding.backtest.outcomes import Outcome
-from proteus_spot.bidding.backtest.schemes.registry import ORACLE
+from proteus_spot.bidding.backtest.schemes.scheme_registry import ORACLE
 from proteus_spot.bidding.evictions.table import fit
 from proteus_spot.bidding.forecast import fit_forecast
 from proteus_spot.bidding.market.trace_statistics import TraceStatistics, statistics

@@ -27,8 +27,8 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 import proteus_spot.flows.allocation_tick
 import proteus_spot.tasks.market.decisions
 import proteus_spot.tasks.market.renewals
-import proteus_spot.tasks.runtime
-import proteus_spot.tasks.training.controller
+import proteus_spot.tasks.task_runtime
+import proteus_spot.tasks.training.running_controller
 from proteus_spot.benchmarks.figure import Figure, figure, seconds
 from proteus_spot.benchmarks.market import candidates
 from proteus_spot.bidding.engine.events import TickDue
@@ -37,25 +37,25 @@ from proteus_spot.bidding.engine.orders import Acquire, Lapse
 from proteus_spot.bidding.market.model import HOUR_S, Market
 from proteus_spot.bidding.market.traces import TraceSet
 from proteus_spot.bidding.synthetic.renewal_market import LIVELY, generate
-from proteus_spot.infra.local.prefect_server import QUIET, LocalPrefect
+from proteus_spot.infra.local_market.prefect_server import QUIET, LocalPrefect
 from proteus_spot.infra.market_data.catalogs import read_catalog
 from proteus_spot.infra.runtime import Runtime
 from proteus_spot.infra.settings import Settings
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from proteus_spot.infra.simulated_ec2.rules.behaviour import Ec2Behaviour
-from proteus_spot.infra.simulated_ec2.snapshot import MarketState
+from proteus_spot.infra.simulated_ec2.stored_market import MarketState
 from proteus_spot.infra.state.records import Entry, IntentState, JournalEntry, ObservationKind
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_records import record_job
-from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.bookkeeping import book_ledger
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
-from proteus_spot.tasks.market.instances import let_go, observe_machines
-from proteus_spot.tasks.market.ledger import book_ledger
-from proteus_spot.tasks.market.opening import open_job
-from proteus_spot.tasks.market.purchases.reliable_tier import secure_reliable_tier
+from proteus_spot.tasks.market.job_opening import open_job
+from proteus_spot.tasks.market.listed_machines import let_go, observe_machines
+from proteus_spot.tasks.market.purchases.reliable_purchases import secure_reliable_tier
 from proteus_spot.tasks.market.purchases.sending import buy
 
 TICKS = 600
@@ -212,8 +212,10 @@ def _world(database: Path, blobs: Path, market: SimSpotMarket, clock: StillClock
     with Store.open(settings.database_url) as store:
         runtime = Runtime(settings, clock, store, Blobs(settings.blob_url), market, read_catalog())
         with (
-            patch.object(proteus_spot.tasks.runtime, "open_runtime", lambda: runtime),
-            patch.object(proteus_spot.tasks.training.controller, "look", lambda address, since_clock: _status(market)),
+            patch.object(proteus_spot.tasks.task_runtime, "open_runtime", lambda: runtime),
+            patch.object(
+                proteus_spot.tasks.training.running_controller, "look", lambda address, since_clock: _status(market)
+            ),
         ):
             yield runtime
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from proteus_spot.infra.applications.trained_models import MODEL
 from proteus_spot.infra.clock import SystemClock
-from proteus_spot.infra.local.nodes import LocalNodes
 from proteus_spot.infra.nodes.controller_client import ControllerClient
 from proteus_spot.infra.storage.blobs import Blobs, npz_arrays, npz_bytes
 from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from proteus_spot.infra.urls import file_url
 from proteus_spot.psengine.config import JobConfig
+from proteus_spot.tasks.local_nodes.local_nodes import LocalNodes
 
 #: The peer that shows the cost of elasticity.
 BARE = "the same kernels in a bare loop, two threads"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from proteus_spot.bidding.economics.equations import useful_time_s
 from proteus_spot.bidding.evictions.table import EvictionTable
-from proteus_spot.bidding.forecast.model import BLIND, Forecast, Weights
+from proteus_spot.bidding.forecast.forecast_model import BLIND, Forecast, Weights
 from proteus_spot.bidding.jit import inline_jit
 from proteus_spot.bidding.market.model import HOUR_S, Market
 from proteus_spot.bidding.market.traces import Int64s

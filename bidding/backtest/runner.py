@@ -14,7 +14,7 @@ from proteus_spot.bidding.backtest.parameters import JobParameters
 from proteus_spot.bidding.backtest.price_arrays import Markets
 from proteus_spot.bidding.backtest.reference_cluster import Reference
 from proteus_spot.bidding.backtest.schemes import SchemeId
-from proteus_spot.bidding.backtest.schemes.registry import Scheme
+from proteus_spot.bidding.backtest.schemes.scheme_registry import Scheme
 from proteus_spot.bidding.backtest.simulate import room, simulate
 from proteus_spot.bidding.jit import entry
 from proteus_spot.bidding.market.model import HOUR_S

@@ -1,14 +1,14 @@
 """Cost of an allocation: functions from a trace and a life to charges, in integer micro-dollars.
 
-A billing model receives a life and decides only what is charged and refunded for it; `bidding.billing.requests`
+A billing model receives a life and decides only what is charged and refunded for it; `bidding.billing.bulk_requests`
 decides by the prices when a request is granted and evicted.
 
-    base       the `BillingModel` Protocol, the charge of one billing hour, and sums of charges
-    by_hour    models that charge every hour that begins
-    by_second  models that charge the seconds used, in one charge per hour
-    expected   share of an hour that is expected to be paid: equation (1) and its counterparts
-    requests   outcomes of requests in bulk: whether granted, until when, and at what cost
-    spending   use of the money of a billing hour: useful, idle, hand-over or lost
+    base           the `BillingModel` Protocol, the charge of one billing hour, and sums of charges
+    bulk_requests  outcomes of requests in bulk: whether granted, until when, and at what cost
+    by_hour        models that charge every hour that begins
+    by_second      models that charge the seconds used, in one charge per hour
+    expected       share of an hour that is expected to be paid: equation (1) and its counterparts
+    spending       use of the money of a billing hour: useful, idle, hand-over or lost
 """
 
 from collections.abc import Callable, Mapping

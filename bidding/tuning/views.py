@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from proteus_spot.bidding.tuning.record import SweepRecord
+from proteus_spot.bidding.tuning.sweep_record import SweepRecord
 from proteus_spot.bidding.tuning.trials import SweepState, TrialRecord, TrialState
 
 

@@ -9,7 +9,7 @@ plan_view         output of `plan`: schemes, markets, recommendation
 progress_bar      progress bar on standard error
 run_view          output of `run`: live screen or plain lines, table of the result
 standard_streams  standard output and error that may be closed, full or of another encoding
-sweep_view        output of `sweep`: head and table of trials, live or once
+sweep_lines       output of `sweep`: head and table of trials, live or once
 tables            tables that fit the terminal without cutting an id or a figure
 traces_view       output of `traces describe`: markets and statistics of their prices
 train_view        output of `train`: live screen or plain lines, table of the result

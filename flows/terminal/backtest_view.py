@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any
 from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
 
 if TYPE_CHECKING:
-    from proteus_spot.tasks.backtest.job_story import Story
+    from proteus_spot.studies.backtest.job_story import Story
 
-#: Ranks (`flows.terminal.tables.Column`) of the columns of `tasks.backtest.tables.COLUMNS`.
+#: Ranks (`flows.terminal.tables.Column`) of the columns of `studies.backtest.result_tables.COLUMNS`.
 _RANKS = (0, 0, 0, 0, 4, 10, 9, 1, 8, 5, 6, 7, 11, 2, 3, 12)
-#: Ranks of the columns of `tasks.backtest.reliable_counts.COLUMNS`.
+#: Ranks of the columns of `studies.backtest.reliable_counts.COLUMNS`.
 _RELIABLE_RANKS = (0, 0, 0, 0, 5, 6, 3, 7, 0, 4, 2)
 
 
 def show_outcomes(result: dict[str, Any]) -> None:
     """Show the table of a backtest, from the result that ``--json`` writes."""
-    from proteus_spot.tasks.backtest.tables import COLUMNS, NAMES, cells
+    from proteus_spot.studies.backtest.result_tables import COLUMNS, NAMES, cells
 
     runs, fit, evaluation = result["runs"], result["fit"], result["evaluation"]
     reference = result["reference"]
@@ -45,7 +45,7 @@ def show_outcomes(result: dict[str, Any]) -> None:
 
 def show_reliable(records: list[dict[str, Any]]) -> None:
     """Show the table of the numbers of reliable machines, from the records that ``--json`` writes."""
-    from proteus_spot.tasks.backtest.reliable_counts import COLUMNS, NAMES, rows
+    from proteus_spot.studies.backtest.reliable_counts import COLUMNS, NAMES, rows
 
     columns = [
         Column(name, rank, right=index >= NAMES)
@@ -65,8 +65,8 @@ def _span(window: dict[str, str]) -> str:
 
 def story_lines(story: "Story") -> None:
     """Show the events of one job, one per line."""
-    from proteus_spot.tasks.backtest.job_story import story_json, text_of
-    from proteus_spot.tasks.times import clock
+    from proteus_spot.studies.backtest.job_story import story_json, text_of
+    from proteus_spot.studies.times import clock
 
     record = story_json(story)
     show_lines(

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from proteus_spot.bidding.billing.requests import Bill, SpotRequest
+from proteus_spot.bidding.billing.bulk_requests import Bill, SpotRequest
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.bidding.market.money import Micros, usd
 from proteus_spot.bidding.market.traces import Trace
 from proteus_spot.flows.terminal.run_view import clock_time
 from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
-from proteus_spot.tasks.market_data.bills import iso
+from proteus_spot.studies.market_data.bills import iso
 
 #: Maximum number of hours of a bill that are shown, from the first.
 _HOURS = 48

@@ -6,8 +6,8 @@ from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
 
 if TYPE_CHECKING:
     from proteus_spot.bidding.evictions.summary import ModelSummary
-    from proteus_spot.tasks.market_data.eviction_models import Check
-    from proteus_spot.tasks.market_data.predictors import FittedPredictors
+    from proteus_spot.studies.market_data.eviction_models import Check
+    from proteus_spot.studies.market_data.predictors import FittedPredictors
 
 #: Ranks of two columns: they are left out before the column of any bid.
 _MEDIAN_RANK, _BIDS_RANK = 100, 101

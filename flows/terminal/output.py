@@ -20,7 +20,7 @@ def write_text(target: str, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()  # an error is reported now, not when the process ends
         return
-    from proteus_spot.tasks.output_files import write_file
+    from proteus_spot.studies.output_files import write_file
 
     write_file(target, text.encode())
 

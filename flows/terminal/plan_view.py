@@ -6,11 +6,11 @@ from proteus_spot.bidding.market.model import HOUR_S
 from proteus_spot.bidding.market.money import usd
 from proteus_spot.flows.terminal.run_view import clock_time
 from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
-from proteus_spot.tasks.plan.outlook import Outlook, percent, spread
-from proteus_spot.tasks.plan.reliable_counts import rows
+from proteus_spot.studies.plan.outlook import Outlook, percent, spread
+from proteus_spot.studies.plan.reliable_machines import rows
 
 if TYPE_CHECKING:
-    from proteus_spot.tasks.plan.planner import JobPlan, PlannedScheme
+    from proteus_spot.studies.plan.planner import JobPlan, PlannedScheme
 
 #: Maximum number of candidates that are shown.
 SHOWN = 12

@@ -9,7 +9,7 @@ from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
 
 if TYPE_CHECKING:
     from proteus_spot.bidding.market.trace_statistics import TraceStatistics
-    from proteus_spot.tasks.market_data.trace_summary import FileSummary, MarketSummary
+    from proteus_spot.studies.market_data.trace_summary import FileSummary, MarketSummary
 
 #: Title and rank of the figures of a market.
 _FIGURES = (

@@ -13,7 +13,7 @@ from rich.text import Text
 from proteus_spot.flows.terminal.run_view import Display, clock_time
 from proteus_spot.psengine.telemetry.formatting import format_bytes, format_ranges
 from proteus_spot.psengine.telemetry.memory_use import total_bytes
-from proteus_spot.tasks.local.event_log import Line
+from proteus_spot.tasks.local_nodes.explanations import Line
 
 #: Real seconds between lines without a terminal.
 LINE_EVERY_S = 2.0

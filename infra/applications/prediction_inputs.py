@@ -12,8 +12,8 @@ from proteus_spot.infra.applications.trained_models import ModelAbout
 from proteus_spot.infra.datasets import documents as data_documents
 from proteus_spot.infra.datasets import ratings as data_ratings
 from proteus_spot.infra.datasets.arrays import read_new as read_new_arrays
+from proteus_spot.infra.datasets.data_files import read_data
 from proteus_spot.infra.datasets.examples import fill_in, learns_labels
-from proteus_spot.infra.datasets.files import read_data
 from proteus_spot.infra.datasets.formats.example_table import ExampleTable, examples, unlabelled
 from proteus_spot.infra.datasets.formats.reading import Reading
 from proteus_spot.infra.errors import InputError

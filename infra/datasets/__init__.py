@@ -2,9 +2,9 @@
 
 formats/           readers of data formats, one per file
 arrays             arrays of any rank, the data of nets: read, held-out part, partitions
+data_files         the data that a user names: built-in sets, forms of files, decompression
 documents          documents of words: read, held-out part, partitions of equal tokens
 examples           labelled examples: read, held-out part, partitions
-files              the data that a user names: built-in sets, forms of files, decompression
 generated_ratings  generated ratings of low rank with noise
 kinds              the kinds of data and the protocol that each implements
 prepare            writes the partitions and the held-out part of a job's data

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proteus_spot.infra.datasets import examples as data_examples
+from proteus_spot.infra.datasets.data_files import DATA_ENDINGS, form_of, read_content
 from proteus_spot.infra.datasets.examples import ExampleSet, deal
-from proteus_spot.infra.datasets.files import DATA_ENDINGS, form_of, read_content
 from proteus_spot.infra.datasets.formats.reading import PLAIN, Reading, check_plain
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import BlobError, npz_arrays

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.infra.datasets.files import read_content
+from proteus_spot.infra.datasets.data_files import read_content
 from proteus_spot.infra.datasets.formats.reading import PLAIN, Reading, check_plain
 from proteus_spot.infra.datasets.formats.word_counts import as_arrays, first_word_from, read_bags
 from proteus_spot.infra.errors import InputError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.data_files import read_data
 from proteus_spot.infra.datasets.formats.example_table import Examples, ExampleTable, examples, hold_out
 from proteus_spot.infra.datasets.formats.reading import PLAIN, Reading
 from proteus_spot.infra.errors import InputError

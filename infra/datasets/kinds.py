@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from proteus_spot.infra.datasets import arrays as data_arrays
+from proteus_spot.infra.datasets import data_files
 from proteus_spot.infra.datasets import documents as data_documents
 from proteus_spot.infra.datasets import examples as data_examples
-from proteus_spot.infra.datasets import files as data_files
 from proteus_spot.infra.datasets import ratings as data_ratings
 from proteus_spot.infra.datasets.formats.reading import Reading
 from proteus_spot.psengine.apps.registry import kind_for

@@ -59,7 +59,7 @@ def prepare(
 
     Parameters
     ----------
-    name_or_url : a built-in set (`digits`), or path or fsspec URL of a data file (`infra.datasets.files`).
+    name_or_url : a built-in set (`digits`), or path or fsspec URL of a data file (`infra.datasets.data_files`).
     n_partitions : how many parts, of about equal size.
     seed : deals the rows to the parts.
     app : what will be trained; it says the kind of data, and those that it cannot learn from are refused.

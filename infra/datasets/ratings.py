@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.infra.datasets.files import read_content
+from proteus_spot.infra.datasets.data_files import read_content
 from proteus_spot.infra.datasets.formats.ratings_text import Pairs, Ratings, is_whole, read_pairs, read_ratings
 from proteus_spot.infra.datasets.formats.reading import PLAIN, Reading, check_plain
 from proteus_spot.infra.datasets.generated_ratings import generated_ratings

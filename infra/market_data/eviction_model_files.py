@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from proteus_spot.bidding.evictions.curve_model import CurveModel
-from proteus_spot.bidding.evictions.predictors.model import KIND, PredictorModel
+from proteus_spot.bidding.evictions.predictors.predictor_model import KIND, PredictorModel
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.files import Source, read_whole, write_whole
 from proteus_spot.infra.storage.blobs import BlobError, npz_arrays

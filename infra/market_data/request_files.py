@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from proteus_spot.bidding.billing.requests import SpotRequest
+from proteus_spot.bidding.billing.bulk_requests import SpotRequest
 from proteus_spot.bidding.market.model import HOUR_S, Market
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
 from proteus_spot.infra.errors import InputError

@@ -19,7 +19,7 @@ from proteus_spot.infra.storage.blobs import BlobError, open_blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.infra.version import program_version
 from proteus_spot.psengine.controller.state import IMPORTING
-from proteus_spot.psengine.protocol.version import PROTOCOL, version_misfit
+from proteus_spot.psengine.protocol.protocol_version import PROTOCOL, version_misfit
 
 #: Bounds of the real seconds between two tries to meet a controller; the pause grows by a tenth each time.
 _LOOK_S = 0.1

@@ -30,7 +30,7 @@ from proteus_spot.infra.storage.event_logs import keep_page
 from proteus_spot.infra.storage.job_paths import HELD_OUT
 from proteus_spot.infra.storage.leases import ENDING_S, utc
 from proteus_spot.infra.version import program_version
-from proteus_spot.psengine.protocol.version import PROTOCOL
+from proteus_spot.psengine.protocol.protocol_version import PROTOCOL
 from proteus_spot.psengine.rpc.cancellation import first_of
 from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
 from proteus_spot.psengine.shell.control_port import ControlPort

@@ -28,7 +28,7 @@ from proteus_spot.infra.storage.checkpoints import read_shard, read_state
 from proteus_spot.infra.storage.job_paths import JobPaths, part_name
 from proteus_spot.infra.version import program_version
 from proteus_spot.psengine.config import JobError
-from proteus_spot.psengine.protocol.version import PROTOCOL, version_misfit
+from proteus_spot.psengine.protocol.protocol_version import PROTOCOL, version_misfit
 from proteus_spot.psengine.rpc.cancellation import cancel_all, first_of
 from proteus_spot.psengine.rpc.transport import Transport, Unreachable
 from proteus_spot.psengine.shell.dask_plugins import AgentPlugin, hello

@@ -29,15 +29,20 @@ from proteus_spot.bidding.market.spot_market import MarketUnreachable
 from proteus_spot.bidding.market.traces import Trace, TraceSet
 from proteus_spot.infra.simulated_ec2.faults import OF_MACHINES, OF_SPOT, Fault, FaultKind, FaultScript
 from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT, HeldInstance, LaunchOptions
+from proteus_spot.infra.simulated_ec2.rules.accepted_purchases import (
+    available_count,
+    check_bid,
+    check_purchase,
+    quota_room,
+)
 from proteus_spot.infra.simulated_ec2.rules.behaviour import IMMEDIATE, Ec2Behaviour
-from proteus_spot.infra.simulated_ec2.rules.bill import Usage, usage_of
 from proteus_spot.infra.simulated_ec2.rules.client_tokens import ClientTokens
 from proteus_spot.infra.simulated_ec2.rules.lagging_reads import LaggingReads, Listing
 from proteus_spot.infra.simulated_ec2.rules.machine_changes import MachineChanges, MarketChange, NoticeMode
-from proteus_spot.infra.simulated_ec2.rules.purchases import available_count, check_bid, check_purchase, quota_room
+from proteus_spot.infra.simulated_ec2.rules.market_bill import Usage, usage_of
 from proteus_spot.infra.simulated_ec2.rules.refusals import cannot_start, cannot_stop, denied
-from proteus_spot.infra.simulated_ec2.rules.traces import eviction_s, newest_price_s, published_prices
-from proteus_spot.infra.simulated_ec2.snapshot import MarketState, restore_instance, stored_instance
+from proteus_spot.infra.simulated_ec2.rules.trace_rules import eviction_s, newest_price_s, published_prices
+from proteus_spot.infra.simulated_ec2.stored_market import MarketState, restore_instance, stored_instance
 
 _NO_TRACES: Mapping[Market, Trace] = MappingProxyType({})
 _DEFAULT_OPTIONS = LaunchOptions()

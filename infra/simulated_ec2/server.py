@@ -49,7 +49,7 @@ from proteus_spot.infra.simulated_ec2.instances import Machines
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from proteus_spot.infra.simulated_ec2.metadata_service import Metadata
 from proteus_spot.infra.simulated_ec2.rules.machine_changes import ChangeKind, NoticeMode
-from proteus_spot.infra.simulated_ec2.snapshot import file_digest, read_state, traces_digest, write_state
+from proteus_spot.infra.simulated_ec2.stored_market import file_digest, read_state, traces_digest, write_state
 from proteus_spot.infra.simulated_ec2.wire_protocol import Ec2Error, Ec2Protocol, signer_of
 
 #: Maximum real seconds between two checks of the clock, the scripts and the parent.

@@ -9,7 +9,7 @@ from proteus_spot.bidding.market.catalog import Catalog
 from proteus_spot.bidding.market.model import Allocation, Market, Tier
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.traces import Trace
-from proteus_spot.infra.state.charges.prices import Planned, charging_model
+from proteus_spot.infra.state.charges.charge_prices import Planned, charging_model
 from proteus_spot.infra.state.records import AllocationRecord, Intent, LedgerKind, LedgerLine
 
 

@@ -2,7 +2,7 @@
 
 The billing model computes the due lines again each time from the allocations and the prices. So a booking may be
 repeated, late or skipped without harm, and no line is ever edited: a refund is a separate line, and so is a correction.
-An hour without a price is booked, too (`infra.state.charges.prices`).
+An hour without a price is booked, too (`infra.state.charges.charge_prices`).
 
 Every instance is billed separately; the lines of an hour are the sums over the instances of an allocation. An hour has
 one refund, so that is booked when it can no longer grow: when the hour is over, or no instance lives. If seconds are
@@ -19,7 +19,7 @@ from proteus_spot.bidding.market.catalog import Catalog
 from proteus_spot.bidding.market.model import HOUR_S, EndCause, Market
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.traces import Trace
-from proteus_spot.infra.state.charges.prices import (
+from proteus_spot.infra.state.charges.charge_prices import (
     BY_SECOND,
     ON_DEMAND_BY_SECOND,
     BillingError,

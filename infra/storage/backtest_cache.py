@@ -14,7 +14,7 @@ from proteus_spot.bidding.backtest.parameters import JobParameters
 from proteus_spot.bidding.backtest.price_arrays import Markets
 from proteus_spot.bidding.backtest.reference_cluster import Reference
 from proteus_spot.bidding.backtest.runner import Outcomes
-from proteus_spot.bidding.backtest.schemes.registry import Scheme
+from proteus_spot.bidding.backtest.schemes.scheme_registry import Scheme
 from proteus_spot.bidding.jit import source_digest
 from proteus_spot.bidding.market.traces import Int64s
 from proteus_spot.infra.files import write_whole

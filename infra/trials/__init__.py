@@ -2,15 +2,15 @@
 
 adapters/           loops for estimators of scikit-learn, LightGBM and XGBoost
 child               the process of a trial as its supervisor holds it
-documents           the JSON documents of a trial: setting, orders, report
+deployment_state    the state of a supervisor's deployment
 engine_application  an application of the engine as a trial, in one process
-errors              what is wrong with a trial, in one line
 messages            the messages between a trial's process and its supervisor
 process             the process that runs a training function
-progress            the state of a supervisor's deployment
+saved_states        saved states as files, without pickle
 shipping            code, requirements and data on their way to the machines
 state_store         the uploaded states of a trial
-states              saved states as files, without pickle
 supervisor          runs a deployment of a trial: notices, orders, uploads, reports
 trial               `Trial`, the object that a training function gets
+trial_documents     the JSON documents of a trial: setting, orders, report
+trial_errors        what is wrong with a trial, in one line
 """

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from proteus_spot.infra.processes.surroundings import python_module
-from proteus_spot.infra.trials.documents import one_line
 from proteus_spot.infra.trials.messages import MAX_LINE, Command, Message, parse_message
 from proteus_spot.infra.trials.process import Start
+from proteus_spot.infra.trials.trial_documents import one_line
 
 #: Bytes of the output that are kept for the reason of a failure, and the number of lines shown of them.
 _TAIL, _LINES = 4096, 3

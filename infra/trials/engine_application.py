@@ -11,8 +11,8 @@ from typing import Any
 from proteus_spot.infra.applications.trained_models import save_model
 from proteus_spot.infra.storage.blobs import Blobs, npz_arrays
 from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
-from proteus_spot.infra.trials.errors import TrialError
 from proteus_spot.infra.trials.trial import Trial
+from proteus_spot.infra.trials.trial_errors import TrialError
 from proteus_spot.psengine.apps.registry import resolve
 from proteus_spot.psengine.apps.returned import figures_of
 from proteus_spot.psengine.config import JobConfig, JobError

@@ -9,7 +9,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from proteus_spot.infra.trials.documents import one_line
+from proteus_spot.infra.trials.trial_documents import one_line
 
 #: Maximum bytes of a line.
 MAX_LINE = 64 * 1024

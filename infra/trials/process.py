@@ -22,11 +22,11 @@ from typing import Any
 
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.errors import ProteusError
-from proteus_spot.infra.trials.documents import TrialSetting, finite_or_none, one_line
-from proteus_spot.infra.trials.errors import TrialError
 from proteus_spot.infra.trials.messages import Command, Message, StepDurations
-from proteus_spot.infra.trials.states import pack_state
+from proteus_spot.infra.trials.saved_states import pack_state
 from proteus_spot.infra.trials.trial import Trial
+from proteus_spot.infra.trials.trial_documents import TrialSetting, finite_or_none, one_line
+from proteus_spot.infra.trials.trial_errors import TrialError
 
 #: Share of the time that saving on the machine may take, after some real seconds that it always has; a state is not
 #: saved at steps that would exceed it.

@@ -18,7 +18,7 @@ from proteus_spot.infra.files import Source, read_chunks
 from proteus_spot.infra.storage.blobs import BlobMissing, Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.infra.storage.trial_paths import SweepPaths
-from proteus_spot.infra.trials.errors import TrialError
+from proteus_spot.infra.trials.trial_errors import TrialError
 
 logger = logging.getLogger(__name__)
 

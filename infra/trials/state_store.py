@@ -10,7 +10,7 @@ from typing import Any
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.storage.blobs import MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet, blobs_at
 from proteus_spot.infra.storage.trial_paths import TrialPaths, state_step
-from proteus_spot.infra.trials.states import STATE, remove_folder, unpack_state
+from proteus_spot.infra.trials.saved_states import STATE, remove_folder, unpack_state
 
 logger = logging.getLogger(__name__)
 

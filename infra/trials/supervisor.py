@@ -17,14 +17,14 @@ from proteus_spot.infra.clock import Clock, SystemClock
 from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs, DamagedSet
 from proteus_spot.infra.storage.trial_paths import TrialPaths
 from proteus_spot.infra.trials.child import TrialChild
-from proteus_spot.infra.trials.documents import DocumentError, TrialOrders, TrialReport, TrialSetting, one_line
-from proteus_spot.infra.trials.errors import TrialError
+from proteus_spot.infra.trials.deployment_state import DeploymentProgress, SavedState, ended_report
 from proteus_spot.infra.trials.messages import Command, Message
 from proteus_spot.infra.trials.process import Start
-from proteus_spot.infra.trials.progress import DeploymentProgress, SavedState, ended_report
+from proteus_spot.infra.trials.saved_states import remove_folder
 from proteus_spot.infra.trials.shipping import TrialInputs, fetch_inputs
 from proteus_spot.infra.trials.state_store import fetch_newest_state, upload_state
-from proteus_spot.infra.trials.states import remove_folder
+from proteus_spot.infra.trials.trial_documents import DocumentError, TrialOrders, TrialReport, TrialSetting, one_line
+from proteus_spot.infra.trials.trial_errors import TrialError
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
-from proteus_spot.infra.trials.errors import TrialError
-from proteus_spot.infra.trials.states import pack_state, remove_folder, unpack_state
+from proteus_spot.infra.trials.saved_states import pack_state, remove_folder, unpack_state
+from proteus_spot.infra.trials.trial_errors import TrialError
 
 _STATE = re.compile(r"\d{6}-\d{9}")
 

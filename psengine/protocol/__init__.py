@@ -1,11 +1,11 @@
 """The values that the controller, the shell and the nodes exchange.
 
-answers         answers of nodes, and how they are sent
-checkpoint      reference to a checkpoint: its clock, name and summary
-events          events that the controller receives
-executor_state  state of one executor, as it is moved, replicated and restored
-instructions    instructions that the controller issues
-read_version    which state of the tables a read returns
-shard_state     state of one shard, as it is moved, replicated and restored
-version         the version of the protocol, and why a node of another one is refused
+answers           answers of nodes, and how they are sent
+checkpoint        reference to a checkpoint: its clock, name and summary
+events            events that the controller receives
+executor_state    state of one executor, as it is moved, replicated and restored
+instructions      instructions that the controller issues
+protocol_version  the version of the protocol, and why a node of another one is refused
+read_version      which state of the tables a read returns
+shard_state       state of one shard, as it is moved, replicated and restored
 """

@@ -28,7 +28,7 @@ from proteus_spot.psengine.protocol.instructions import (
     LoadPartitions,
     SaveCheckpoint,
 )
-from proteus_spot.psengine.protocol.version import version_misfit
+from proteus_spot.psengine.protocol.protocol_version import version_misfit
 from proteus_spot.psengine.rpc.cancellation import cancel_all, on_thread
 from proteus_spot.psengine.rpc.transfers import Transfers
 from proteus_spot.psengine.rpc.transport import Transport

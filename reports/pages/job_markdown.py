@@ -9,7 +9,7 @@ from proteus_spot.bidding.market.model import HOUR_S, Tier
 from proteus_spot.bidding.market.money import Micros, usd
 from proteus_spot.reports.pages.job_page import ReportPage, Table
 from proteus_spot.reports.pages.job_series import JobFacts
-from proteus_spot.reports.pages.job_tables import elapsed, utc
+from proteus_spot.reports.pages.page_tables import elapsed, utc
 
 #: Candidates of the last purchase that are shown, the best first.
 _CANDIDATES = 8

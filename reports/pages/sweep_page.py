@@ -9,7 +9,7 @@ from proteus_spot.bidding.market.money import usd
 from proteus_spot.reports.pages.figures_page import BacktestPage, Picture
 from proteus_spot.reports.pages.job_markdown import text
 from proteus_spot.reports.pages.job_page import PageFigure, Table
-from proteus_spot.reports.pages.job_tables import elapsed, utc
+from proteus_spot.reports.pages.page_tables import elapsed, utc
 from proteus_spot.reports.sweep_view import (
     MOST_DRAWN,
     STATES,

@@ -12,17 +12,17 @@ Which record is the truth:
 | ledger | `ledger` | follows from allocations and prices; budgets are held to it |
 | tags | `purchases` | a copy for people and `panic`: machines are known by instance id and token |
 
+purchases/        purchases of machines: requests, their sending, the reliable tier
+bookkeeping       cost of each hour of each allocation, and its maximum
 costs             costs by job, market and use, which add up to the ledger
+current_prices    current prices, and whether they are recent enough to decide on
 decisions         decision points: observations to the engine, its orders to the journal
 engine_journal    the engine of a job and its journal, replayed and appended in one transaction
 eviction_notices  eviction notices that the reliable tier reports
-features          market features for policies that weigh the recent past
 ingest            price history from the market into the price store
-instances         machines: tags, look-up and termination
-ledger            cost of each hour of each allocation, and its maximum
-opening           opening and closing the bidding of a job
-prices            current prices, and whether they are recent enough to decide on
-purchases         purchases of machines: requests, their sending, the reliable tier
+job_opening       opening and closing the bidding of a job
+listed_machines   machines: tags, look-up and termination
+market_features   market features for policies that weigh the recent past
 reaping           the machines of this owner that nothing needs
 renewals          schedule of the renewal decision of an allocation
 tick              claim on a job, so that one tick of it runs at a time

@@ -7,13 +7,13 @@ from typing import Any
 from proteus_spot.bidding.billing.spending import MachineLife, Use, divide_hour
 from proteus_spot.bidding.market.model import HOUR_S, Tier
 from proteus_spot.bidding.market.money import Micros
-from proteus_spot.infra.state.charges.prices import is_by_second
+from proteus_spot.infra.state.charges.charge_prices import is_by_second
 from proteus_spot.infra.state.charges.shares import by_hour, by_second
 from proteus_spot.infra.state.ledger import charges_and_refunds, unpriced_line
 from proteus_spot.infra.state.records import AllocationRecord, Job, JobKind, ObservationKind
 from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.job_ends import why_ended
-from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.task_runtime import current_runtime
 
 #: What is paid beside the ledger, which has the hours and seconds of machines alone.
 NOT_COUNTED = (
@@ -179,7 +179,7 @@ def _lives(store: Store, job: Job, records: Mapping[str, AllocationRecord]) -> d
 
 def _repeated_share(store: Store, sweep: Job) -> float:
     """Return the part of a sweep's steps that had to be trained again."""
-    from proteus_spot.bidding.tuning.journal import replay
+    from proteus_spot.bidding.tuning.sweep_journal import replay
 
     trials = replay(entry.record for entry in store.journal(sweep.job_id)).trials.values()
     repeated = sum(trial.repeated_steps for trial in trials)

@@ -26,8 +26,8 @@ from proteus_spot.infra.state.records import ObservationKind
 from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_records import training_begun
 from proteus_spot.tasks.market.engine_journal import DecideEvents, EngineJournal, JobEngine
-from proteus_spot.tasks.market.instances import observed_events
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.market.listed_machines import observed_events
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 
 @runtime_task("decide")

@@ -33,10 +33,10 @@ from proteus_spot.bidding.engine.reconcile import ABANDONED, is_failed_launch_of
 from proteus_spot.bidding.engine.snapshot import SnapshotError, from_snapshot, to_snapshot
 from proteus_spot.bidding.market.failures import Failure
 from proteus_spot.bidding.market.model import EndCause, InstanceFact
-from proteus_spot.bidding.tuning import journal as sweep_journal
-from proteus_spot.bidding.tuning.engine import SweepEngine
-from proteus_spot.bidding.tuning.events import SweepExtended, SweepOpened, SweepReopened
-from proteus_spot.bidding.tuning.orders import Deploy, SweepOrder
+from proteus_spot.bidding.tuning import sweep_journal
+from proteus_spot.bidding.tuning.sweep_engine import SweepEngine
+from proteus_spot.bidding.tuning.sweep_events import SweepExtended, SweepOpened, SweepReopened
+from proteus_spot.bidding.tuning.sweep_orders import Deploy, SweepOrder
 from proteus_spot.infra.state.records import (
     EngineSnapshot,
     Entry,
@@ -47,7 +47,7 @@ from proteus_spot.infra.state.records import (
     UnknownRecord,
 )
 from proteus_spot.infra.state.store import Store
-from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.task_runtime import current_runtime
 
 logger = logging.getLogger(__name__)
 

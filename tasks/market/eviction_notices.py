@@ -10,9 +10,9 @@ from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.ec2.notice_poller import notice_event
 from proteus_spot.infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable
 from proteus_spot.infra.state.records import UnknownRecord
-from proteus_spot.tasks.form_fields import JOB_ID_PATTERN
+from proteus_spot.studies.form_fields import JOB_ID_PATTERN
 from proteus_spot.tasks.job_records import ticking_jobs
-from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.task_runtime import current_runtime
 
 #: Real seconds for the controller to return its notices; it is polled several times a second.
 _CALL_S = 1.0

@@ -9,10 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from proteus_spot.bidding.market.model import DAY_S, Market
 from proteus_spot.infra.errors import InputError, ProteusError
 from proteus_spot.infra.storage.price_store import PriceStore
+from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.studies.market_data.predictors import predictor_ages
 from proteus_spot.tasks.job_records import is_sweep, job_spec, ticking_jobs
-from proteus_spot.tasks.job_spec import JobSpec
-from proteus_spot.tasks.market_data.predictors import predictor_ages
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 #: Each fetch begins this long before the end of the last one, for rows that the market reported late.

@@ -8,10 +8,10 @@ from proteus_spot.infra.state.records import IntentState
 from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.tasks.job_records import is_known, ticking_jobs
 from proteus_spot.tasks.market.engine_journal import journal_of
-from proteus_spot.tasks.market.instances import job_machines, observed_events
-from proteus_spot.tasks.market.opening import is_opened
+from proteus_spot.tasks.market.job_opening import is_opened
+from proteus_spot.tasks.market.listed_machines import job_machines, observed_events
 from proteus_spot.tasks.market.purchases.fence import has_fence, holds_fence
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from proteus_spot.bidding.market.model import Tier
 from proteus_spot.infra.clock import SystemClock
-from proteus_spot.tasks.form_fields import JOB_ID_PATTERN
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.studies.form_fields import JOB_ID_PATTERN
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 _DEPLOYMENT = "renew-hour/default"
 #: Number of periods before a decision whose ticks book it. One suffices; the second makes up for a lost tick.

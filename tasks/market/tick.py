@@ -10,7 +10,7 @@ from proteus_spot.infra.masking import masked
 from proteus_spot.infra.state.records import ObservationKind, StoreError
 from proteus_spot.tasks.job_records import is_paid_by_hour
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
-from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.task_runtime import current_runtime
 
 #: Name of the claim of a late tick; it is not released.
 _LATE = "late-tick"

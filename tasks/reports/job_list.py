@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proteus_spot.infra.errors import ProteusError
-from proteus_spot.infra.local.announcement import find_announcement
-from proteus_spot.infra.local.job_stores import JobStore, find_job, is_under_way, open_job_stores
+from proteus_spot.infra.local_market.announcement import find_announcement
+from proteus_spot.infra.local_market.job_stores import JobStore, find_job, is_under_way, open_job_stores
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.state.records import Job, JobKind, ObservationKind
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import Blobs, open_blobs
 from proteus_spot.infra.urls import file_url
+from proteus_spot.studies.market_data.price_feed import ended_prices
 from proteus_spot.tasks.job_ends import lateness, why_ended
 from proteus_spot.tasks.market.costs import CostRow, ZoneTraffic, cost_rows, zone_traffic
 from proteus_spot.tasks.market.purchases.waiting import what_purchases_wait_for
-from proteus_spot.tasks.market_data.price_feed import ended_prices
-from proteus_spot.tasks.reports.alarms import waiting_line
+from proteus_spot.tasks.reports.alarm_lines import waiting_line
 from proteus_spot.tasks.reports.job_summary import snapshot_of
 
 
@@ -59,7 +59,7 @@ class JobLine:
 def list_jobs(database: str | None = None, directory: Path | None = None) -> tuple[list[JobLine], list[str]]:
     """Return every job, database by database and oldest first, and a line for each database that cannot be read.
 
-    `database` and `directory` choose as in `infra.local.job_stores.open_job_stores`.
+    `database` and `directory` choose as in `infra.local_market.job_stores.open_job_stores`.
     """
     with open_job_stores(database, directory) as (stores, left_out):
         notes = list(left_out)
@@ -139,8 +139,8 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
 def _sweep_progress(store: Store, sweep: Job, notes: list[str]) -> tuple[int, float | None, str]:
     """Return the steps of all trials, the best metric, and in words that and how many trials are in each state."""
     from proteus_spot.bidding.engine.journal import JournalError  # only for sweeps: the engines take a while to import
-    from proteus_spot.bidding.tuning.journal import replay
-    from proteus_spot.bidding.tuning.record import SweepError
+    from proteus_spot.bidding.tuning.sweep_journal import replay
+    from proteus_spot.bidding.tuning.sweep_record import SweepError
     from proteus_spot.bidding.tuning.views import result_view
 
     try:

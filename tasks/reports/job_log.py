@@ -6,7 +6,7 @@ from proteus_spot.bidding.market.model import EndCause
 from proteus_spot.bidding.market.money import usd
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.state.records import AllocationRecord, ObservationKind
-from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.task_runtime import current_runtime
 
 #: Real seconds between two looks, and from one line of figures to the next: at first, and at most.
 _LOOK_S = 5.0

@@ -11,9 +11,9 @@ from proteus_spot.infra.state.ledger import charges_and_refunds, refunded_micros
 from proteus_spot.infra.state.records import AllocationRecord, JournalEntry, LedgerLine, ObservationKind, UnknownRecord
 from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.job_ends import late_s, why_ended
-from proteus_spot.tasks.market.opening import type_on_sale
+from proteus_spot.tasks.market.job_opening import type_on_sale
 from proteus_spot.tasks.reports.job_snapshot import Holding, Snapshot
-from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.task_runtime import current_runtime
 
 _DECIDED = ("Renew", "Lapse")
 _ENDS: Mapping[EndCause | None, str] = MappingProxyType({EndCause.EVICTED: "taken", EndCause.FAILED: "failed"})

@@ -15,12 +15,12 @@ from proteus_spot.infra.state.records import Job, JobState, ObservationKind
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.reports.pages.job_markdown import job_markdown
 from proteus_spot.reports.pages.job_page import Table, render
-from proteus_spot.reports.pages.job_tables import predict_command
-from proteus_spot.reports.pictures.job import job_png
+from proteus_spot.reports.pages.page_tables import predict_command
+from proteus_spot.reports.pictures.job_pictures import job_png
 from proteus_spot.tasks.job_pages import open_page, write_page
 from proteus_spot.tasks.market.costs import CostRow, cost_rows
-from proteus_spot.tasks.reports.job_page import gather, read_facts
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.reports.job_report import gather, read_facts
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from proteus_spot.psengine.telemetry.formatting import format_bytes, format_rang
 from proteus_spot.psengine.telemetry.memory_use import total_bytes
 from proteus_spot.reports.pages.figures_page import BacktestPage, Picture, write
 from proteus_spot.reports.pages.job_page import PageFigure, Table
-from proteus_spot.reports.pictures.training import training_svg
+from proteus_spot.reports.pictures.training_pictures import training_svg
 
 
 def write_training_report(figures: Mapping[str, Any], path: Path) -> None:
@@ -17,7 +17,7 @@ def write_training_report(figures: Mapping[str, Any], path: Path) -> None:
 
 
 def training_page(figures: Mapping[str, Any]) -> BacktestPage:
-    """Return the page. `figures` are those of `tasks.local.training.figures_of`."""
+    """Return the page. `figures` are those of `tasks.local_nodes.node_training.figures_of`."""
     clocks, seconds = figures["clocks"], figures["seconds"] or 0.0
     losses = figures["losses"] or []
     cards = [

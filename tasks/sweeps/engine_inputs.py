@@ -1,11 +1,11 @@
 """What the engine of a sweep decides from: the plan of a description, and events of what trials report."""
 
-from proteus_spot.bidding.tuning.events import TrialReported
-from proteus_spot.bidding.tuning.plan import Direction, SweepPlan
+from proteus_spot.bidding.tuning.sweep_events import TrialReported
+from proteus_spot.bidding.tuning.sweep_plan import Direction, SweepPlan
 from proteus_spot.bidding.tuning.trials import Deployment
-from proteus_spot.infra.trials.documents import TrialReport
+from proteus_spot.infra.trials.trial_documents import TrialReport
 from proteus_spot.tasks.sweeps.samplers import is_adaptive
-from proteus_spot.tasks.sweeps.spec import SweepSpec
+from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec
 
 
 def search_plan(spec: SweepSpec) -> SweepPlan:

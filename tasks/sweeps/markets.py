@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from proteus_spot.bidding.market.catalog import Catalog
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.infra.errors import InputError
-from proteus_spot.tasks.form_fields import FormModel, MarketName
+from proteus_spot.studies.form_fields import FormModel, MarketName
 
 #: 2 (exactly), 2+ (at least), 2-8 (both included); decimals are taken.
 _RANGE = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(?:(\+)|-([0-9]{1,7}(?:\.[0-9]{1,3})?))?")

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from proteus_spot.bidding.tuning.events import SamplerFailed, Setting, TrialsProposed
-from proteus_spot.bidding.tuning.record import SweepRecord
 from proteus_spot.bidding.tuning.space import Parameter, ParameterKind, Params, draw, setting_key
+from proteus_spot.bidding.tuning.sweep_events import SamplerFailed, Setting, TrialsProposed
+from proteus_spot.bidding.tuning.sweep_record import SweepRecord
 from proteus_spot.bidding.tuning.trials import TrialState
 from proteus_spot.infra.errors import InputError
-from proteus_spot.tasks.sweeps.spec import GRID, RANDOM, SweepSpec
+from proteus_spot.tasks.sweeps.sweep_spec import GRID, RANDOM, SweepSpec
 
 if TYPE_CHECKING:
     import optuna

@@ -23,7 +23,7 @@ from proteus_spot.infra.errors import InputError
 from proteus_spot.psengine.apps.base import SIZES, App, Application, ChecksSizes, Model
 from proteus_spot.psengine.apps.registry import BUILT_IN, METRICS, counts_passes, resolve
 from proteus_spot.psengine.config import JobError, Until
-from proteus_spot.tasks.job_spec import Training
+from proteus_spot.studies.job_spec import Training
 
 #: Number of random Fourier features; they are computed again every clock, so that a clock takes real work.
 FEATURES = 8192

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from proteus_spot.infra.errors import JobFailed
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_records import ended_result, saved_result
-from proteus_spot.tasks.job_spec import JobSpec
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
-from proteus_spot.tasks.training.controller import keep_training, look, note
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
+from proteus_spot.tasks.training.running_controller import keep_training, look, note
 
 #: Real seconds between two status calls.
 _LOOK_S = 0.5

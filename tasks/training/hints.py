@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from proteus_spot.tasks.job_spec import Training
+from proteus_spot.studies.job_spec import Training
 
 #: A loss that is still this share of the first one is high.
 _HIGH = 0.4

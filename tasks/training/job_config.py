@@ -6,7 +6,7 @@ from typing import Any
 from proteus_spot.bidding.market.model import HOUR_S, MINUTE_S
 from proteus_spot.infra.datasets.prepare import DataSummary
 from proteus_spot.psengine.config import JobConfig
-from proteus_spot.tasks.job_spec import Training
+from proteus_spot.studies.job_spec import Training
 
 
 def _scales(training: Training, data: DataSummary) -> Mapping[str, Any]:

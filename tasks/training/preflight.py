@@ -2,16 +2,16 @@
 
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.infra.errors import InputError
+from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.studies.market_data.eviction_tables import job_table
+from proteus_spot.studies.market_data.on_demand_prices import check_budget
+from proteus_spot.studies.times import iso
 from proteus_spot.tasks.job_records import is_known
-from proteus_spot.tasks.job_spec import JobSpec
-from proteus_spot.tasks.market.opening import priced
+from proteus_spot.tasks.market.job_opening import priced
 from proteus_spot.tasks.market.purchases.dry_run import check_purchases
-from proteus_spot.tasks.market_data.eviction_tables import job_table
-from proteus_spot.tasks.market_data.on_demand import check_budget
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
-from proteus_spot.tasks.times import iso
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 from proteus_spot.tasks.training.application_checks import check_asked
-from proteus_spot.tasks.training.code_shipping import check_code
+from proteus_spot.tasks.training.code_of_job import check_code
 
 
 @runtime_task("check", market=True)

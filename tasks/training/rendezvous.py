@@ -10,8 +10,8 @@ from proteus_spot.bidding.market.model import InstanceFact
 from proteus_spot.bidding.market.spot_market import MarketError
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.nodes.controller_client import wait_rendezvous
-from proteus_spot.tasks.market.instances import job_machines
-from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.market.listed_machines import job_machines
+from proteus_spot.tasks.task_runtime import current_runtime
 
 #: Least real seconds between two questions to the market.
 _ASK_AGAIN_S = 2.0

@@ -6,10 +6,10 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 
 from proteus_spot.infra.state.records import JobState, UnknownRecord
-from proteus_spot.tasks.form_fields import dated
-from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.studies.form_fields import dated
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.run_labels import due_day, job_run_tag, label
-from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.task_runtime import current_runtime
 
 
 def name_running(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:

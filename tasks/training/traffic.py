@@ -6,11 +6,11 @@ EC2 charges for bytes between zones, and the market's bill does not show them: t
 from proteus_spot.bidding.market.model import HOUR_S, Market
 from proteus_spot.infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from proteus_spot.infra.state.records import ObservationKind
-from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.market.costs import GB, by_zones
-from proteus_spot.tasks.market.opening import type_on_sale
-from proteus_spot.tasks.runtime import current_runtime
-from proteus_spot.tasks.training.deadline import vcpu_seconds
+from proteus_spot.tasks.market.job_opening import type_on_sale
+from proteus_spot.tasks.task_runtime import current_runtime
+from proteus_spot.tasks.training.work_left import vcpu_seconds
 
 #: Real seconds that the controller has to answer.
 _CALL_S = 5.0

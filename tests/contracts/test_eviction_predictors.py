@@ -13,9 +13,9 @@ from proteus_spot.bidding.evictions.lifetimes import grants_s
 from proteus_spot.bidding.evictions.neural.revpred import RevPred, corrected
 from proteus_spot.bidding.evictions.neural.tributary import Tributary
 from proteus_spot.bidding.evictions.predictors.base import CannotFit
-from proteus_spot.bidding.evictions.predictors.limits import border_limits, is_passed, random_limits
-from proteus_spot.bidding.evictions.predictors.model import PredictorModel, fit_predictors
 from proteus_spot.bidding.evictions.predictors.names import PREDICTORS, predictor_class
+from proteus_spot.bidding.evictions.predictors.predictor_model import PredictorModel, fit_predictors
+from proteus_spot.bidding.evictions.predictors.training_limits import border_limits, is_passed, random_limits
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
 from proteus_spot.bidding.market.time_window import TimeWindow
 from proteus_spot.bidding.market.traces import Trace, TraceSet

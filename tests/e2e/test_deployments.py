@@ -23,7 +23,7 @@ from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.ec2.notice_poller import notice_event
 from proteus_spot.infra.nodes.controller_client import ControllerClient
 from proteus_spot.infra.state.records import AllocationRecord, IntentState, JobState
-from proteus_spot.tasks.times import day
+from proteus_spot.studies.times import day
 from tests.support import slow_apps as paced
 from tests.support.prefect import Deployed, rendezvous, wait_until, without_settings
 from tests.support.schedules import examples
@@ -373,7 +373,7 @@ def living(deployed: Deployed, job_id: str) -> set[str]:
     }
 
 
-@pytest.mark.storm  # half a minute of processors each; tests/tasks/ending/test_cancelled_runs.py is quick
+@pytest.mark.storm  # half a minute of processors each; tests/tasks/supervision/test_cancelled_runs.py is quick
 @pytest.mark.parametrize("moment", ["boot", "acquisition"])
 def test_cancel_in_the_ui_stops_the_job_and_stop_names_every_machine_that_lives(story: Story, moment: str) -> None:
     deployed, job_id = story.deployed, f"cancelled-{moment}"

@@ -30,17 +30,17 @@ from proteus_spot.flows.reap import reap
 from proteus_spot.flows.train import train
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.errors import ProteusError
-from proteus_spot.infra.local.prefect_server import LocalPrefect
+from proteus_spot.infra.local_market.prefect_server import LocalPrefect
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.state.records import IntentState, JournalEntry
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.infra.storage.leases import read_lease
-from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.opening import close_job
-from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
+from proteus_spot.tasks.market.job_opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier
 from tests.support.prefect import prefect_api, wait_until
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, spec
 
@@ -144,7 +144,7 @@ def test_a_tick_that_cannot_see_the_market_extends_no_lease(here: TaskRuntime) -
 def test_a_tick_that_closes_the_job_replays_the_journal_once(
     here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proteus_spot.tasks.ending.going_on.saved_result", lambda job_id: {"clocks": 3})
+    monkeypatch.setattr("proteus_spot.tasks.supervision.open_jobs.saved_result", lambda job_id: {"clocks": 3})
     reads = Reads(monkeypatch)
     asyncio.run(allocation_tick("job"))
     assert reads.replays == 1

@@ -9,7 +9,7 @@ import pytest
 
 import proteus_spot.flows.allocation_tick as flow
 from proteus_spot.infra.errors import TickStopped
-from proteus_spot.infra.local.job_stores import JobStore
+from proteus_spot.infra.local_market.job_stores import JobStore
 from proteus_spot.infra.state.records import ObservationKind
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
 from proteus_spot.tasks.reports.job_list import job_lines

@@ -18,8 +18,8 @@ import pytest
 from sqlalchemy import update
 
 import proteus_spot.flows.train
-import proteus_spot.tasks.runtime
-import proteus_spot.tasks.training.controller
+import proteus_spot.tasks.task_runtime
+import proteus_spot.tasks.training.running_controller
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.bidding.market.traces import Trace, TraceSet
 from proteus_spot.infra.errors import InputError, JobFailed
@@ -32,7 +32,7 @@ from proteus_spot.infra.state.schema import claims
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
-from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from tests.support.prefect import prefect_api
 
@@ -134,12 +134,16 @@ class Here:
         self.controller = Controller(self.blobs)
         settings = Settings(blob_url=(directory / "blobs").as_uri(), ec2_endpoint_url="http://simulated.test")
         self.runtime = Runtime(settings, self.clock, self.store, self.blobs, self.market, catalog)
-        patch.setattr(proteus_spot.tasks.runtime, "open_runtime", lambda: self.runtime)
+        patch.setattr(proteus_spot.tasks.task_runtime, "open_runtime", lambda: self.runtime)
         patch.setattr(
-            proteus_spot.tasks.training.controller, "ControllerClient", lambda address, timeout_s: self.controller
+            proteus_spot.tasks.training.running_controller,
+            "ControllerClient",
+            lambda address, timeout_s: self.controller,
         )
         patch.setattr(
-            proteus_spot.tasks.training.controller, "meet_controller", lambda job_id, within_s: "tcp://controller:1"
+            proteus_spot.tasks.training.running_controller,
+            "meet_controller",
+            lambda job_id, within_s: "tcp://controller:1",
         )
 
     def raise_progress_limit(self, minutes: float) -> None:

@@ -14,7 +14,7 @@ from proteus_spot.infra.settings import Settings
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.urls import at_home, file_url, local_path, sqlite_url
-from proteus_spot.tasks.form_fields import Location
+from proteus_spot.studies.form_fields import Location
 from tests.support.cli_process import ODD_NAME
 
 NAMES = (ODD_NAME, "a b", "ü", "a#b", "100%", "a%20b", "a&b", "a+b", "it's", "a::b", "a:b@c", '"', "*", "[1]", "~", "é")

@@ -6,8 +6,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from proteus_spot.infra.validation import first_fault
-from proteus_spot.tasks.form_fields import DATED_ID_PATTERN
-from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.studies.form_fields import DATED_ID_PATTERN
+from proteus_spot.studies.job_spec import JobSpec
 
 
 class Inner(BaseModel):

@@ -12,7 +12,7 @@ from proteus_spot.bidding.backtest.parameters import JobParameters
 from proteus_spot.bidding.backtest.reference_cluster import Reference
 from proteus_spot.bidding.backtest.replay.engine_replay import ReplayResult, run_by_engine
 from proteus_spot.bidding.backtest.schemes import SchemeId
-from proteus_spot.bidding.backtest.schemes.registry import ORACLE, SCHEMES, Scheme, scheme
+from proteus_spot.bidding.backtest.schemes.scheme_registry import ORACLE, SCHEMES, Scheme, scheme
 from proteus_spot.bidding.engine.engine import BidEngine
 from proteus_spot.bidding.engine.journal import from_record, to_record
 from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait

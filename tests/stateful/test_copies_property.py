@@ -15,7 +15,7 @@ from proteus_spot.infra.simulated_ec2.rules.behaviour import HONEST
 from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.purchases import fence
-from proteus_spot.tasks.market.purchases.reliable_tier import secure_reliable_tier
+from proteus_spot.tasks.market.purchases.reliable_purchases import secure_reliable_tier
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
 from tests.stateful.test_purchases_property import CARRIED_OUT, TICK_S, Killed, Unreliable
 from tests.support.copied_databases import on_a_copy

@@ -16,8 +16,8 @@ from proteus_spot.infra.state.records import IntentState
 from proteus_spot.tasks.job_records import record_job
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
-from proteus_spot.tasks.market.opening import open_job
-from proteus_spot.tasks.market.purchases.reliable_tier import secure_reliable_tier
+from proteus_spot.tasks.market.job_opening import open_job
+from proteus_spot.tasks.market.purchases.reliable_purchases import secure_reliable_tier
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
 from proteus_spot.tasks.market.reaping import orphans
 from tests.support.task_runtime import TaskRuntime, plain, spec

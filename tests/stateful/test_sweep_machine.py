@@ -21,8 +21,8 @@ from proteus_spot.bidding.engine.events import (
     NoticeSeen,
 )
 from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause, Market
-from proteus_spot.bidding.tuning.engine import SweepEngine
-from proteus_spot.bidding.tuning.events import (
+from proteus_spot.bidding.tuning.sweep_engine import SweepEngine
+from proteus_spot.bidding.tuning.sweep_events import (
     Offer,
     SamplerFailed,
     SweepClosed,
@@ -32,9 +32,9 @@ from proteus_spot.bidding.tuning.events import (
     TrialReported,
     TrialsProposed,
 )
-from proteus_spot.bidding.tuning.journal import from_record, replay, to_record
-from proteus_spot.bidding.tuning.orders import Deploy, SweepOrder
-from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.sweep_journal import from_record, replay, to_record
+from proteus_spot.bidding.tuning.sweep_orders import Deploy, SweepOrder
+from proteus_spot.bidding.tuning.sweep_plan import SweepPlan
 from proteus_spot.bidding.tuning.trials import SweepState, TrialState
 from proteus_spot.bidding.tuning.views import result_view
 from tests.support.markets import LARGE, XLARGE

@@ -11,7 +11,7 @@ from proteus_spot.bidding.market.traces import TraceSet
 from proteus_spot.bidding.synthetic.renewal_market import LIVELY, TYPICAL, generate
 from proteus_spot.infra.market_data.catalogs import read_catalog
 from proteus_spot.infra.market_data.price_files import write_prices
-from proteus_spot.tasks.backtest.spec import BacktestSpec, backtest_spec
+from proteus_spot.studies.backtest.backtest_spec import BacktestSpec, backtest_spec
 
 #: 2016-06-01T00:00:00Z
 T0 = 1464739200

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.data_files import read_data
 from proteus_spot.infra.datasets.formats.example_table import Examples, examples
 from proteus_spot.infra.datasets.prepare import check_data
 from proteus_spot.infra.errors import InputError

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-import proteus_spot.tasks.ending.stop_answer
-import proteus_spot.tasks.ending.stopping
-import proteus_spot.tasks.training.controller
+import proteus_spot.tasks.supervision.job_stop
+import proteus_spot.tasks.supervision.stop_answer
+import proteus_spot.tasks.training.running_controller
 from proteus_spot.bidding.market.model import InstanceFact
 from proteus_spot.infra.datasets.prepare import DataSummary
 from proteus_spot.infra.nodes.controller_client import ControllerUnreachable
@@ -142,11 +142,11 @@ class FakeClient:
 def install(patch: pytest.MonkeyPatch, controllers: FakeControllers) -> None:
     """Have all of `tasks` meet the stand-ins."""
     for module in (
-        proteus_spot.tasks.training.controller,
-        proteus_spot.tasks.ending.stopping,
-        proteus_spot.tasks.ending.stop_answer,
+        proteus_spot.tasks.training.running_controller,
+        proteus_spot.tasks.supervision.job_stop,
+        proteus_spot.tasks.supervision.stop_answer,
     ):
         patch.setattr(module, "ControllerClient", controllers.client)
-    patch.setattr(proteus_spot.tasks.training.controller, "meet_controller", controllers.address)
-    for module in (proteus_spot.tasks.training.controller, proteus_spot.tasks.ending.stopping):
+    patch.setattr(proteus_spot.tasks.training.running_controller, "meet_controller", controllers.address)
+    for module in (proteus_spot.tasks.training.running_controller, proteus_spot.tasks.supervision.job_stop):
         patch.setattr(module, "prepare_data", lambda _spec: DATA)

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from proteus_spot.infra.local import parent_death_signal as leash
+from proteus_spot.infra import parent_death_signal as leash
 from proteus_spot.infra.nodes import main as node
 from tests.support.kill_at_moment import KillPoints, watch
 

@@ -24,7 +24,7 @@ from sqlalchemy import Connection, Engine, event
 from proteus_spot.bidding.market.spot_market import MarketUnreachable
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from proteus_spot.infra.storage.blobs import Blobs
-from proteus_spot.tasks.runtime import RuntimeTask
+from proteus_spot.tasks.task_runtime import RuntimeTask
 
 
 class Killed(BaseException):

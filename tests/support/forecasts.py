@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from proteus_spot.bidding.forecast import Forecast, MarketFeatures
 from proteus_spot.bidding.forecast.features import FEATURES, LOOKBACK_S
-from proteus_spot.bidding.forecast.model import Weights
+from proteus_spot.bidding.forecast.forecast_model import Weights
 from proteus_spot.bidding.market.model import HOUR_S
 
 #: Where the bins of the features begin: in places that prices of tests pass.

@@ -27,7 +27,7 @@ import proteus_spot.flows.train
 import proteus_spot.infra.state.store
 import proteus_spot.infra.storage.leases
 import proteus_spot.tasks.reports.publish
-import proteus_spot.tasks.runtime
+import proteus_spot.tasks.task_runtime
 import proteus_spot.tasks.training.follow
 from proteus_spot.bidding.market.model import EndCause, InstanceFact, InstanceState, Market
 from proteus_spot.bidding.market.money import Micros
@@ -38,14 +38,14 @@ from proteus_spot.infra.runtime import Runtime
 from proteus_spot.infra.settings import Settings
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from proteus_spot.infra.simulated_ec2.rules.behaviour import HONEST, Ec2Behaviour
-from proteus_spot.infra.simulated_ec2.rules.bill import by_hour, by_second
-from proteus_spot.infra.simulated_ec2.snapshot import read_state, write_state
+from proteus_spot.infra.simulated_ec2.rules.market_bill import by_hour, by_second
+from proteus_spot.infra.simulated_ec2.stored_market import read_state, write_state
 from proteus_spot.infra.state.records import StoreError
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs
 from proteus_spot.infra.storage.leases import FIRST_S, read_lease
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import request_stop
-from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.eviction_notices import EvictionNotice
 from proteus_spot.tasks.market.renewals import HourEnd
 from tests.support.flow_processes import Boundary, Killed, Process, flow_modules, run_coroutine
@@ -203,7 +203,7 @@ class JobWorld:
         self._patch(patch, directory)
 
     def _patch(self, patch: pytest.MonkeyPatch, directory: Path) -> None:
-        patch.setattr(proteus_spot.tasks.runtime, "open_runtime", lambda: self.runtime)
+        patch.setattr(proteus_spot.tasks.task_runtime, "open_runtime", lambda: self.runtime)
         patch.setattr(proteus_spot.infra.state.store, "now_s", lambda connection: literal(self.clock.now_s()))
         patch.setattr(proteus_spot.infra.storage.leases, "_WRITERS", 1)  # in a fixed order
         patch.setattr(proteus_spot.tasks.training.follow, "_LOOK_S", float(TICK_S) / 2)

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from proteus_spot.benchmarks.papers.many_nodes import fork_server as nursery
-from proteus_spot.infra.local.child_process import with_parent_death_signal
+from proteus_spot.infra.child_process import with_parent_death_signal
 from proteus_spot.infra.nodes.controller_client import ControllerClient, wait_rendezvous
 from proteus_spot.infra.open_close import OpenedAtStart
 from proteus_spot.infra.storage.blobs import Blobs

@@ -20,7 +20,7 @@ from proteus_spot.bidding.market.model import InstanceType, LaunchRequest, Marke
 from proteus_spot.bidding.market.money import to_micros
 from proteus_spot.bidding.market.traces import Trace, TraceSet
 from proteus_spot.infra.clock import SystemClock
-from proteus_spot.infra.ec2.spot_market import Ec2SpotMarket
+from proteus_spot.infra.ec2.ec2_spot_market import Ec2SpotMarket
 from proteus_spot.infra.market_data.price_files import write_prices
 from proteus_spot.infra.settings import Settings
 from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT

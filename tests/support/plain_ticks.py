@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import proteus_spot.flows.allocation_tick
-from proteus_spot.tasks.runtime import RuntimeTask
+from proteus_spot.tasks.task_runtime import RuntimeTask
 from tests.support.task_runtime import plain
 
 #: What a tick shows in the Prefect UI, or books there.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.evictions.predictors.predictor_model import PredictorModel
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.bidding.market.traces import Trace
 

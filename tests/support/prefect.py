@@ -21,10 +21,10 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_H
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.child_process import Child
 from proteus_spot.infra.clock import ScaledClock, SystemClock
-from proteus_spot.infra.local.child_process import Child
-from proteus_spot.infra.local.environment import LocalEnvironment
-from proteus_spot.infra.local.prefect_server import LocalPrefect
+from proteus_spot.infra.local_market.environment import LocalEnvironment
+from proteus_spot.infra.local_market.prefect_server import LocalPrefect
 from proteus_spot.infra.market_data.price_files import write_prices
 from proteus_spot.infra.open_close import OpenedAtStart
 from proteus_spot.infra.simulated_ec2.server import KEY_HEADER

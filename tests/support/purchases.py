@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from proteus_spot.bidding.market.model import InstanceFact, LaunchRequest
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_records import record_job
-from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
-from proteus_spot.tasks.market.opening import open_job
-from proteus_spot.tasks.market.purchases.reliable_tier import secure_reliable_tier
+from proteus_spot.tasks.market.job_opening import open_job
+from proteus_spot.tasks.market.purchases.reliable_purchases import secure_reliable_tier
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
 TICK_S = 120

@@ -1,6 +1,6 @@
 """Orders of a sweep's engine, and a sweep of one trial."""
 
-from proteus_spot.bidding.tuning.orders import Deploy
+from proteus_spot.bidding.tuning.sweep_orders import Deploy
 from proteus_spot.bidding.tuning.trials import TrialRecord
 from tests.support.sweeps import SweepWorld, plan_of
 

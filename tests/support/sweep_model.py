@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from proteus_spot.bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
-from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.sweep_orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from proteus_spot.bidding.tuning.sweep_plan import SweepPlan
 from tests.support.markets import START_S
 
 

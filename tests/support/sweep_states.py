@@ -5,12 +5,12 @@ from typing import Any
 
 from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted, BidEvent
 from proteus_spot.bidding.market.model import EndCause
-from proteus_spot.bidding.tuning.events import Setting, TrialsProposed
-from proteus_spot.bidding.tuning.journal import to_record
-from proteus_spot.bidding.tuning.orders import SweepOrder
+from proteus_spot.bidding.tuning.sweep_events import Setting, TrialsProposed
+from proteus_spot.bidding.tuning.sweep_journal import to_record
+from proteus_spot.bidding.tuning.sweep_orders import SweepOrder
 from proteus_spot.infra.state.records import Entry, JobKind, JobState, LedgerKind, LedgerLine
 from proteus_spot.infra.state.store import Store
-from proteus_spot.tasks.sweeps.spec import SweepSpec, parse_sweep
+from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec, parse_sweep
 from tests.support.markets import START_S
 from tests.support.sweeps import SweepWorld, opened_sweep, plan_of
 

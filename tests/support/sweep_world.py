@@ -9,17 +9,17 @@ import pytest
 
 from proteus_spot.bidding.market.model import InstanceFact
 from proteus_spot.bidding.market.traces import TraceSet
-from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.sweep_engine import SweepEngine
 from proteus_spot.infra.state.records import Job
 from proteus_spot.infra.storage.blobs import BlobMissing
 from proteus_spot.infra.storage.trial_paths import TrialPaths
-from proteus_spot.infra.trials.documents import TrialOrders, TrialReport, TrialSetting
 from proteus_spot.infra.trials.state_store import stored_states
+from proteus_spot.infra.trials.trial_documents import TrialOrders, TrialReport, TrialSetting
 from proteus_spot.tasks.market.engine_journal import SweepJournal
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days
-from proteus_spot.tasks.sweeps.running.opening import named_markets, open_sweep, record_sweep
-from proteus_spot.tasks.sweeps.spec import SweepSpec
-from proteus_spot.tasks.sweeps.view import sweep_figures, sweep_view
+from proteus_spot.tasks.sweeps.running.sweep_opening import named_markets, open_sweep, record_sweep
+from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec
+from proteus_spot.tasks.sweeps.sweep_state import sweep_figures, sweep_view
 from tests.support.plain_ticks import plain_tick
 from tests.support.task_runtime import MARKET, OTHER, TaskRuntime, plain
 

@@ -6,10 +6,17 @@ from dataclasses import dataclass, field, replace
 from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted, BidEvent
 from proteus_spot.bidding.market.model import Allocation, EndCause, Market
 from proteus_spot.bidding.market.money import to_micros
-from proteus_spot.bidding.tuning.engine import SweepEngine
-from proteus_spot.bidding.tuning.events import Offer, Setting, SweepOpened, SweepTick, TrialReported, TrialsProposed
-from proteus_spot.bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
-from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.sweep_engine import SweepEngine
+from proteus_spot.bidding.tuning.sweep_events import (
+    Offer,
+    Setting,
+    SweepOpened,
+    SweepTick,
+    TrialReported,
+    TrialsProposed,
+)
+from proteus_spot.bidding.tuning.sweep_orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from proteus_spot.bidding.tuning.sweep_plan import SweepPlan
 from tests.support.markets import LARGE, MARKETS, START_S, TYPES, XLARGE
 
 TICK_S = 120

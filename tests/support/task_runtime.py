@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import proteus_spot.tasks.market.decisions
-import proteus_spot.tasks.runtime
+import proteus_spot.tasks.task_runtime
 from proteus_spot.bidding.market.model import InstanceFact, Market
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.traces import Trace, TraceSet
@@ -21,19 +21,19 @@ from proteus_spot.infra.settings import Settings
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_leases import extend_leases
 from proteus_spot.tasks.job_records import record_job
-from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.tasks.market.bookkeeping import book_ledger, lives_within_budget, spending_now
 from proteus_spot.tasks.market.decisions import decide
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
-from proteus_spot.tasks.market.instances import job_machines, let_go
-from proteus_spot.tasks.market.ledger import book_ledger, lives_within_budget, spending_now
-from proteus_spot.tasks.market.opening import open_job
-from proteus_spot.tasks.market.purchases.reliable_tier import secure_reliable_tier
+from proteus_spot.tasks.market.job_opening import open_job
+from proteus_spot.tasks.market.listed_machines import job_machines, let_go
+from proteus_spot.tasks.market.purchases.reliable_purchases import secure_reliable_tier
 from proteus_spot.tasks.market.purchases.sending import buy
-from proteus_spot.tasks.training.deadline import time_left
 from proteus_spot.tasks.training.traffic import crossing_usd_per_vcpu_h
+from proteus_spot.tasks.training.work_left import time_left
 from tests.support.market_servers import ManualClock
 
 T0 = 1464739200  # 2016-06-01T00:00:00Z
@@ -77,7 +77,7 @@ class TaskRuntime:
         )
         blobs = Blobs((directory / "blobs").as_uri())
         self.runtime = Runtime(settings, self.clock, self.store, blobs, self.market, catalog)
-        patch.setattr(proteus_spot.tasks.runtime, "open_runtime", lambda: self.runtime)
+        patch.setattr(proteus_spot.tasks.task_runtime, "open_runtime", lambda: self.runtime)
         patch.setattr(
             proteus_spot.tasks.market.decisions, "training_begun", lambda job_id, begun_at_s: True
         )  # no controller is here to begin it

@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.validation import first_fault
-from proteus_spot.tasks.job_spec import JobSpec
-from proteus_spot.tasks.times import parse_deadline
-from proteus_spot.tasks.training.submit import with_limits
+from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.studies.times import parse_deadline
+from proteus_spot.tasks.training.submission import with_limits
 
 START_S = 1_780_000_000
 

@@ -7,9 +7,9 @@ import pytest
 
 from proteus_spot.infra.state.records import StoreError
 from proteus_spot.infra.structured_text import read_yaml
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_records import record_job, resolve_spec
-from proteus_spot.tasks.job_spec import JobSpec
-from proteus_spot.tasks.training.submit import read_job, with_limits
+from proteus_spot.tasks.training.submission import read_job, with_limits
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, plain
 
 YAML = """

@@ -1,7 +1,7 @@
 """Runs that a schedule begins: the examples in prefect.yaml, and the day in ids and data.
 
-tests/tasks/ending/test_cancelled_runs.py has such runs on a server; in tests/e2e/test_deployments.py a schedule begins
-a job for real.
+tests/tasks/supervision/test_cancelled_runs.py has such runs on a server; in tests/e2e/test_deployments.py a schedule
+begins a job for real.
 """
 
 import re
@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from proteus_spot.flows.sweep import sweep
 from proteus_spot.flows.train import train
 from proteus_spot.infra.clock import SystemClock
-from proteus_spot.tasks.job_spec import JobSpec
-from proteus_spot.tasks.sweeps.spec import SweepSpec, parse_sweep
-from proteus_spot.tasks.times import day
-from proteus_spot.tasks.training.submit import read_job
+from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.studies.times import day
+from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec, parse_sweep
+from proteus_spot.tasks.training.submission import read_job
 from tests.support.schedules import examples
 from tests.support.task_runtime import spec
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from proteus_spot.infra.local.parent_death_signal import set_parent_death_signal
+from proteus_spot.infra.parent_death_signal import set_parent_death_signal
 
 logger = logging.getLogger(__name__)
 

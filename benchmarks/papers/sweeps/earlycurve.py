@@ -18,7 +18,7 @@ from proteus_spot.benchmarks.papers.sweeps.simulation.record import RecordedTria
 from proteus_spot.benchmarks.papers.sweeps.slaq import predict_final_slaq
 from proteus_spot.bidding.tuning.curves import CurvePrediction, predict_final
 from proteus_spot.bidding.tuning.curves.cleaning import loss_curve
-from proteus_spot.bidding.tuning.curves.stages import stage_starts
+from proteus_spot.bidding.tuning.curves.curve_stages import stage_starts
 from proteus_spot.bidding.tuning.stopping.base import share_of_steps
 
 CURVES = Path(__file__).with_name("curves")

@@ -8,7 +8,7 @@ import click
 from proteus_spot.flows.terminal.interrupts import Interrupted
 
 if TYPE_CHECKING:
-    from proteus_spot.tasks.sweeps.local.sweep import LocalProgress
+    from proteus_spot.tasks.sweeps.local_sweep import LocalProgress
 
 
 @click.command(short_help="Train each setting once, and record curves and step times.")
@@ -28,10 +28,10 @@ def record(sweep: Path, target: Path, directory: Path | None) -> None:
       python -m proteus_spot.benchmarks.papers.sweeps.record sweep.yaml digits.npz
     """
     from proteus_spot.benchmarks.papers.sweeps.recording import record_trials, save_record
-    from proteus_spot.tasks.local.checks import check_directory
-    from proteus_spot.tasks.output_files import check_file_target
-    from proteus_spot.tasks.sweeps.reading import check_asked
-    from proteus_spot.tasks.sweeps.spec import read_sweep
+    from proteus_spot.studies.output_files import check_file_target
+    from proteus_spot.tasks.local_market.run_checks import check_directory
+    from proteus_spot.tasks.sweeps.given_sweep import check_asked
+    from proteus_spot.tasks.sweeps.sweep_spec import read_sweep
 
     spec = read_sweep(sweep)
     check_asked(spec, sweep)

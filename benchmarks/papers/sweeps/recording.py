@@ -9,17 +9,17 @@ import numpy as np
 
 from proteus_spot.benchmarks.papers.sweeps.records import write_record
 from proteus_spot.benchmarks.papers.sweeps.simulation.record import RecordedTrials
-from proteus_spot.bidding.tuning.plan import Direction
+from proteus_spot.bidding.tuning.sweep_plan import Direction
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.trial_paths import SweepPaths, TrialPaths
-from proteus_spot.infra.trials.documents import TrialReport
+from proteus_spot.infra.trials.saved_states import unpack_state
 from proteus_spot.infra.trials.state_store import fetch_newest_state
-from proteus_spot.infra.trials.states import unpack_state
+from proteus_spot.infra.trials.trial_documents import TrialReport
 from proteus_spot.infra.urls import file_url
-from proteus_spot.tasks.sweeps.local.sweep import LocalProgress, LocalSweep
-from proteus_spot.tasks.sweeps.spec import SweepSpec
+from proteus_spot.tasks.sweeps.local_sweep import LocalProgress, LocalSweep
+from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec
 
 
 def record_trials(

@@ -24,7 +24,7 @@ from proteus_spot.benchmarks.papers.sweeps.sweep_runs import run_sweeps
 from proteus_spot.bidding.evictions.calibration import block_se
 from proteus_spot.bidding.evictions.neural.revpred import RevPred
 from proteus_spot.bidding.evictions.predictors.base import CannotFit, EvictionPredictor
-from proteus_spot.bidding.evictions.predictors.model import PredictorModel, fit_predictors
+from proteus_spot.bidding.evictions.predictors.predictor_model import PredictorModel, fit_predictors
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.bidding.market.time_window import TimeWindow
 from proteus_spot.bidding.market.traces import TraceSet

@@ -7,8 +7,8 @@ import numpy as np
 
 from proteus_spot.benchmarks.papers.sweeps.sweep_field import SEED
 from proteus_spot.bidding.evictions.lifetimes import grants_s
-from proteus_spot.bidding.evictions.predictors.limits import border_limits, is_passed, random_limits
-from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.evictions.predictors.predictor_model import PredictorModel
+from proteus_spot.bidding.evictions.predictors.training_limits import border_limits, is_passed, random_limits
 from proteus_spot.bidding.market.time_window import TimeWindow
 from proteus_spot.bidding.market.traces import TraceSet
 

@@ -12,10 +12,10 @@ from proteus_spot.benchmarks.papers.sweeps.simulation.record import RecordedTria
 from proteus_spot.benchmarks.papers.sweeps.simulation.simulate import SweepSimulator
 from proteus_spot.benchmarks.papers.sweeps.sweep_field import SweepField
 from proteus_spot.benchmarks.papers.sweeps.sweep_runs import MCNT
-from proteus_spot.bidding.tuning.plan import SweepPlan
-from proteus_spot.bidding.tuning.record import SweepRecord
+from proteus_spot.bidding.tuning.sweep_plan import SweepPlan
+from proteus_spot.bidding.tuning.sweep_record import SweepRecord
 from proteus_spot.tasks.sweeps.samplers import is_adaptive, propose, sampled_trials
-from proteus_spot.tasks.sweeps.spec import GRID, SweepSpec
+from proteus_spot.tasks.sweeps.sweep_spec import GRID, SweepSpec
 
 #: Machines at a time: a sampler that learns must see trials end before it proposes others.
 PARALLEL = 4

@@ -40,9 +40,9 @@ from proteus_spot.benchmarks.papers.sweeps.sweep_runs import MCNT, PARALLEL, Swe
 from proteus_spot.bidding.billing import HourlyRefund
 from proteus_spot.bidding.evictions.fit_survival import fit_survival
 from proteus_spot.bidding.evictions.neural.revpred import RevPred
-from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.evictions.predictors.predictor_model import PredictorModel
 from proteus_spot.bidding.market.time_window import TimeWindow
-from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.sweep_plan import SweepPlan
 
 _NAME = "sweep"
 _STARTS = 24

@@ -13,7 +13,7 @@ from proteus_spot.benchmarks.papers.sweeps.simulation.simulate import SweepSimul
 from proteus_spot.benchmarks.papers.sweeps.simulation.single_spot import SingleChoice, run_single
 from proteus_spot.benchmarks.papers.sweeps.sweep_field import SweepField
 from proteus_spot.bidding.billing import BillingModel, PerSecondFirstHourFree
-from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.sweep_plan import SweepPlan
 from proteus_spot.bidding.tuning.trials import SweepState
 
 #: Trials that go on after the prediction, as the paper's.

@@ -47,7 +47,7 @@ from proteus_spot.bidding.backtest.price_arrays import Markets
 from proteus_spot.bidding.backtest.reference_cluster import Reference
 from proteus_spot.bidding.backtest.runner import Outcomes
 from proteus_spot.bidding.backtest.schemes import SchemeId
-from proteus_spot.bidding.backtest.schemes.registry import SCHEMES, Scheme
+from proteus_spot.bidding.backtest.schemes.scheme_registry import SCHEMES, Scheme
 from proteus_spot.bidding.backtest.simulate import most_held
 from proteus_spot.bidding.jit import entry, inline_jit
 from proteus_spot.bidding.market.model import HOUR_S

@@ -17,7 +17,7 @@ from proteus_spot.bidding.backtest.reference_cluster import Reference
 from proteus_spot.bidding.backtest.replay.job_progress import JobProgress
 from proteus_spot.bidding.backtest.replay.recorded_market import RecordedMarket
 from proteus_spot.bidding.backtest.schemes import SchemeId
-from proteus_spot.bidding.backtest.schemes.registry import Scheme
+from proteus_spot.bidding.backtest.schemes.scheme_registry import Scheme
 from proteus_spot.bidding.billing import total_prorata_micros
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.engine.events import AllocationGranted, BidEvent, JobOpened

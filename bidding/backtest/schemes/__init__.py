@@ -7,7 +7,7 @@ A new rule is a file with `acquire` and `renews`, and a line in each switch. The
     just_above       rule `just-above`: the cheapest market, a fixed bid delta
     oracle           rule with knowledge of the coming hour's prices, for comparison
     proteus          rule `proteus`: BidBrain as published, equations (1)-(4)
-    registry         the schemes by the name that users type: a rule on an elasticity
+    scheme_registry  the schemes by the name that users type: a rule on an elasticity
     standard         rule `standard`: the cheapest market, bid at the on-demand price
 """
 

@@ -20,7 +20,7 @@ from proteus_spot.bidding.billing.expected import is_refunded
 from proteus_spot.bidding.economics.equations import EACH, cost_per_work
 from proteus_spot.bidding.economics.hour_value import Surroundings, cost_and_work, weigh_hour
 from proteus_spot.bidding.forecast.features import FEATURES, features, signal
-from proteus_spot.bidding.forecast.model import outlooks
+from proteus_spot.bidding.forecast.forecast_model import outlooks
 from proteus_spot.bidding.jit import inline_jit
 from proteus_spot.bidding.policies.rules import HourEndRule, fresh_delta_micros, held_delta, hour_end, is_worth_keeping
 

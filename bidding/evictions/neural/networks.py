@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from proteus_spot.bidding.evictions.predictors.features import FEATURES, Float32s
+from proteus_spot.bidding.evictions.predictors.minute_features import FEATURES, Float32s
 
 #: Width of a layer of the LSTM and of the dense part, and numbers of layers.
 WIDTH, LSTM_LAYERS, DENSE_LAYERS = 16, 3, 3

@@ -4,7 +4,7 @@ The 59 one-minute records of the past hour go through an LSTM of three layers, t
 three dense layers; both together give one probability.
 
 Source: SpotTune (2020), section III-B. Differs: widths and the training's length are ours, for the paper names none;
-the limit enters as its distance from the price (`bidding.evictions.predictors.scaling`).
+the limit enters as its distance from the price (`bidding.evictions.predictors.input_scaling`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,9 +29,9 @@ from proteus_spot.bidding.evictions.neural.networks import (
     stacked,
 )
 from proteus_spot.bidding.evictions.predictors.base import Weights, require_both, require_shapes, training_moments
-from proteus_spot.bidding.evictions.predictors.features import Float32s, past_minutes, price_records
-from proteus_spot.bidding.evictions.predictors.limits import border_limits, is_passed, random_limits
-from proteus_spot.bidding.evictions.predictors.scaling import Scaling
+from proteus_spot.bidding.evictions.predictors.input_scaling import Scaling
+from proteus_spot.bidding.evictions.predictors.minute_features import Float32s, past_minutes, price_records
+from proteus_spot.bidding.evictions.predictors.training_limits import border_limits, is_passed, random_limits
 from proteus_spot.bidding.market.time_window import TimeWindow
 from proteus_spot.bidding.market.traces import Int64s, Trace
 
@@ -66,7 +66,7 @@ class RevPred:
 
     def fit(self, trace: Trace, window: TimeWindow, seed: int) -> Self:
         """Return the predictor trained on limits near the border (Algorithm 2), with class weights."""
-        from proteus_spot.bidding.evictions.neural.training import TrainingPlan, train
+        from proteus_spot.bidding.evictions.neural.network_training import TrainingPlan, train
 
         rng = np.random.default_rng(seed)
         own = trace.between(window.from_s, window.until_s)
@@ -157,7 +157,7 @@ def corrected(outputs: Float64s, positives: float | Float64s) -> Float64s:
 def _logits(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
     import jax.numpy as jnp
 
-    from proteus_spot.bidding.evictions.neural.training import scan
+    from proteus_spot.bidding.evictions.neural.network_training import scan
 
     return _joined(jnp, weights, scan(weights, inputs["past"]), inputs["present"])
 

@@ -24,9 +24,9 @@ from proteus_spot.bidding.evictions.neural.networks import (
     stacked,
 )
 from proteus_spot.bidding.evictions.predictors.base import Weights, require_both, require_shapes, training_moments
-from proteus_spot.bidding.evictions.predictors.features import Float32s, past_minutes, price_records
-from proteus_spot.bidding.evictions.predictors.limits import is_passed, random_limits
-from proteus_spot.bidding.evictions.predictors.scaling import Scaling
+from proteus_spot.bidding.evictions.predictors.input_scaling import Scaling
+from proteus_spot.bidding.evictions.predictors.minute_features import Float32s, past_minutes, price_records
+from proteus_spot.bidding.evictions.predictors.training_limits import is_passed, random_limits
 from proteus_spot.bidding.market.time_window import TimeWindow
 from proteus_spot.bidding.market.traces import Int64s, Trace
 
@@ -50,7 +50,7 @@ class Tributary:
 
     def fit(self, trace: Trace, window: TimeWindow, seed: int) -> Self:
         """Return the predictor trained on random limits."""
-        from proteus_spot.bidding.evictions.neural.training import TrainingPlan, train
+        from proteus_spot.bidding.evictions.neural.network_training import TrainingPlan, train
 
         rng = np.random.default_rng(seed)
         own = trace.between(window.from_s, window.until_s)
@@ -112,6 +112,6 @@ def _weights(predictors: tuple[Tributary, ...]) -> dict[str, Float32s]:
 
 
 def _logits(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
-    from proteus_spot.bidding.evictions.neural.training import scan
+    from proteus_spot.bidding.evictions.neural.network_training import scan
 
     return out(weights, scan(weights, inputs["records"]))

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from proteus_spot.bidding.evictions.curves import Float64s
 from proteus_spot.bidding.evictions.predictors.base import Weights, require_both, require_shapes, training_moments
-from proteus_spot.bidding.evictions.predictors.features import FEATURES, Float32s, price_records
-from proteus_spot.bidding.evictions.predictors.limits import is_passed, random_limits
-from proteus_spot.bidding.evictions.predictors.scaling import Scaling
+from proteus_spot.bidding.evictions.predictors.input_scaling import Scaling
+from proteus_spot.bidding.evictions.predictors.minute_features import FEATURES, Float32s, price_records
+from proteus_spot.bidding.evictions.predictors.training_limits import is_passed, random_limits
 from proteus_spot.bidding.market.time_window import TimeWindow
 from proteus_spot.bidding.market.traces import Int64s, Trace
 

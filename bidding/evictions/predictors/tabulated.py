@@ -7,7 +7,7 @@ import numpy as np
 from proteus_spot.bidding.evictions import table as eviction
 from proteus_spot.bidding.evictions.curves import Float64s, delta_index
 from proteus_spot.bidding.evictions.predictors.base import FEWEST_MOMENTS, CannotFit, Weights
-from proteus_spot.bidding.evictions.predictors.features import prices_at
+from proteus_spot.bidding.evictions.predictors.minute_features import prices_at
 from proteus_spot.bidding.evictions.table import DELTAS_MICROS
 from proteus_spot.bidding.market.model import MINUTE_S, Market
 from proteus_spot.bidding.market.time_window import TimeWindow

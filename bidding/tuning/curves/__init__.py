@@ -2,10 +2,10 @@
 
 The modules:
 
-    cleaning     reported values as an ascending curve of finite losses, or the reason why it cannot be predicted
-    early_curve  EarlyCurve: stages, each a bounded fit; the last one predicts
-    fit          bounded nonlinear least-squares fit of one stage, with the uncertainty of what it predicts
-    stages       where a stage begins, where a curve is a plateau, whether it rises
+    cleaning      reported values as an ascending curve of finite losses, or the reason why it cannot be predicted
+    curve_fit     bounded nonlinear least-squares fit of one stage, with the uncertainty of what it predicts
+    curve_stages  where a stage begins, where a curve is a plateau, whether it rises
+    early_curve   EarlyCurve: stages, each a bounded fit; the last one predicts
 """
 
 from proteus_spot.bidding.tuning.curves.early_curve import CurvePrediction, predict_final

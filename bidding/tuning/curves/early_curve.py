@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from proteus_spot.bidding.tuning.curves.cleaning import MIN_POINTS, LossCurve, loss_curve
-from proteus_spot.bidding.tuning.curves.fit import fit_stage
-from proteus_spot.bidding.tuning.curves.stages import plateau_start, rises, stage_starts
+from proteus_spot.bidding.tuning.curves.curve_fit import fit_stage
+from proteus_spot.bidding.tuning.curves.curve_stages import plateau_start, rises, stage_starts
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 The modules:
 
-    asha         rule `asha`: asynchronous successive halving
-    base         the `TrialStoppingRule` Protocol, its input `TrialView` and `StoppingPlan`, and its output `Verdict`
-    early_curve  rule `earlycurve`: at the share theta of the steps, the best trials by predicted metric go on
-    median       rule `median`: a trial stops whose best value is worse than the median of the others' averages
-    never        rule `none`: every trial runs all of its steps
+    asha              rule `asha`: asynchronous successive halving
+    base              the `TrialStoppingRule` Protocol, its input `TrialView` and `StoppingPlan`, and its output
+                      `Verdict`
+    early_curve_rule  rule `earlycurve`: at the share theta of the steps, the best trials by predicted metric go on
+    median            rule `median`: a trial stops whose best value is worse than the median of the others' averages
+    never             rule `none`: every trial runs all of its steps
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from types import MappingProxyType
 
 from proteus_spot.bidding.tuning.stopping.asha import AshaRule
 from proteus_spot.bidding.tuning.stopping.base import TrialStoppingRule
-from proteus_spot.bidding.tuning.stopping.early_curve import EarlyCurveRule
+from proteus_spot.bidding.tuning.stopping.early_curve_rule import EarlyCurveRule
 from proteus_spot.bidding.tuning.stopping.median import MedianRule
 from proteus_spot.bidding.tuning.stopping.never import NeverRule
 

@@ -1,12 +1,13 @@
 """Rules of the simulated market, each free of I/O.
 
-behaviour        how far the market behaves as EC2 does: reads that lag, records and tokens that are forgotten, quotas
-bill             what the market bills for what it sold
-client_tokens    what each client token bought, so that a repeated purchase buys nothing
-lagging_reads    what a read shows: the machines of an account, as they were a while ago
-machine_changes  what happens to machines, in order of time: due changes, calls, faults
-purchases        which purchases are accepted, and how many machines they get
-quotas           EC2's vCPU quotas, by class of instance family
-refusals         the refusals, with EC2's codes and words
-traces           what the traces say: published prices, and when a machine will be evicted
+accepted_purchases  which purchases are accepted, and how many machines they get
+behaviour           how far the market behaves as EC2 does: reads that lag, records and tokens that are forgotten,
+                    quotas
+client_tokens       what each client token bought, so that a repeated purchase buys nothing
+lagging_reads       what a read shows: the machines of an account, as they were a while ago
+machine_changes     what happens to machines, in order of time: due changes, calls, faults
+market_bill         what the market bills for what it sold
+quotas              EC2's vCPU quotas, by class of instance family
+refusals            the refusals, with EC2's codes and words
+trace_rules         what the traces say: published prices, and when a machine will be evicted
 """

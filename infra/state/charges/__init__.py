@@ -1,5 +1,5 @@
 """Charges of an allocation's hours, without I/O.
 
-prices  the prices that hours are charged at, also where the market does not report one
-shares  the share of each machine in an hour's charge
+charge_prices  the prices that hours are charged at, also where the market does not report one
+shares         the share of each machine in an hour's charge
 """

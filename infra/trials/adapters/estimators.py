@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from proteus_spot.infra.trials.errors import TrialError
 from proteus_spot.infra.trials.trial import Trial
+from proteus_spot.infra.trials.trial_errors import TrialError
 
 
 def train_estimator(

@@ -8,10 +8,10 @@ from proteus_spot.bidding.market.model import LaunchRequest, Market, Tier
 from proteus_spot.bidding.market.money import to_micros
 from proteus_spot.bidding.market.spot_market import AccessRefused, BadRequest, MarketError
 from proteus_spot.infra.errors import InputError
-from proteus_spot.tasks.job_spec import JobSpec
-from proteus_spot.tasks.market.instances import job_machines
+from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.tasks.market.listed_machines import job_machines
 from proteus_spot.tasks.market.purchases.requests import launch_request
-from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.task_runtime import current_runtime
 
 #: EC2 names the action that is missing in the message of `UnauthorizedOperation`.
 _ACTION = re.compile(r"not authorized to perform: (\S+)( on resource: \S+)?")

@@ -15,7 +15,7 @@ from proteus_spot.infra.errors import TickStopped
 from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.infra.storage.fences import Fence, fences_of, read_fence, replace_fence
 from proteus_spot.infra.storage.leases import utc
-from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.task_runtime import current_runtime
 
 _log = logging.getLogger(__name__)
 #: Maximum number of times that the fence is read while other processes write it.

@@ -8,11 +8,11 @@ from proteus_spot.bidding.market.model import JOB_TAG, ORDER_TAG, OWNER_TAG, Lau
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.infra.ec2.user_data import NodeBoot, user_data
 from proteus_spot.infra.state.records import Json
-from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.market.eviction_notices import events_url
-from proteus_spot.tasks.market.instances import TIER_TAG
-from proteus_spot.tasks.market.opening import type_on_sale
-from proteus_spot.tasks.runtime import current_runtime
+from proteus_spot.tasks.market.job_opening import type_on_sale
+from proteus_spot.tasks.market.listed_machines import TIER_TAG
+from proteus_spot.tasks.task_runtime import current_runtime
 
 #: Seconds after which a clean-up of the account may end a machine (its tag `proteus:expires`), unless its job is open.
 _EXPIRES_S = 7 * 86_400

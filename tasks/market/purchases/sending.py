@@ -33,13 +33,13 @@ from proteus_spot.infra.errors import ProteusError
 from proteus_spot.infra.state.records import Intent, IntentState
 from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.infra.storage.leases import FIRST_S
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import is_active
-from proteus_spot.tasks.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import EngineJournal, JobEngine
-from proteus_spot.tasks.market.instances import machine_tags, tier_of
+from proteus_spot.tasks.market.listed_machines import machine_tags, tier_of
 from proteus_spot.tasks.market.purchases.fence import keep_fence
 from proteus_spot.tasks.market.purchases.requests import from_record, launch_request, to_record
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 

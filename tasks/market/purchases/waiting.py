@@ -41,7 +41,7 @@ def what_purchases_wait_for(store: Store, job: Job) -> str:
 
 def _matters(store: Store, job: Job, intent: Intent, failure: Failure) -> bool:
     # Few lists of jobs need it, and it brings along all of buying.
-    from proteus_spot.tasks.market.purchases.reliable_tier import missing_machines
+    from proteus_spot.tasks.market.purchases.reliable_purchases import missing_machines
 
     if job.kind is JobKind.JOB and is_reliable_order(job.job_id, intent.order_id):
         return missing_machines(recorded_spec(job), store) > 0

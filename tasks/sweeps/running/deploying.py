@@ -6,16 +6,16 @@ bought.
 """
 
 from proteus_spot.bidding.market.model import LaunchRequest
-from proteus_spot.bidding.tuning.orders import Deploy, PauseTrial
+from proteus_spot.bidding.tuning.sweep_orders import Deploy, PauseTrial
 from proteus_spot.infra.state.records import Intent
 from proteus_spot.infra.storage.trial_paths import TrialPaths
-from proteus_spot.infra.trials.documents import TrialOrders, TrialSetting
+from proteus_spot.infra.trials.trial_documents import TrialOrders, TrialSetting
 from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.market.engine_journal import SweepJournal
 from proteus_spot.tasks.market.purchases.requests import trial_request
 from proteus_spot.tasks.market.purchases.sending import PurchaseOutcome, Result, send
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
-from proteus_spot.tasks.sweeps.spec import SweepSpec
+from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 
 @runtime_task("deploy trial", market=True)

@@ -12,17 +12,17 @@ from prefect.states import Completed, Failed
 from pydantic import ValidationError
 
 from proteus_spot.bidding.engine.allocations import AllocationState
-from proteus_spot.bidding.tuning.engine import SweepEngine
+from proteus_spot.bidding.tuning.sweep_engine import SweepEngine
 from proteus_spot.bidding.tuning.trials import Deployment
 from proteus_spot.reports.sweep_view import SweepView
-from proteus_spot.tasks.ending.cancelled_runs import request_stop_of_run
-from proteus_spot.tasks.form_fields import RECORDED
+from proteus_spot.studies.form_fields import RECORDED
 from proteus_spot.tasks.job_records import is_known
 from proteus_spot.tasks.market.engine_journal import SweepJournal
 from proteus_spot.tasks.run_labels import due_day, label_run
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
-from proteus_spot.tasks.sweeps.spec import SweepSpec
-from proteus_spot.tasks.sweeps.view import sweep_view
+from proteus_spot.tasks.supervision.cancelled_runs import request_stop_of_run
+from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec
+from proteus_spot.tasks.sweeps.sweep_state import sweep_view
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 #: Real seconds between two looks at the journal, and for the task runs to end after the sweep.
 _LOOK_S, _END_S = 0.5, 10.0

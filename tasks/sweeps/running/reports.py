@@ -8,14 +8,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from proteus_spot.bidding.tuning.engine import SweepEngine
-from proteus_spot.bidding.tuning.events import TrialReported
+from proteus_spot.bidding.tuning.sweep_engine import SweepEngine
+from proteus_spot.bidding.tuning.sweep_events import TrialReported
 from proteus_spot.bidding.tuning.trials import Deployment
 from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs
 from proteus_spot.infra.storage.trial_paths import TrialPaths
-from proteus_spot.infra.trials.documents import DocumentError, TrialReport
-from proteus_spot.tasks.runtime import current_runtime, runtime_task
+from proteus_spot.infra.trials.trial_documents import DocumentError, TrialReport
 from proteus_spot.tasks.sweeps.engine_inputs import report_event
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 #: Market and real seconds for which the report of a deployment is read after its machine has gone: its last one may

@@ -11,26 +11,20 @@ from proteus_spot.bidding.economics.budget import Spending
 from proteus_spot.bidding.economics.deadline import TimeLeft
 from proteus_spot.bidding.engine.allocations import AllocationState
 from proteus_spot.bidding.engine.events import BidEvent
-from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.evictions.predictors.predictor_model import PredictorModel
 from proteus_spot.bidding.market.model import InstanceFact, Market
-from proteus_spot.bidding.tuning.engine import SweepEngine
-from proteus_spot.bidding.tuning.events import Offer, SweepStopRequested, SweepTick
-from proteus_spot.bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from proteus_spot.bidding.tuning.sweep_engine import SweepEngine
+from proteus_spot.bidding.tuning.sweep_events import Offer, SweepStopRequested, SweepTick
+from proteus_spot.bidding.tuning.sweep_orders import Deploy, Finish, PauseTrial, Release, SweepOrder
 from proteus_spot.bidding.tuning.trials import SweepState
 from proteus_spot.infra.errors import JobFailed
 from proteus_spot.infra.state.records import JobState
 from proteus_spot.infra.storage.blobs import BlobError
-from proteus_spot.infra.trials.documents import TrialReport
-from proteus_spot.tasks.ending.cancelled_runs import stop_if_cancelled
-from proteus_spot.tasks.ending.deadlines import check_start
-from proteus_spot.tasks.ending.machines import end_machines
+from proteus_spot.infra.trials.trial_documents import TrialReport
 from proteus_spot.tasks.job_ends import BUDGET, is_active
 from proteus_spot.tasks.job_leases import extend_leases
 from proteus_spot.tasks.job_records import is_open, settle_job, terms_of
-from proteus_spot.tasks.market.decisions import decide_on
-from proteus_spot.tasks.market.engine_journal import SweepJournal
-from proteus_spot.tasks.market.instances import let_go, observe_machines
-from proteus_spot.tasks.market.ledger import (
+from proteus_spot.tasks.market.bookkeeping import (
     book_ledger,
     lives_within_budget,
     report_budget,
@@ -38,15 +32,21 @@ from proteus_spot.tasks.market.ledger import (
     stop_at_budget,
     stop_s,
 )
-from proteus_spot.tasks.market.prices import Prices, prices_to_decide_on
+from proteus_spot.tasks.market.current_prices import Prices, prices_to_decide_on
+from proteus_spot.tasks.market.decisions import decide_on
+from proteus_spot.tasks.market.engine_journal import SweepJournal
+from proteus_spot.tasks.market.listed_machines import let_go, observe_machines
 from proteus_spot.tasks.market.purchases.sending import abandon_orders
-from proteus_spot.tasks.runtime import current_runtime, runtime_task, untraversed
+from proteus_spot.tasks.supervision.cancelled_runs import stop_if_cancelled
+from proteus_spot.tasks.supervision.deadlines import check_start
+from proteus_spot.tasks.supervision.machine_ends import end_machines
 from proteus_spot.tasks.sweeps.running.deploying import deploy, pause
-from proteus_spot.tasks.sweeps.running.offers import offers_at, predictor_of, recent_prices
-from proteus_spot.tasks.sweeps.running.opening import close_sweep, sweep_spec
 from proteus_spot.tasks.sweeps.running.reports import new_reports, read_reports
+from proteus_spot.tasks.sweeps.running.sweep_opening import close_sweep, sweep_spec
+from proteus_spot.tasks.sweeps.running.trial_offers import offers_at, predictor_of, recent_prices
 from proteus_spot.tasks.sweeps.samplers import proposal
-from proteus_spot.tasks.sweeps.spec import SweepSpec
+from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task, untraversed
 
 _log = logging.getLogger(__name__)
 _STATES = {

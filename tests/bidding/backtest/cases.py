@@ -14,7 +14,7 @@ from proteus_spot.bidding.backtest.price_arrays import Markets, pack
 from proteus_spot.bidding.backtest.reference_cluster import Reference
 from proteus_spot.bidding.backtest.runner import run_one
 from proteus_spot.bidding.backtest.schemes import SchemeId
-from proteus_spot.bidding.backtest.schemes.registry import Scheme
+from proteus_spot.bidding.backtest.schemes.scheme_registry import Scheme
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.evictions.table import EvictionTable
 from proteus_spot.bidding.forecast import Forecast

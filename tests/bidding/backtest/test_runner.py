@@ -14,7 +14,7 @@ from proteus_spot.bidding.backtest.parameters import JobParameters, window_s
 from proteus_spot.bidding.backtest.price_arrays import pack
 from proteus_spot.bidding.backtest.reference_cluster import Reference, by_zone, cheapest, draw_starts
 from proteus_spot.bidding.backtest.runner import Outcomes, run, run_one
-from proteus_spot.bidding.backtest.schemes.registry import SCHEMES
+from proteus_spot.bidding.backtest.schemes.scheme_registry import SCHEMES
 from proteus_spot.bidding.evictions.table import fit
 from proteus_spot.bidding.forecast import fit_forecast
 from proteus_spot.bidding.jit import source_digest

@@ -9,8 +9,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from proteus_spot.bidding.billing import HourlyRefund
-from proteus_spot.bidding.billing.requests import Bill, SpotRequest, bills
-from tests.bidding.billing.test_requests import (
+from proteus_spot.bidding.billing.bulk_requests import Bill, SpotRequest, bills
+from tests.bidding.billing.test_bulk_requests import (
     AT,
     CASES,
     EVENTS,

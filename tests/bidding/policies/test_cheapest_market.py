@@ -7,7 +7,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from proteus_spot.bidding.backtest.schemes.registry import SCHEMES, scheme
+from proteus_spot.bidding.backtest.schemes.scheme_registry import SCHEMES, scheme
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.policies import AT_ONCE, FORECAST_POLICIES, NAMES, policy
 from proteus_spot.bidding.policies.base import Choice, MarketView, Policy

@@ -11,7 +11,7 @@ from proteus_spot.bidding.backtest.eviction_arrays import pack_table
 from proteus_spot.bidding.backtest.price_arrays import pack
 from proteus_spot.bidding.backtest.reference_cluster import cheapest, draw_starts
 from proteus_spot.bidding.backtest.runner import run
-from proteus_spot.bidding.backtest.schemes.registry import SCHEMES
+from proteus_spot.bidding.backtest.schemes.scheme_registry import SCHEMES
 from proteus_spot.bidding.evictions.table import fit
 from proteus_spot.bidding.forecast import fit_forecast
 from proteus_spot.bidding.market.model import HOUR_S, InstanceType, Market

@@ -48,7 +48,7 @@ def test_the_best_is_the_best_value_so_far() -> None:
 
 
 def test_the_best_of_a_maximized_metric_is_the_largest() -> None:
-    from proteus_spot.bidding.tuning.plan import Direction
+    from proteus_spot.bidding.tuning.sweep_plan import Direction
 
     world = SweepWorld(plan_of(direction=Direction.MAXIMIZE), lambda trial, step: float(trial))
     world.run()

@@ -9,7 +9,7 @@ from proteus_spot.bidding.market.failures import Failure
 from proteus_spot.bidding.market.model import EndCause, Market
 from proteus_spot.bidding.market.money import to_micros
 from proteus_spot.bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, TokenMismatch
-from proteus_spot.infra.ec2.spot_market import Ec2SpotMarket
+from proteus_spot.infra.ec2.ec2_spot_market import Ec2SpotMarket
 from proteus_spot.infra.settings import Settings
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT

@@ -60,7 +60,7 @@ def test_a_wildcard_in_a_tag_is_just_a_character(case):
 
 def test_describe_goes_on_after_a_full_page(case, monkeypatch):
     monkeypatch.setattr(
-        "proteus_spot.infra.ec2.spot_market._PAGE", 20
+        "proteus_spot.infra.ec2.ec2_spot_market._PAGE", 20
     )  # EC2's is 1000, which takes long to write and to read
     monkeypatch.setattr("proteus_spot.infra.simulated_ec2.actions._PAGE", 20)
     case.market.launch(request("t", count=45))

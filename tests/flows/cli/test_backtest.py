@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from proteus_spot.flows.cli.commands.planning.backtest import backtest
-from proteus_spot.tasks.backtest.spec import NAMES
+from proteus_spot.studies.backtest.backtest_spec import NAMES
 from tests.support.backtests import small_file
 from tests.support.cli_process import PROTEUS, environment, proteus, refusal_line, tree
 from tests.support.market_servers import wait_for

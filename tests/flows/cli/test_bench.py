@@ -13,8 +13,8 @@ from proteus_spot.benchmarks.market.backtest_field import FILES, midnight_s, rea
 from proteus_spot.benchmarks.market.backtest_workload import whole_table
 from proteus_spot.benchmarks.runner import NAMES
 from proteus_spot.flows.cli.main import cli
-from proteus_spot.tasks.backtest.inputs import open_inputs
-from proteus_spot.tasks.backtest.spec import backtest_spec
+from proteus_spot.studies.backtest.backtest_inputs import open_inputs
+from proteus_spot.studies.backtest.backtest_spec import backtest_spec
 from tests.support.backtests import quiet, small_file
 
 

@@ -1,6 +1,6 @@
 """A command that is broken off by a signal says in one line what became of its work.
 
-How a run is broken off is in tests/flows/local/test_run_broken_off.py.
+How a run is broken off is in tests/flows/local_market/test_run_broken_off.py.
 """
 
 import errno

@@ -15,7 +15,7 @@ from proteus_spot.flows.cli.commands.jobs.jobs import jobs
 from proteus_spot.flows.cli.commands.jobs.stop import stop
 from proteus_spot.infra.clock import ScaledClock
 from proteus_spot.infra.errors import InputError
-from proteus_spot.infra.local.environment import clock_file, own_directory
+from proteus_spot.infra.local_market.environment import clock_file, own_directory
 from proteus_spot.infra.runtime import forget_runtime
 from proteus_spot.infra.state.records import JobState, ObservationKind
 from proteus_spot.infra.state.store import Store
@@ -172,7 +172,7 @@ def test_a_local_run_that_is_under_way_is_stopped_without_a_controller(here: Pat
 
 def test_stopping_a_local_run_at_once_waits_for_its_process(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = local_run(here, "mine")
-    monkeypatch.setattr("proteus_spot.tasks.ending.stop_answer._LOCAL_S", 0.5)
+    monkeypatch.setattr("proteus_spot.tasks.supervision.stop_answer._LOCAL_S", 0.5)
     with own_directory(directory):
         done = run(stop, "mine", "--now", "--json", "-")  # no process carries it out
     assert json.loads(done.stdout)["failed"]

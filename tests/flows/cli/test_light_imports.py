@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proteus_spot.infra.clock import ScaledClock
-from proteus_spot.infra.local.environment import clock_file
+from proteus_spot.infra.local_market.environment import clock_file
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.node_logs import Incarnation, log_name

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import proteus_spot.tasks.reports.node_logs
+import proteus_spot.tasks.reports.log_lines
 from proteus_spot.flows.cli.commands.inspection.logs import logs
 from proteus_spot.infra.errors import ProteusError
 from proteus_spot.infra.state.records import JobState
@@ -18,7 +18,7 @@ from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.infra.storage.node_logs import HEAD, TAIL, Incarnation, StoredLog, log_name
-from proteus_spot.tasks.reports.node_logs import JobLogs
+from proteus_spot.tasks.reports.log_lines import JobLogs
 from tests.support.cli_process import PROTEUS, proteus
 from tests.support.timeouts import PATIENCE
 
@@ -134,7 +134,7 @@ def test_where_the_logs_are_found(directory: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_follow_tells_what_comes_until_the_job_has_ended(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proteus_spot.tasks.reports.node_logs, "EVERY_S", 0.01)
+    monkeypatch.setattr(proteus_spot.tasks.reports.log_lines, "EVERY_S", 0.01)
     blobs = Blobs((directory / "blobs").as_uri())
     long = b"".join(b"line %07d\n" % number for number in range(500_000))
     whole = len(long) - TAIL // 4
@@ -143,7 +143,7 @@ def test_follow_tells_what_comes_until_the_job_has_ended(directory: Path, monkey
     told = threading.Event()
 
     def follow() -> None:
-        for piece in proteus_spot.tasks.reports.node_logs.JobLogs("job-1", directory=directory).follow("i-2"):
+        for piece in proteus_spot.tasks.reports.log_lines.JobLogs("job-1", directory=directory).follow("i-2"):
             pieces.append(piece)
             told.set()
 
@@ -174,7 +174,7 @@ def test_follow_tells_what_comes_until_the_job_has_ended(directory: Path, monkey
 
 
 def test_without_a_node_the_whole_job_is_followed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proteus_spot.tasks.reports.node_logs, "EVERY_S", 0.01)
+    monkeypatch.setattr(proteus_spot.tasks.reports.log_lines, "EVERY_S", 0.01)
     blobs = Blobs((directory / "blobs").as_uri())
     lines = [f"line {number}\n" for number in range(20)]
     blobs.write_bytes(log_name("job-1", "i-2", FIRST), "".join(lines).encode())
@@ -204,7 +204,7 @@ def test_the_help_shows_no_control_characters() -> None:
 
 
 def test_without_a_database_the_model_ends_it(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proteus_spot.tasks.reports.node_logs, "EVERY_S", 0.01)
+    monkeypatch.setattr(proteus_spot.tasks.reports.log_lines, "EVERY_S", 0.01)
     (directory / "state.db").unlink()
     Blobs((directory / "blobs").as_uri()).write_set(JobPaths("job-1").model, {}, {"clocks": 1})
     assert run("job-1", "i-2", "--dir", directory, "--follow").output == f"== {FIRST.name}\nother\n"

@@ -20,12 +20,12 @@ from tests.support.cli_process import inside, proteus
 
 #: The first call of each verb after its last check; a verb that has none does its work.
 SEAMS = (
-    "proteus_spot.flows.local.market_run.own_directory",
-    "proteus_spot.flows.local.train.own_directory",
-    "proteus_spot.tasks.local.application_check.cut_data",
-    "proteus_spot.flows.local.up.own_directory",
-    "proteus_spot.tasks.plan.planner._run",
-    "proteus_spot.tasks.backtest.runner.run_cells",
+    "proteus_spot.flows.local_market.market_run.own_directory",
+    "proteus_spot.flows.local_training.own_directory",
+    "proteus_spot.tasks.local_nodes.two_process_check.cut_data",
+    "proteus_spot.flows.local_market.standing_market.own_directory",
+    "proteus_spot.studies.plan.planner._run",
+    "proteus_spot.studies.backtest.job_runs.run_cells",
     "proteus_spot.benchmarks.runner.measure",
     "proteus_spot.infra.market_data.eviction_model_files.write_model",
     "proteus_spot.tasks.panic.OwnedMachines",

@@ -15,12 +15,12 @@ from proteus_spot.bidding.market.model import LaunchRequest
 from proteus_spot.flows.cli.commands.jobs.panic import panic
 from proteus_spot.infra.ec2.owned_machines import OwnedMachine, OwnedMachines
 from proteus_spot.infra.errors import InputError, ProteusError
-from proteus_spot.infra.local.environment import endpoint_file, own_directory
+from proteus_spot.infra.local_market.environment import endpoint_file, own_directory
 from proteus_spot.infra.runtime import forget_runtime, open_runtime
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
-from proteus_spot.infra.simulated_ec2.rules.bill import by_second
+from proteus_spot.infra.simulated_ec2.rules.market_bill import by_second
 from proteus_spot.infra.simulated_ec2.server import Endpoint
 from proteus_spot.infra.state.identity import Identity, read_owner_files, write_owner_file
 from proteus_spot.tasks.job_ends import request_stop

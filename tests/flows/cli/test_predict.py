@@ -15,7 +15,7 @@ from proteus_spot.infra.applications.code_files import read_code
 from proteus_spot.infra.datasets.formats.reading import Reading
 from proteus_spot.infra.errors import InputError, ProteusError
 from proteus_spot.psengine.apps.base import App
-from proteus_spot.tasks.prediction.predict import predict
+from proteus_spot.studies.prediction.predictions import predict
 from tests.support.trained_models import trained_model
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "kmeans.py"

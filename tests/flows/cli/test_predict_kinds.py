@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from proteus_spot.flows.cli.main import cli
 from proteus_spot.infra.applications.trained_models import load_model
 from proteus_spot.infra.errors import InputError
-from proteus_spot.tasks.prediction.predict import predict
+from proteus_spot.studies.prediction.predictions import predict
 from tests.support.cli_process import Outcome, processes_of, proteus
 from tests.support.trained_models import trained_model
 

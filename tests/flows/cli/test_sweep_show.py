@@ -16,8 +16,8 @@ from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.runtime import forget_runtime
 from proteus_spot.infra.state.store import Store
-from proteus_spot.tasks.sweeps.page import find_sweep, follow_views
-from proteus_spot.tasks.sweeps.view import sweep_figures
+from proteus_spot.tasks.sweeps.sweep_page import find_sweep, follow_views
+from proteus_spot.tasks.sweeps.sweep_state import sweep_figures
 from tests.support.sweep_states import SWEEP, RecordedSweep, finish_sweep, record_sweep
 
 

@@ -12,10 +12,10 @@ import yaml
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
 
-import proteus_spot.tasks.sweeps.submit
-import proteus_spot.tasks.training.submit
-from proteus_spot.tasks.sweeps.spec import SweepSpec
-from proteus_spot.tasks.training.submit import PrefectServer
+import proteus_spot.tasks.sweeps.sweep_submission
+import proteus_spot.tasks.training.submission
+from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec
+from proteus_spot.tasks.training.submission import PrefectServer
 from tests.support.cli_process import Outcome, inside
 
 RUN = UUID("00000000-0000-0000-0000-0123456789ab")
@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def no_server(directory: Path | None) -> Iterator[PrefectServer]:
         yield PrefectServer("http://127.0.0.1:4200/api")
 
-    monkeypatch.setattr(proteus_spot.tasks.training.submit, "prefect_server", no_server)
+    monkeypatch.setattr(proteus_spot.tasks.training.submission, "prefect_server", no_server)
     directory = tmp_path / "here"
     directory.mkdir()
     (directory / "mine.py").write_text("def train(trial):\n    pass\n")
@@ -57,7 +57,7 @@ def test_the_deployment_gets_the_sweep_and_the_user_its_id(here: Path, monkeypat
         asked.append((name, json.loads(json.dumps(parameters))))
         return FlowRun(id=RUN, name=flow_run_name, flow_id=RUN)
 
-    monkeypatch.setattr(proteus_spot.tasks.sweeps.submit, "run_deployment", take)
+    monkeypatch.setattr(proteus_spot.tasks.sweeps.sweep_submission, "run_deployment", take)
     outcome = submit(here, "--json", "done.json")
     assert outcome.code == 0, outcome
     ((name, parameters),) = asked
@@ -76,7 +76,7 @@ def test_a_server_that_does_not_take_it_is_one_line(here: Path, monkeypatch: pyt
     def refuse(*_: Any, **__: Any) -> FlowRun:
         raise ObjectNotFound(KeyError("deployment"))
 
-    monkeypatch.setattr(proteus_spot.tasks.sweeps.submit, "run_deployment", refuse)
+    monkeypatch.setattr(proteus_spot.tasks.sweeps.sweep_submission, "run_deployment", refuse)
     outcome = submit(here)
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err == "proteus: deployment sweep/sweep: is not registered; run `prefect deploy --all`\n"

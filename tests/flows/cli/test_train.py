@@ -270,7 +270,7 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
         assert given[given.index("--events") + 1] == str(tmp_path / "events.csv")
 
     importlib.import_module(
-        "proteus_spot.flows.local.train"
+        "proteus_spot.flows.local_training"
     )  # what is refused below is so at once, and not after the last clock
     asked = ("--checkpoint-every", "1000", "--explain", "t1", "--dashboard")
     with begun(directory, 1, *events, *asked) as run:  # while it trains

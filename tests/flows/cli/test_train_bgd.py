@@ -17,7 +17,7 @@ from proteus_spot.psengine.apps.bgd import ElasticDescent
 from proteus_spot.psengine.apps.registry import driver_of, resolve
 from proteus_spot.psengine.config import JobConfig, JobError
 from proteus_spot.psengine.single_process import JobAlone, initial
-from proteus_spot.tasks.prediction.predict import predict
+from proteus_spot.studies.prediction.predictions import predict
 from tests.support.cli_process import inside, proteus
 
 

@@ -50,7 +50,7 @@ def test_the_options_are_parameters_and_are_repeated_to_continue(monkeypatch: py
         seen.append(options)
         return {}
 
-    monkeypatch.setattr("proteus_spot.flows.local.train.train_locally", train)
+    monkeypatch.setattr("proteus_spot.flows.local_training.train_locally", train)
     arguments = ["--param", "k=5", "--parallel", "model"]
     assert CliRunner().invoke(cli, ["train", "lda", *arguments]).exit_code == 0
     assert CliRunner().invoke(cli, ["train", "mlr", "--staleness-aware"]).exit_code == 0

@@ -120,7 +120,7 @@ def test_an_error_without_an_interruption_stays_what_it_is() -> None:
 PLAN_IN_NUMBA = """
 import sys
 import numba, numpy as np
-import proteus_spot.tasks.plan.planner
+import proteus_spot.studies.plan.planner
 from proteus_spot.flows.cli.main import main
 
 @numba.njit
@@ -136,7 +136,7 @@ def make_plan(spec, report):
         scaled(np.arange(5.0))
 
 scaled(np.arange(5.0))
-proteus_spot.tasks.plan.planner.make_plan = make_plan
+proteus_spot.studies.plan.planner.make_plan = make_plan
 main()
 """
 

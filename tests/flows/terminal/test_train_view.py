@@ -16,7 +16,7 @@ from proteus_spot.flows.terminal.train_view import (
     line,
     screen,
 )
-from proteus_spot.tasks.local.event_log import Line
+from proteus_spot.tasks.local_nodes.explanations import Line
 
 
 def node(name: str, state: str, gone: bool = False) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from proteus_spot.infra.market_data.catalogs import read_catalog
 from proteus_spot.infra.market_data.eviction_model_files import read_model, write_model
 from proteus_spot.infra.market_data.price_files import read_prices, write_prices
 from proteus_spot.infra.market_data.request_files import read_requests
-from proteus_spot.tasks.market_data.trace_summary import describe
+from proteus_spot.studies.market_data.trace_summary import describe
 from tests.infra.market_data import test_aws_price_list as price_lists
 from tests.infra.market_data import test_price_formats as formats
 from tests.support.mutations import at_most, damaged, reads_or_refuses

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proteus_spot.bidding.billing.requests import SpotRequest
+from proteus_spot.bidding.billing.bulk_requests import SpotRequest
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.market_data.request_files import (

@@ -19,7 +19,7 @@ from proteus_spot.infra.simulated_ec2.held_instances import LaunchOptions
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from proteus_spot.infra.simulated_ec2.rules.behaviour import Ec2Behaviour
 from proteus_spot.infra.simulated_ec2.rules.machine_changes import ChangeKind, NoticeMode
-from proteus_spot.infra.simulated_ec2.snapshot import read_state, traces_digest, write_state
+from proteus_spot.infra.simulated_ec2.stored_market import read_state, traces_digest, write_state
 from tests.support.market_servers import T0, TRACES, A, B, ManualClock, request, sold
 
 

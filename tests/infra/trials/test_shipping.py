@@ -8,8 +8,8 @@ from proteus_spot.infra.applications.code_shipping import ship_code
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import Blobs, DamagedSet
 from proteus_spot.infra.storage.trial_paths import SweepPaths
-from proteus_spot.infra.trials.errors import TrialError
 from proteus_spot.infra.trials.shipping import fetch_inputs, ship_data, ship_requirements
+from proteus_spot.infra.trials.trial_errors import TrialError
 from tests.support.wheels import write_wheel
 
 PATHS = SweepPaths("digits")

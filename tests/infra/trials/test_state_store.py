@@ -10,7 +10,7 @@ import pytest
 
 from proteus_spot.infra.storage.blobs import CHUNK, MANIFEST, BlobMissing, Blobs, DamagedSet
 from proteus_spot.infra.storage.trial_paths import TrialPaths
-from proteus_spot.infra.trials.errors import TrialError
+from proteus_spot.infra.trials.saved_states import pack_state, unpack_state
 from proteus_spot.infra.trials.shipping import fetch_inputs, ship_data
 from proteus_spot.infra.trials.state_store import (
     fetch_newest_state,
@@ -19,7 +19,7 @@ from proteus_spot.infra.trials.state_store import (
     stored_states,
     upload_state,
 )
-from proteus_spot.infra.trials.states import pack_state, unpack_state
+from proteus_spot.infra.trials.trial_errors import TrialError
 
 PATHS = TrialPaths("digits", 7)
 

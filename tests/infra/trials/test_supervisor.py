@@ -18,10 +18,10 @@ from proteus_spot.infra.nodes.lease_guard import MachineFiles
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.leases import ENDING_S, Lease
 from proteus_spot.infra.storage.trial_paths import SweepPaths, TrialPaths
-from proteus_spot.infra.trials.documents import TrialOrders, TrialReport, TrialSetting
+from proteus_spot.infra.trials.saved_states import unpack_state
 from proteus_spot.infra.trials.state_store import fetch_newest_state, stored_states, upload_state
-from proteus_spot.infra.trials.states import unpack_state
 from proteus_spot.infra.trials.supervisor import TrialJob, TrialSupervisor
+from proteus_spot.infra.trials.trial_documents import TrialOrders, TrialReport, TrialSetting
 
 FILE = Path(__file__).with_name("trial_files.py")
 PATHS = TrialPaths("digits", 7)

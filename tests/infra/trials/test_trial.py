@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from proteus_spot import Trial
-from proteus_spot.infra.trials.errors import TrialError
+from proteus_spot.infra.trials.trial_errors import TrialError
 
 
 def train(trial: Trial) -> None:

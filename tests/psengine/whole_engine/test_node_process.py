@@ -32,8 +32,8 @@ from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.infra.version import program_version
 from proteus_spot.psengine.config import JOB_ID_PATTERN
-from proteus_spot.psengine.protocol.version import PROTOCOL
-from proteus_spot.tasks.form_fields import JOB_ID_PATTERN as JOB_SPEC_PATTERN
+from proteus_spot.psengine.protocol.protocol_version import PROTOCOL
+from proteus_spot.studies.form_fields import JOB_ID_PATTERN as JOB_SPEC_PATTERN
 from tests.support.local_cluster import LocalCluster, digits_job
 from tests.support.timeouts import PATIENCE
 

@@ -6,11 +6,11 @@ import pytest
 
 from proteus_spot.reports.pages.figures_page import render
 from proteus_spot.reports.pages.job_page import Table
-from proteus_spot.tasks.backtest.inputs import open_inputs
-from proteus_spot.tasks.backtest.page import page, write_report
-from proteus_spot.tasks.backtest.runner import plan, run_cells
-from proteus_spot.tasks.backtest.spec import NAMES
-from proteus_spot.tasks.backtest.tables import as_json
+from proteus_spot.studies.backtest.backtest_inputs import open_inputs
+from proteus_spot.studies.backtest.backtest_page import page, write_report
+from proteus_spot.studies.backtest.backtest_spec import NAMES
+from proteus_spot.studies.backtest.job_runs import plan, run_cells
+from proteus_spot.studies.backtest.result_tables import as_json
 from tests.support.backtests import quiet, small_file, small_spec
 from tests.support.chromium import CHROMIUM, MISSING, Chromium
 from tests.support.html_tables import PageTables

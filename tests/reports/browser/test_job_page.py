@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proteus_spot.infra.state.store import Store
-from proteus_spot.tasks.reports.job_page import write_report
+from proteus_spot.tasks.reports.job_report import write_report
 from tests.support.chromium import CHROMIUM, MISSING, Chromium
 from tests.support.html_tables import PageTables
 from tests.support.job_states import HOSTILE, JOB, START_S, record_job

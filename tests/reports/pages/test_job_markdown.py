@@ -9,7 +9,7 @@ from proteus_spot.infra.state.records import JobState, ObservationKind
 from proteus_spot.infra.state.store import Store
 from proteus_spot.reports.pages.job_markdown import eta_text, job_markdown, machines_text, state_text, text
 from proteus_spot.reports.pages.job_page import Table
-from proteus_spot.tasks.reports.job_page import gather, read_facts
+from proteus_spot.tasks.reports.job_report import gather, read_facts
 from tests.support.job_states import HOSTILE, JOB, record_job
 
 BEGIN_S = 1000.0

@@ -16,11 +16,11 @@ from proteus_spot.infra.state.ledger import due_lines
 from proteus_spot.infra.state.records import JobState
 from proteus_spot.infra.storage.blobs import BlobMissing
 from proteus_spot.infra.storage.leases import FIRST_S, read_lease
-from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.tasks.market.bookkeeping import book_ledger, spending_now
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.ledger import book_ledger, spending_now
-from proteus_spot.tasks.market.opening import close_job
-from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
+from proteus_spot.tasks.market.job_opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, T0, TaskRuntime, plain, spec
 
 TICK_S = 120

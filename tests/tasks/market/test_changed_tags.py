@@ -8,11 +8,11 @@ import pytest
 
 from proteus_spot.bidding.market.model import InstanceFact, LaunchRequest, Tier
 from proteus_spot.bidding.market.spot_market import MarketUnreachable
-from proteus_spot.infra.simulated_ec2.rules.bill import by_hour
+from proteus_spot.infra.simulated_ec2.rules.market_bill import by_hour
+from proteus_spot.tasks.market.bookkeeping import book_ledger
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.ledger import book_ledger
-from proteus_spot.tasks.market.opening import close_job
-from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
+from proteus_spot.tasks.market.job_opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier
 from proteus_spot.tasks.market.reaping import orphans
 from tests.support.purchases import TICK_S
 from tests.support.task_runtime import TaskRuntime, plain, spec

@@ -6,10 +6,10 @@ from proteus_spot.bidding.billing import total_micros
 from proteus_spot.bidding.billing.spending import Use
 from proteus_spot.bidding.market.model import EndCause
 from proteus_spot.infra.state.records import ObservationKind
+from proteus_spot.tasks.market.bookkeeping import book_ledger
 from proteus_spot.tasks.market.costs import cost_rows
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.ledger import book_ledger
-from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.market.job_opening import close_job
 from tests.support.task_runtime import MARKET, OTHER, TaskRuntime, plain, spec
 
 

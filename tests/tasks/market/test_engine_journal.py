@@ -11,7 +11,7 @@ from proteus_spot.infra.state.records import IntentState
 from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.market.decisions import decide
 from proteus_spot.tasks.market.engine_journal import JobEngine, unless_seen
-from proteus_spot.tasks.market.opening import close_job
+from proteus_spot.tasks.market.job_opening import close_job
 from proteus_spot.tasks.market.purchases.sending import abandon_orders, buy
 from proteus_spot.tasks.market.tick import claim_tick
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec

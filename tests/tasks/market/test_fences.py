@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proteus_spot.bidding.market.model import InstanceFact
-from proteus_spot.infra.local.job_stores import JobStore
+from proteus_spot.infra.local_market.job_stores import JobStore
 from proteus_spot.infra.runtime import Runtime
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import BlobError
@@ -19,7 +19,7 @@ from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.purchases import fence
 from proteus_spot.tasks.market.purchases.fence import Superseded, check_fence, holds_fence, keep_fence
-from proteus_spot.tasks.market.purchases.reliable_tier import is_reliable_tier_complete
+from proteus_spot.tasks.market.purchases.reliable_purchases import is_reliable_tier_complete
 from proteus_spot.tasks.market.purchases.sending import Result, buy
 from proteus_spot.tasks.market.reaping import orphans
 from proteus_spot.tasks.reports.job_list import job_lines

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-import proteus_spot.tasks.runtime
+import proteus_spot.tasks.task_runtime
 from proteus_spot.bidding.engine.orders import client_token
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.runtime import forget_runtime, open_runtime
 from proteus_spot.infra.simulated_ec2.account_market import AccountMarket
 from proteus_spot.infra.state.identity import read_owner_files
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.opening import close_job
-from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
+from proteus_spot.tasks.market.job_opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier, secure_reliable_tier
 from proteus_spot.tasks.market.purchases.sending import send
 from proteus_spot.tasks.market.reaping import orphans
 from tests.support.task_runtime import TaskRuntime, plain, spec
@@ -34,7 +34,11 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[TaskR
     for node in nodes:
         same = node.runtime.settings.model_copy(update={"database_url": "sqlite:////srv/proteus/state.db"})
         node.runtime = replace(node.runtime, settings=same, market=alice.market, clock=alice.clock)
-    yield alice, bob, lambda node: monkeypatch.setattr(proteus_spot.tasks.runtime, "open_runtime", lambda: node.runtime)
+    yield (
+        alice,
+        bob,
+        lambda node: monkeypatch.setattr(proteus_spot.tasks.task_runtime, "open_runtime", lambda: node.runtime),
+    )
     for node in nodes:
         node.close()
 

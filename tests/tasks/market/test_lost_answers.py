@@ -10,12 +10,12 @@ from proteus_spot.bidding.market.failures import SETTLES_S
 from proteus_spot.bidding.market.model import InstanceFact, LaunchRequest, Market, Tier
 from proteus_spot.bidding.market.spot_market import LaunchRefused, MarketUnreachable, TokenMismatch
 from proteus_spot.infra.simulated_ec2.rules.behaviour import HONEST
-from proteus_spot.infra.simulated_ec2.rules.bill import by_hour
+from proteus_spot.infra.simulated_ec2.rules.market_bill import by_hour
 from proteus_spot.infra.state.records import IntentState
+from proteus_spot.tasks.market.bookkeeping import book_ledger
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.ledger import book_ledger
-from proteus_spot.tasks.market.opening import close_job
-from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
+from proteus_spot.tasks.market.job_opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier
 from proteus_spot.tasks.market.purchases.requests import launch_request
 from proteus_spot.tasks.market.purchases.sending import abandon_orders
 from proteus_spot.tasks.market.reaping import orphans

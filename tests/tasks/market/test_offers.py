@@ -11,11 +11,11 @@ from proteus_spot.bidding.engine.events import NodesOffered
 from proteus_spot.bidding.engine.journal import from_record, to_record
 from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from proteus_spot.bidding.market.model import HOUR_S
-from proteus_spot.infra.simulated_ec2.rules.bill import by_hour
+from proteus_spot.infra.simulated_ec2.rules.market_bill import by_hour
 from proteus_spot.infra.state.records import IntentState, ObservationKind
+from proteus_spot.tasks.market.bookkeeping import spending_now
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.ledger import spending_now
-from proteus_spot.tasks.training import controller
+from proteus_spot.tasks.training import running_controller as controller
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, spec
 
 

@@ -11,8 +11,8 @@ from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.state.records import JobState, ObservationKind
 from proteus_spot.tasks.job_records import record_job, settle_job, ticking_jobs
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.opening import close_job, reopen_job
-from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
+from proteus_spot.tasks.market.job_opening import close_job, reopen_job
+from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked, buy
 from proteus_spot.tasks.market.purchases.waiting import what_purchases_wait_for
 from tests.support.purchases import TICK_S, alive, opened, patched, refusing, secure, states

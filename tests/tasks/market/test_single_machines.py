@@ -12,9 +12,9 @@ from proteus_spot.infra.errors import TickStopped
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.state.records import IntentState
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.instances import terminate
-from proteus_spot.tasks.market.opening import close_job
-from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
+from proteus_spot.tasks.market.job_opening import close_job
+from proteus_spot.tasks.market.listed_machines import terminate
+from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier, secure_reliable_tier
 from proteus_spot.tasks.market.reaping import enter, orphans
 from proteus_spot.tasks.reports.job_summary import snapshot, summary
 from tests.support.purchases import empty

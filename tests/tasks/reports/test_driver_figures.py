@@ -5,10 +5,10 @@ from pathlib import Path
 from proteus_spot.infra.state.records import JobState
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.reports.pages.job_page import PageFigure
-from proteus_spot.tasks.local.training import figures_of
-from proteus_spot.tasks.reports.job_page import gather
+from proteus_spot.tasks.local_nodes.node_training import figures_of
+from proteus_spot.tasks.reports.job_report import gather
 from proteus_spot.tasks.reports.training_page import training_page
-from proteus_spot.tasks.training import controller
+from proteus_spot.tasks.training import running_controller as controller
 from tests.support.task_runtime import TaskRuntime, spec
 from tests.tasks.market.test_offers import status
 

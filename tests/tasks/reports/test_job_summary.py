@@ -4,8 +4,8 @@ import pytest
 
 from proteus_spot.infra.state.records import JobState, ObservationKind
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.opening import close_job
-from proteus_spot.tasks.market.purchases.reliable_tier import release_reliable_tier
+from proteus_spot.tasks.market.job_opening import close_job
+from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier
 from proteus_spot.tasks.reports.job_summary import hour_end_decisions, snapshot, summary
 from tests.support.task_runtime import BEGIN_S, ON_DEMAND, TaskRuntime, plain, spec
 

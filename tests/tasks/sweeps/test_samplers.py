@@ -11,7 +11,7 @@ import pytest
 
 from proteus_spot.infra.errors import InputError
 from proteus_spot.tasks.sweeps.samplers import SampledTrial, check_sampler, is_adaptive, propose, sampled_trials
-from proteus_spot.tasks.sweeps.spec import SweepSpec, parse_sweep, read_sweep
+from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec, parse_sweep, read_sweep
 from tests.support.sweeps import SweepWorld, plan_of
 
 SPACE = {"x": {"uniform": [-5.0, 5.0]}, "rate": {"log": [1e-4, 1.0]}, "kind": {"choice": [True, 1, "1", None]}}

@@ -8,7 +8,7 @@ from proteus_spot.infra.datasets.kinds import DEFAULT_SETS, KINDS, kind_for
 from proteus_spot.infra.errors import InputError
 from proteus_spot.psengine.apps.registry import BUILT_IN, METRICS, resolve
 from proteus_spot.psengine.single_process import initial
-from proteus_spot.tasks.job_spec import Training
+from proteus_spot.studies.job_spec import Training
 from proteus_spot.tasks.training.application_checks import check_parameters, check_sizes, check_sizes_here
 
 EXAMPLES = {"n_inputs": 4, "n_classes": 2, "n_examples": 30}

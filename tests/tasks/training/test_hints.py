@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proteus_spot.tasks.job_spec import Training
+from proteus_spot.studies.job_spec import Training
 from proteus_spot.tasks.training.hints import loss_hint
 
 HIGH = [[1, 1.0], [2, None], [3, 0.9]]

@@ -10,10 +10,10 @@ import pytest
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.urls import file_url
-from proteus_spot.tasks.job_spec import Training
-from proteus_spot.tasks.training import inputs
+from proteus_spot.studies.job_spec import Training
+from proteus_spot.tasks.training import data_checks as inputs
 from proteus_spot.tasks.training.application_checks import NamedApplication
-from proteus_spot.tasks.training.inputs import cut_data, partitions_of
+from proteus_spot.tasks.training.data_checks import cut_data, partitions_of
 from proteus_spot.tasks.training.job_config import job_config
 
 NET = "from proteus_spot.nets import Net\nclass Mine(Net):\n    workers = 3\n"

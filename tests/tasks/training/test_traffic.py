@@ -7,7 +7,7 @@ import pytest
 import proteus_spot.tasks.training.traffic
 from proteus_spot.infra.nodes.controller_client import ControllerUnreachable
 from proteus_spot.infra.state.records import JobState, ObservationKind
-from proteus_spot.tasks.job_spec import JobSpec
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.market.costs import by_zones, zone_traffic
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.training.traffic import crossing_usd_per_vcpu_h

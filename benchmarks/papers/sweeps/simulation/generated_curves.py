@@ -3,7 +3,7 @@
 import numpy as np
 
 from proteus_spot.benchmarks.papers.sweeps.simulation.record import RecordedTrials
-from proteus_spot.bidding.tuning.plan import Direction
+from proteus_spot.bidding.tuning.sweep_plan import Direction
 
 #: Relative noise of a generated value.
 _NOISE = 0.002

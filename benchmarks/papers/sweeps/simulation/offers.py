@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proteus_spot.benchmarks.papers.sweeps.simulation.sweep_prices import UNKNOWN, SweepPrices
-from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.evictions.predictors.predictor_model import PredictorModel
 from proteus_spot.bidding.evictions.states import changes
 from proteus_spot.bidding.evictions.table import EvictionTable
 from proteus_spot.bidding.market.model import HOUR_S, Market
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.traces import Int64s, TraceSet
-from proteus_spot.bidding.tuning.events import Offer
 from proteus_spot.bidding.tuning.provisioning.bids import draw_bid
+from proteus_spot.bidding.tuning.sweep_events import Offer
 
 
 class Probabilities(Protocol):

@@ -21,9 +21,9 @@ from proteus_spot.bidding.billing import SPOT_BILLING, BillingModel
 from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted, BidEvent, MachineGone
 from proteus_spot.bidding.market.model import EndCause, Market
 from proteus_spot.bidding.market.traces import Trace, TraceSet
-from proteus_spot.bidding.tuning.events import Offer, SweepOpened, SweepTick, TrialReported, TrialsProposed
-from proteus_spot.bidding.tuning.plan import SweepPlan
 from proteus_spot.bidding.tuning.provisioning.step_cost import StepTimes
+from proteus_spot.bidding.tuning.sweep_events import Offer, SweepOpened, SweepTick, TrialReported, TrialsProposed
+from proteus_spot.bidding.tuning.sweep_plan import SweepPlan
 
 #: Maximum duration of a simulation, as a multiple of that of the real sweep; its last offers hold until then.
 _LONGER = 4

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proteus_spot.bidding.market.traces import Int64s
-from proteus_spot.bidding.tuning.plan import Direction
+from proteus_spot.bidding.tuning.sweep_plan import Direction
 
 Float64s = NDArray[np.float64]
 

@@ -34,8 +34,9 @@ from proteus_spot.bidding.engine.events import (
 )
 from proteus_spot.bidding.market.model import Allocation, Market, Tier
 from proteus_spot.bidding.market.money import Micros
-from proteus_spot.bidding.tuning.engine import SweepEngine
-from proteus_spot.bidding.tuning.events import (
+from proteus_spot.bidding.tuning.stopping.base import TrialStoppingRule
+from proteus_spot.bidding.tuning.sweep_engine import SweepEngine
+from proteus_spot.bidding.tuning.sweep_events import (
     Offer,
     Setting,
     SweepClosed,
@@ -44,10 +45,9 @@ from proteus_spot.bidding.tuning.events import (
     TrialReported,
     TrialsProposed,
 )
-from proteus_spot.bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
-from proteus_spot.bidding.tuning.plan import SweepPlan
-from proteus_spot.bidding.tuning.record import SweepRecord
-from proteus_spot.bidding.tuning.stopping.base import TrialStoppingRule
+from proteus_spot.bidding.tuning.sweep_orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from proteus_spot.bidding.tuning.sweep_plan import SweepPlan
+from proteus_spot.bidding.tuning.sweep_record import SweepRecord
 from proteus_spot.bidding.tuning.views import best_trial
 
 #: The market's code of a refusal.

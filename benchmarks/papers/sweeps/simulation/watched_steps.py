@@ -6,11 +6,11 @@ from typing import Protocol
 import numpy as np
 
 from proteus_spot.benchmarks.papers.sweeps.simulation.record import RecordedTrials
-from proteus_spot.bidding.tuning.plan import SweepPlan
 from proteus_spot.bidding.tuning.stopping.asha import rung_steps
 from proteus_spot.bidding.tuning.stopping.base import TrialView
-from proteus_spot.bidding.tuning.stopping.early_curve import EarlyCurveRule
+from proteus_spot.bidding.tuning.stopping.early_curve_rule import EarlyCurveRule
 from proteus_spot.bidding.tuning.stopping.median import comparison_steps
+from proteus_spot.bidding.tuning.sweep_plan import SweepPlan
 
 
 class WatchedSteps(Protocol):

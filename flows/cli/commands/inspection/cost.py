@@ -27,7 +27,7 @@ def cost(job: tuple[str, ...], database: str | None, directory: Path | None, jso
     from proteus_spot.bidding.billing.spending import Use
     from proteus_spot.tasks.market.costs import NOT_COUNTED
     from proteus_spot.tasks.reports.job_list import list_costs, list_zone_traffic
-    from proteus_spot.tasks.runtime import cross_zone_usd_per_gb
+    from proteus_spot.tasks.task_runtime import cross_zone_usd_per_gb
 
     rows, left_out = list_costs(job, database, directory)
     notes(left_out)

@@ -15,7 +15,7 @@ from proteus_spot.flows.terminal.output import notes, write_json
 from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
 
 if TYPE_CHECKING:
-    from proteus_spot.tasks.reports.node_logs import LogLine
+    from proteus_spot.tasks.reports.log_lines import LogLine
 
 _COLUMNS = (
     *(Column("node"), Column("role", 2), Column("began (UTC)", 1), Column("bytes", 3, right=True)),
@@ -54,7 +54,7 @@ def logs(
     proteus logs my-job --follow           the last lines of all nodes, then new lines
     proteus logs my-job i-0abc --follow    the logs of this machine, then new lines
     """  # noqa: D301 - click reads the control character
-    from proteus_spot.tasks.reports.node_logs import JobLogs
+    from proteus_spot.tasks.reports.log_lines import JobLogs
 
     if node is None and incarnation is not None:
         raise click.UsageError("--incarnation is about one node: name it after the job")

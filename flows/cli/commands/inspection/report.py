@@ -22,6 +22,6 @@ def report(job: str, output: Path | None, database: str | None, directory: Path 
     It has prices and bids, footprint, loss, stage, evictions and dollars on one time axis, every decision with its
     reasons, and the ledger. The last line printed is the file's path.
     """
-    from proteus_spot.tasks.reports.job_page import write_report
+    from proteus_spot.tasks.reports.job_report import write_report
 
     click.echo(write_report(job, output=output, database=database, directory=directory))

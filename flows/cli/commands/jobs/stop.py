@@ -13,7 +13,7 @@ from proteus_spot.flows.terminal.output import notes, write_json
 from proteus_spot.flows.terminal.tables import show_lines
 
 if TYPE_CHECKING:
-    from proteus_spot.tasks.ending.stop_answer import StopAnswer
+    from proteus_spot.tasks.supervision.stop_answer import StopAnswer
 
 
 @click.command(short_help="End a job after its current clock and save the model.")
@@ -30,8 +30,8 @@ def stop(
     Ticks carry this out, also where no controller answers. The answer names each machine that stays, until when and
     why. JOB may be a local run in another terminal. Exit code 1: machines that were to end at once may still live.
     """
-    from proteus_spot.tasks.ending.stop_answer import stop_job
-    from proteus_spot.tasks.local.environment import environment_variables
+    from proteus_spot.tasks.local_market.run_environment import environment_variables
+    from proteus_spot.tasks.supervision.stop_answer import stop_job
 
     of_database = nullcontext() if database is None else environment_variables({"PROTEUS_DATABASE_URL": database})
     with (

@@ -35,8 +35,8 @@ def submit(
 
     Submitting the same job id again attaches to the job. With --follow, the exit code is 1 if the run fails.
     """
-    from proteus_spot.tasks.training.submit import follow_run, prefect_server, read_job, with_limits
-    from proteus_spot.tasks.training.submit import submit as submit_job
+    from proteus_spot.tasks.training.submission import follow_run, prefect_server, read_job, with_limits
+    from proteus_spot.tasks.training.submission import submit as submit_job
 
     spec = with_limits(read_job(job_file), budget, deadline)
     unknown = f"whether job {spec.job_id} was submitted is not known; submit it again, and it attaches"

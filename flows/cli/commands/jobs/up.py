@@ -33,8 +33,8 @@ def up(json_target: str | None, **options: Any) -> None:
     the end; the same command goes on with the jobs that were under way.
     """
     with interruptible() as interrupts:
-        from proteus_spot.flows.local.up import UpOptions, local_up
-        from proteus_spot.tasks.output_files import check_file_target
+        from proteus_spot.flows.local_market.standing_market import UpOptions, local_up
+        from proteus_spot.studies.output_files import check_file_target
 
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))

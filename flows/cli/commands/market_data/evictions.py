@@ -11,7 +11,7 @@ from proteus_spot.flows.terminal.progress_bar import progress
 from proteus_spot.infra.errors import InputError
 
 if TYPE_CHECKING:
-    from proteus_spot.tasks.market_data.eviction_sources import Sources
+    from proteus_spot.studies.market_data.eviction_sources import Sources
 
 
 @click.group(short_help="Fit, show and check eviction models.")
@@ -89,8 +89,8 @@ def fit(
       proteus evictions fit --model capacity --advisor advisor.json --market m5.large/us-east-1a --out model.npz
     """  # noqa: D301 - click reads the control character
     from proteus_spot.infra.market_data.eviction_model_files import write_model
-    from proteus_spot.tasks.market_data.eviction_models import fit_model
-    from proteus_spot.tasks.market_data.eviction_sources import Sources
+    from proteus_spot.studies.market_data.eviction_models import fit_model
+    from proteus_spot.studies.market_data.eviction_sources import Sources
 
     if predictor is not None:
         if name is not None:
@@ -141,7 +141,7 @@ def _fit_predictor(
 ) -> None:
     from proteus_spot.flows.terminal.evictions_view import show_fit
     from proteus_spot.infra.market_data.eviction_model_files import write_model
-    from proteus_spot.tasks.market_data.predictors import fit_and_check, keep_predictors, predictor_url
+    from proteus_spot.studies.market_data.predictors import fit_and_check, keep_predictors, predictor_url
 
     target = predictor_url(name) if out is None else out
     _check_target("--out", out)
@@ -171,7 +171,7 @@ def show(file: str, picture: str | None, json_target: str | None) -> None:
     """  # noqa: D301 - click reads the control character
     from proteus_spot.bidding.evictions.summary import summary
     from proteus_spot.flows.terminal.evictions_view import show_model
-    from proteus_spot.tasks.market_data.eviction_models import draw_model, open_model
+    from proteus_spot.studies.market_data.eviction_models import draw_model, open_model
 
     _check_target("--json", json_target)
     _check_target("--picture", picture)
@@ -210,8 +210,8 @@ def check(
       proteus evictions check table.npz conditioned.npz --prices prices.csv.gz --from 2016-04-01
     """  # noqa: D301 - click reads the control character
     from proteus_spot.flows.terminal.evictions_view import show_check
-    from proteus_spot.tasks.market_data.eviction_models import check_models, draw_check
-    from proteus_spot.tasks.market_data.eviction_sources import Sources
+    from proteus_spot.studies.market_data.eviction_models import check_models, draw_check
+    from proteus_spot.studies.market_data.eviction_sources import Sources
 
     _check_target("--json", json_target)
     _check_target("--picture", picture)
@@ -241,10 +241,10 @@ def _check_target(option: str, target: str | None) -> None:
     """Refuse an unusable target before the work, not after."""
     if target in (None, "-") or "://" in str(target):
         return
-    from proteus_spot.tasks.output_files import check_file_target
+    from proteus_spot.studies.output_files import check_file_target
 
     check_file_target(option, Path(str(target)))
     if option == "--picture":
-        from proteus_spot.reports.pictures.evictions import check_picture_name
+        from proteus_spot.reports.pictures.evictions_pictures import check_picture_name
 
         check_picture_name(str(target))

@@ -59,8 +59,8 @@ def describe_files(
     Example:
       proteus traces describe prices.csv.gz --picture prices.png
     """  # noqa: D301 - click reads the control character
-    from proteus_spot.tasks.market_data.trace_summary import describe
-    from proteus_spot.tasks.market_data.traces import draw, open_traces
+    from proteus_spot.studies.market_data.trace_files import draw, open_traces
+    from proteus_spot.studies.market_data.trace_summary import describe
 
     _check_json(json_target)
     if plot is not None and len(files) > 1:
@@ -118,7 +118,7 @@ def generate_prices(out: str, json_target: str | None, **options: Any) -> None:
     Example:
       proteus traces generate market.csv.gz --seed 7 --days 30 --types c4.large,m4.large --climate lively
     """  # noqa: D301 - click reads the control character
-    from proteus_spot.tasks.market_data.traces import generate_file
+    from proteus_spot.studies.market_data.trace_files import generate_file
 
     _check_json(json_target)
     options["types"], options["zones"] = (_listed(options[name]) for name in ("types", "zones"))
@@ -147,7 +147,7 @@ def convert(
       proteus traces convert history.json prices.parquet
       proteus traces convert --price-list index.csv --region us-east-1 catalog.csv
     """  # noqa: D301 - click reads the control character
-    from proteus_spot.tasks.market_data.traces import convert_price_list, convert_prices
+    from proteus_spot.studies.market_data.trace_files import convert_price_list, convert_prices
 
     _check_json(json_target)
     if price_list is None:
@@ -179,7 +179,7 @@ def _listed(text: str) -> list[str]:
 def _check_json(target: str | None) -> None:
     """Refuse an unusable target before the work, not after."""
     if target not in (None, "-"):
-        from proteus_spot.tasks.output_files import check_file_target
+        from proteus_spot.studies.output_files import check_file_target
 
         check_file_target("--json", Path(str(target)))
 

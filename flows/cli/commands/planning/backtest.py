@@ -19,7 +19,7 @@ class _NamesItsSchemes(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the schemes below the options."""
         from proteus_spot.bidding.policies.fixed_delta import PATTERN
-        from proteus_spot.tasks.backtest.spec import NAMES
+        from proteus_spot.studies.backtest.backtest_spec import NAMES
 
         with formatter.section("Schemes"):
             formatter.write_text(f"{', '.join(NAMES)}, {PATTERN}")
@@ -151,10 +151,10 @@ def backtest(
         --fit-from 2015-03-11 --fit-to 2015-04-30 --from 2015-05-01 --to 2015-05-31 --report out.html
       proteus backtest --prices prices.csv.gz --scheme proteus --explain 2015-05-03T12:00
     """  # noqa: D301 - click reads the control character
-    from proteus_spot.tasks.backtest.runner import DEFAULT_DIRECTORY
-    from proteus_spot.tasks.backtest.spec import backtest_spec, read_elasticity, read_reliable_tier
-    from proteus_spot.tasks.local.checks import check_directory
-    from proteus_spot.tasks.output_files import check_file_target
+    from proteus_spot.studies.backtest.backtest_spec import backtest_spec, read_elasticity, read_reliable_tier
+    from proteus_spot.studies.backtest.job_runs import DEFAULT_DIRECTORY
+    from proteus_spot.studies.output_files import check_file_target
+    from proteus_spot.tasks.local_market.run_checks import check_directory
 
     for option, target in (("--json", json_target), ("--csv", csv_target), ("--report", report_target)):
         if target not in (None, "-"):
@@ -186,9 +186,9 @@ def _compare(
     csv_target: Path | None,
     report_target: Path | None,
 ) -> None:
-    from proteus_spot.tasks.backtest.comparison import Comparison
-    from proteus_spot.tasks.backtest.page import write_report
-    from proteus_spot.tasks.backtest.tables import write_csv
+    from proteus_spot.studies.backtest.backtest_page import write_report
+    from proteus_spot.studies.backtest.comparison import Comparison
+    from proteus_spot.studies.backtest.result_tables import write_csv
 
     with progress() as report:
         comparison = Comparison(spec, directory=directory, threads=threads, resume=resume, report=report)
@@ -222,13 +222,13 @@ def _compare(
 def _explain(context: click.Context, fields: dict[str, Any], start: str, json_target: str | None) -> None:
     """Show one job; options that select several cells by default select one, or must be given."""
     from proteus_spot.bidding.backtest.clairvoyant.bound import CLAIRVOYANT
-    from proteus_spot.bidding.backtest.schemes.registry import SCHEMES
-    from proteus_spot.tasks.backtest.explain import explainer
-    from proteus_spot.tasks.backtest.inputs import at_interval, open_inputs
-    from proteus_spot.tasks.backtest.job_story import job_story, story_json
-    from proteus_spot.tasks.backtest.runner import Cell
-    from proteus_spot.tasks.backtest.spec import ALL, backtest_spec
-    from proteus_spot.tasks.times import moment_s
+    from proteus_spot.bidding.backtest.schemes.scheme_registry import SCHEMES
+    from proteus_spot.studies.backtest.backtest_inputs import at_interval, open_inputs
+    from proteus_spot.studies.backtest.backtest_spec import ALL, backtest_spec
+    from proteus_spot.studies.backtest.explain import explainer
+    from proteus_spot.studies.backtest.job_runs import Cell
+    from proteus_spot.studies.backtest.job_story import job_story, story_json
+    from proteus_spot.studies.times import moment_s
 
     def by_default(name: str) -> bool:
         return context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT

@@ -54,12 +54,12 @@ def bill(
         --at 2016-04-01T12:30:00Z --hours 20
       proteus bill --prices prices.csv.gz --requests requests.csv --json bills.json
     """  # noqa: D301 - click reads the control character
-    from proteus_spot.bidding.billing.requests import bills
+    from proteus_spot.bidding.billing.bulk_requests import bills
     from proteus_spot.flows.terminal.bill_view import Sums, show_many, show_one
     from proteus_spot.infra.market_data.price_files import read_prices
     from proteus_spot.infra.market_data.request_files import read_requests
-    from proteus_spot.tasks.billing_options import billing_model
-    from proteus_spot.tasks.market_data.bills import (
+    from proteus_spot.studies.billing_options import billing_model
+    from proteus_spot.studies.market_data.bills import (
         as_json,
         as_json_line,
         as_json_list,
@@ -112,6 +112,6 @@ def _given(requests: str | None, fields: Mapping[str, str | None]) -> dict[str, 
 def _check_target(target: str | None) -> None:
     """Refuse an unusable target before the work, not after."""
     if target not in (None, "-"):
-        from proteus_spot.tasks.output_files import check_file_target
+        from proteus_spot.studies.output_files import check_file_target
 
         check_file_target("--json", Path(str(target)))

@@ -62,10 +62,10 @@ def plan(job_file: Path | None, json_target: str | None, picture: str | None, **
       proteus plan --prices prices.csv.gz --machines 16 --type m4.xlarge --hours 6 --reliable 1xm4.large
     """  # noqa: D301 - click reads the control character
     from proteus_spot.infra.clock import SystemClock
-    from proteus_spot.reports.pictures.plan import check_picture
-    from proteus_spot.tasks.output_files import check_file_target
-    from proteus_spot.tasks.plan.output import draw, plan_json
-    from proteus_spot.tasks.plan.spec import plan_spec
+    from proteus_spot.reports.pictures.plan_pictures import check_picture
+    from proteus_spot.studies.output_files import check_file_target
+    from proteus_spot.studies.plan.plan_files import draw, plan_json
+    from proteus_spot.studies.plan.plan_spec import plan_spec
 
     for option, target in (("--json", json_target), ("--picture", picture)):
         if target is not None and (target, option) != ("-", "--json"):
@@ -76,7 +76,7 @@ def plan(job_file: Path | None, json_target: str | None, picture: str | None, **
     clock = SystemClock()
     began_s = clock.now_s()
     from proteus_spot.flows.terminal.plan_view import show
-    from proteus_spot.tasks.plan.planner import make_plan
+    from proteus_spot.studies.plan.planner import make_plan
 
     with progress() as report:
         made = make_plan(spec, report)
@@ -101,19 +101,19 @@ def _fields(job_file: Path | None, asked: dict[str, Any]) -> dict[str, Any]:
                 part.strip() for text in names for part in text.split(",") if part.strip()
             ]
     if "deadline" in fields:
-        from proteus_spot.tasks.plan.spec import hours_to_deadline
+        from proteus_spot.studies.plan.plan_spec import hours_to_deadline
 
         fields["deadline_h"] = hours_to_deadline("--deadline", fields.pop("deadline"))
     if "markets" in fields:
         fields["markets"] = list(fields["markets"])
     if job_file is not None:
-        from proteus_spot.tasks.plan.spec import spec_of_job
-        from proteus_spot.tasks.training.submit import read_job
+        from proteus_spot.studies.plan.plan_spec import spec_of_job
+        from proteus_spot.tasks.training.submission import read_job
 
         works = "vcpu_hours" in fields or "hours" in fields
         fields = spec_of_job(read_job(job_file), str(job_file), works=works) | fields
     if "reliable_tier" in fields:
-        from proteus_spot.tasks.backtest.spec import read_reliable_tier
+        from proteus_spot.studies.backtest.backtest_spec import read_reliable_tier
 
         fields["reliable_tier"] = read_reliable_tier(fields["reliable_tier"])
     if fields.get("markets"):

@@ -11,7 +11,7 @@ from proteus_spot.flows.terminal.output import write_json
 from proteus_spot.infra.errors import JobFailed
 
 if TYPE_CHECKING:
-    from proteus_spot.tasks.sweeps.local.sweep import LocalProgress
+    from proteus_spot.tasks.sweeps.local_sweep import LocalProgress
 
 
 @click.command(short_help="Run a sweep on this machine, without a market.")
@@ -31,12 +31,12 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
       proteus sweep local sweep.yaml
       proteus sweep local sweep.yaml --dir runs/digits --json -
     """  # noqa: D301 - click reads the control character
-    from proteus_spot.infra.local.environment import own_directory
-    from proteus_spot.tasks.local.checks import check_directory
-    from proteus_spot.tasks.output_files import check_file_target
-    from proteus_spot.tasks.sweeps.checks import check_import
-    from proteus_spot.tasks.sweeps.local.sweep import LocalSweep
-    from proteus_spot.tasks.sweeps.spec import read_sweep
+    from proteus_spot.infra.local_market.environment import own_directory
+    from proteus_spot.studies.output_files import check_file_target
+    from proteus_spot.tasks.local_market.run_checks import check_directory
+    from proteus_spot.tasks.sweeps.local_sweep import LocalSweep
+    from proteus_spot.tasks.sweeps.sweep_checks import check_import
+    from proteus_spot.tasks.sweeps.sweep_spec import read_sweep
 
     spec = read_sweep(sweep)
     if json_target not in (None, "-"):
@@ -63,7 +63,7 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
         figures = run.result()
     write_json(json_target, figures)
     if json_target != "-":
-        from proteus_spot.flows.terminal.sweep_view import show_view
+        from proteus_spot.flows.terminal.sweep_lines import show_view
 
         show_view(view)
         click.echo(_summary(figures, spec.metric.name, best))

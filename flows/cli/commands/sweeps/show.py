@@ -20,12 +20,12 @@ def show(sweep: str, follow: bool, database: str | None, directory: Path | None,
     With --follow, the table is live on a terminal; elsewhere a line is printed every few seconds. SWEEP is the id of a
     sweep of the state database, or of a local run in runs/.
     """
-    from proteus_spot.tasks.sweeps.page import find_sweep
-    from proteus_spot.tasks.sweeps.view import sweep_figures
+    from proteus_spot.tasks.sweeps.sweep_page import find_sweep
+    from proteus_spot.tasks.sweeps.sweep_state import sweep_figures
 
     if follow:
         _follow(sweep, database, directory, quiet=json_target == "-")
-    from proteus_spot.flows.terminal.sweep_view import show_view
+    from proteus_spot.flows.terminal.sweep_lines import show_view
 
     view = find_sweep(sweep, database, directory)
     write_json(json_target, sweep_figures(view, curves=True))
@@ -34,9 +34,9 @@ def show(sweep: str, follow: bool, database: str | None, directory: Path | None,
 
 
 def _follow(sweep: str, database: str | None, directory: Path | None, quiet: bool) -> None:
-    from proteus_spot.flows.terminal.sweep_view import SweepProgress
+    from proteus_spot.flows.terminal.sweep_lines import SweepProgress
     from proteus_spot.infra.clock import SystemClock
-    from proteus_spot.tasks.sweeps.page import follow_views
+    from proteus_spot.tasks.sweeps.sweep_page import follow_views
 
     clock, display = SystemClock(), SweepProgress(quiet)
     try:

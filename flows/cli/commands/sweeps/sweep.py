@@ -3,11 +3,11 @@
 import click
 
 from proteus_spot.flows.cli.commands.sweeps.local import local
-from proteus_spot.flows.cli.commands.sweeps.report import report
-from proteus_spot.flows.cli.commands.sweeps.run import run
+from proteus_spot.flows.cli.commands.sweeps.report_sweep import report
+from proteus_spot.flows.cli.commands.sweeps.run_sweep import run
 from proteus_spot.flows.cli.commands.sweeps.show import show
-from proteus_spot.flows.cli.commands.sweeps.stop import stop
-from proteus_spot.flows.cli.commands.sweeps.submit import submit
+from proteus_spot.flows.cli.commands.sweeps.stop_sweep import stop
+from proteus_spot.flows.cli.commands.sweeps.submit_sweep import submit
 
 #: The verbs, in the order of the help: `run`, `local`, `submit`, `show`, `stop`, `report`.
 VERBS: tuple[click.Command, ...] = (run, local, submit, show, stop, report)

@@ -54,8 +54,8 @@ def check(
       proteus check mine:App --data points.csv
       proteus check kmeans:KMeans --code docs/examples/kmeans.py --param k=10
     """  # noqa: D301 - click reads the control character
-    from proteus_spot.tasks.local.application_check import checked_training, find_faults
-    from proteus_spot.tasks.output_files import check_file_target
+    from proteus_spot.studies.output_files import check_file_target
+    from proteus_spot.tasks.local_nodes.two_process_check import checked_training, find_faults
     from proteus_spot.tasks.training.application_checks import application
 
     if json_target not in (None, "-"):

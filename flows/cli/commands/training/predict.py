@@ -10,8 +10,8 @@ from proteus_spot.flows.terminal.output import write_json, write_text
 from proteus_spot.infra.errors import InputError
 
 if TYPE_CHECKING:
-    from proteus_spot.tasks.prediction.predict import Predictions
-    from proteus_spot.tasks.prediction.topics import Topics
+    from proteus_spot.studies.prediction.predictions import Predictions
+    from proteus_spot.studies.prediction.topics import Topics
 
 
 @click.command(short_help="Predict with a trained model.")
@@ -73,7 +73,7 @@ def predict(
         raise InputError("--topics: does not use --label, --no-labels and --code; leave them out")
     if label and no_labels:
         raise InputError(f"--label {label}: names the labels that --no-labels ignores; give one of the two")
-    from proteus_spot.tasks.output_files import check_file_target
+    from proteus_spot.studies.output_files import check_file_target
 
     for option, target in (("--out", out), ("--json", json_target)):
         if target not in (None, "-"):
@@ -91,7 +91,7 @@ def predict(
 
 
 def _rows(model: str, data: str, app: str | None, code: str | None, labels: bool, label: str) -> "Predictions":
-    from proteus_spot.tasks.prediction.predict import predict as ask
+    from proteus_spot.studies.prediction.predictions import predict as ask
     from proteus_spot.tasks.training.application_checks import application
 
     where = application("APP", app, code, ()).code if app else ""
@@ -104,6 +104,6 @@ def _rows(model: str, data: str, app: str | None, code: str | None, labels: bool
 
 
 def _topics(model: str, n: int, vocabulary: str | None, app: str | None) -> "Topics":
-    from proteus_spot.tasks.prediction.topics import topics as ask
+    from proteus_spot.studies.prediction.topics import topics as ask
 
     return ask(model, n, vocabulary, app or "")

@@ -78,8 +78,8 @@ def run(json_target: str | None, **options: Any) -> None:
     released and evicted, and ends with the costs.
     """
     with interruptible() as interrupts:
-        from proteus_spot.flows.local.run import RunOptions, local_run
-        from proteus_spot.tasks.output_files import check_file_target
+        from proteus_spot.flows.local_market.training_run import RunOptions, local_run
+        from proteus_spot.studies.output_files import check_file_target
 
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))

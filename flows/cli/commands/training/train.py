@@ -156,8 +156,8 @@ def train(json_target: str | None, staleness_aware: bool, **options: Any) -> Non
       proteus train mlr --events events.csv --report storm.html --explain t1 --explain shard:0
     """  # noqa: D301 - click reads the control character
     with interruptible() as interrupts:
-        from proteus_spot.flows.local.train import TrainOptions, train_locally
-        from proteus_spot.tasks.output_files import check_file_target
+        from proteus_spot.flows.local_training import TrainOptions, train_locally
+        from proteus_spot.studies.output_files import check_file_target
 
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))

@@ -18,8 +18,8 @@ from proteus_spot.benchmarks.papers.sweeps.simulation.generated_curves import ge
 from proteus_spot.benchmarks.papers.sweeps.slaq import predict_final_slaq
 from proteus_spot.benchmarks.papers.sweeps.trials import __file__ as trials_file
 from proteus_spot.bidding.tuning.curves import predict_final
-from proteus_spot.bidding.tuning.curves.stages import stage_starts
-from proteus_spot.tasks.sweeps.spec import read_sweep
+from proteus_spot.bidding.tuning.curves.curve_stages import stage_starts
+from proteus_spot.tasks.sweeps.sweep_spec import read_sweep
 
 STEPS = np.arange(1, 101)
 

@@ -12,8 +12,8 @@ from proteus_spot.benchmarks.papers.sweeps.record import record
 from proteus_spot.benchmarks.papers.sweeps.recording import record_trials
 from proteus_spot.benchmarks.papers.sweeps.records import read_record
 from proteus_spot.infra.errors import InputError
-from proteus_spot.tasks.sweeps.local.sweep import LocalProgress
-from tests.tasks.sweeps.local.test_sweep import spec
+from proteus_spot.tasks.sweeps.local_sweep import LocalProgress
+from tests.tasks.sweeps.test_local_sweep import spec
 
 SWEEP = """
 trial: mine:train

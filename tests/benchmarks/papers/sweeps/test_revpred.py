@@ -12,9 +12,9 @@ from proteus_spot.benchmarks.papers.sweeps.revpred_picture import draw_scores
 from proteus_spot.benchmarks.papers.sweeps.revpred_scores import judge
 from proteus_spot.benchmarks.papers.sweeps.simulation.generated_curves import generate_trials
 from proteus_spot.benchmarks.papers.sweeps.sweep_field import SweepField, roughness, stretched, sweep_field
-from proteus_spot.bidding.evictions.predictors.limits import is_passed
-from proteus_spot.bidding.evictions.predictors.model import PredictorModel, fit_predictors
 from proteus_spot.bidding.evictions.predictors.none import NoPredictor
+from proteus_spot.bidding.evictions.predictors.predictor_model import PredictorModel, fit_predictors
+from proteus_spot.bidding.evictions.predictors.training_limits import is_passed
 from proteus_spot.bidding.market.time_window import TimeWindow
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from proteus_spot.benchmarks.papers.sweeps import trials
 from proteus_spot.infra.trials.trial import Trial
-from proteus_spot.tasks.sweeps.spec import read_sweep
+from proteus_spot.tasks.sweeps.sweep_spec import read_sweep
 
 FOLDER = Path(trials.__file__).parent
 FILES = sorted(FOLDER.glob("*.yaml"))

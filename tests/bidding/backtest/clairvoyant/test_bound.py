@@ -18,7 +18,7 @@ from proteus_spot.bidding.backtest.price_arrays import Markets, pack
 from proteus_spot.bidding.backtest.reference_cluster import by_zone, cheapest, draw_starts
 from proteus_spot.bidding.backtest.runner import run
 from proteus_spot.bidding.backtest.schemes import SchemeId
-from proteus_spot.bidding.backtest.schemes.registry import SCHEMES, scheme
+from proteus_spot.bidding.backtest.schemes.scheme_registry import SCHEMES, scheme
 from proteus_spot.bidding.evictions.table import fit
 from proteus_spot.bidding.forecast import fit_forecast
 from proteus_spot.bidding.market.model import Market

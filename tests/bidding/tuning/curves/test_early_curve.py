@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from proteus_spot.benchmarks.papers.sweeps.slaq import predict_final_slaq
 from proteus_spot.bidding.tuning.curves import predict_final
-from proteus_spot.bidding.tuning.curves.stages import stage_starts
+from proteus_spot.bidding.tuning.curves.curve_stages import stage_starts
 
 STEPS = np.arange(1, 201)
 

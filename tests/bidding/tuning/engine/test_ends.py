@@ -8,7 +8,7 @@ from proteus_spot.bidding.economics.budget import Spending
 from proteus_spot.bidding.economics.deadline import TimeLeft
 from proteus_spot.bidding.engine.events import AllocationRefused
 from proteus_spot.bidding.market.model import HOUR_S, EndCause
-from proteus_spot.bidding.tuning.events import (
+from proteus_spot.bidding.tuning.sweep_events import (
     SamplerFailed,
     SweepClosed,
     SweepExtended,
@@ -18,8 +18,8 @@ from proteus_spot.bidding.tuning.events import (
     TrialReported,
     TrialsProposed,
 )
-from proteus_spot.bidding.tuning.orders import Finish, PauseTrial, Release
-from proteus_spot.bidding.tuning.record import SweepError
+from proteus_spot.bidding.tuning.sweep_orders import Finish, PauseTrial, Release
+from proteus_spot.bidding.tuning.sweep_record import SweepError
 from proteus_spot.bidding.tuning.trials import SweepState, TrialState
 from proteus_spot.bidding.tuning.views import result_view
 from tests.support.markets import LARGE, XLARGE

@@ -6,9 +6,9 @@ import pytest
 
 from proteus_spot.bidding.engine.events import NoticeSeen
 from proteus_spot.bidding.market.model import EndCause
-from proteus_spot.bidding.tuning.events import SweepReopened, SweepTick, TrialReported
-from proteus_spot.bidding.tuning.orders import Deploy, Release
-from proteus_spot.bidding.tuning.progress import MOST_IDLE
+from proteus_spot.bidding.tuning.sweep_events import SweepReopened, SweepTick, TrialReported
+from proteus_spot.bidding.tuning.sweep_orders import Deploy, Release
+from proteus_spot.bidding.tuning.sweep_progress import MOST_IDLE
 from proteus_spot.bidding.tuning.trials import SweepState, TrialState
 from tests.support.markets import LARGE, XLARGE
 from tests.support.sweep_engines import deploys, one_trial

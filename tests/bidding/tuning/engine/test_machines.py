@@ -13,8 +13,8 @@ from proteus_spot.bidding.engine.events import (
     NoticeSeen,
 )
 from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause
-from proteus_spot.bidding.tuning.events import SweepTick, TrialReported
-from proteus_spot.bidding.tuning.orders import Deploy, PauseTrial, Release
+from proteus_spot.bidding.tuning.sweep_events import SweepTick, TrialReported
+from proteus_spot.bidding.tuning.sweep_orders import Deploy, PauseTrial, Release
 from proteus_spot.bidding.tuning.trials import SweepState, TrialState
 from tests.support.markets import LARGE, XLARGE, XLARGE_B
 from tests.support.sweep_engines import deploys, kinds, one_trial

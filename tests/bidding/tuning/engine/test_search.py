@@ -6,11 +6,11 @@ import pytest
 
 from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted, JobClosed
 from proteus_spot.bidding.market.model import Allocation, EndCause
-from proteus_spot.bidding.tuning.engine import SweepEngine
-from proteus_spot.bidding.tuning.events import SweepStopRequested, SweepTick, TrialReported, TrialsProposed
-from proteus_spot.bidding.tuning.orders import Finish, PauseTrial, Release
-from proteus_spot.bidding.tuning.record import SweepError
 from proteus_spot.bidding.tuning.stopping.base import StoppingPlan, TrialView, Verdict, VerdictKind
+from proteus_spot.bidding.tuning.sweep_engine import SweepEngine
+from proteus_spot.bidding.tuning.sweep_events import SweepStopRequested, SweepTick, TrialReported, TrialsProposed
+from proteus_spot.bidding.tuning.sweep_orders import Finish, PauseTrial, Release
+from proteus_spot.bidding.tuning.sweep_record import SweepError
 from proteus_spot.bidding.tuning.trials import SweepState, TrialState
 from proteus_spot.bidding.tuning.views import result_view
 from tests.support.markets import LARGE

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from proteus_spot.bidding.market.model import Market
-from proteus_spot.bidding.tuning.events import Offer
 from proteus_spot.bidding.tuning.provisioning.bids import draw_bid
-from proteus_spot.bidding.tuning.provisioning.offers import OffersOfTick
 from proteus_spot.bidding.tuning.provisioning.step_cost import StepTimes, expected_hour_micros, step_micros
+from proteus_spot.bidding.tuning.provisioning.trial_costs import OffersOfTick
+from proteus_spot.bidding.tuning.sweep_events import Offer
 from tests.support.markets import BIG, LARGE, TYPES, XLARGE, XLARGE_B
 from tests.support.sweeps import offer_of, plan_of
 

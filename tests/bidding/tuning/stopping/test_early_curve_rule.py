@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from proteus_spot.bidding.tuning.stopping.base import VerdictKind
-from proteus_spot.bidding.tuning.stopping.early_curve import EarlyCurveRule
+from proteus_spot.bidding.tuning.stopping.early_curve_rule import EarlyCurveRule
 from tests.bidding.tuning.stopping.sweeps import Plan, falling, run_sweep, view
 
 RULE = EarlyCurveRule()

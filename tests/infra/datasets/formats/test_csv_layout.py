@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.data_files import read_data
 from proteus_spot.infra.datasets.formats.csv_layout import LABEL_NAMES
 from proteus_spot.infra.datasets.formats.reading import Reading
 from proteus_spot.infra.datasets.kinds import KINDS

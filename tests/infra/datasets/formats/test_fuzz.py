@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proteus_spot.infra.datasets import documents, ratings
-from proteus_spot.infra.datasets.files import read_content, read_data
+from proteus_spot.infra.datasets.data_files import read_content, read_data
 from proteus_spot.infra.datasets.formats.example_table import examples
 from proteus_spot.infra.datasets.kinds import KINDS
 from proteus_spot.infra.errors import InputError

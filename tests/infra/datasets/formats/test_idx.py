@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.data_files import read_data
 from proteus_spot.infra.datasets.formats.idx import labels_beside, read_idx
 from proteus_spot.infra.datasets.prepare import check_data, prepare
 from proteus_spot.infra.errors import InputError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proteus_spot.infra.datasets.files import read_data
+from proteus_spot.infra.datasets.data_files import read_data
 from tests.support.data_files import dense, read, refused, write
 
 

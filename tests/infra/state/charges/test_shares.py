@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proteus_spot.bidding.market.model import Allocation, EndCause, Market, Tier
-from proteus_spot.infra.state.charges.prices import BY_SECOND
+from proteus_spot.infra.state.charges.charge_prices import BY_SECOND
 from proteus_spot.infra.state.charges.shares import by_hour, by_second
 from proteus_spot.infra.state.records import AllocationRecord, LedgerKind, LedgerLine
 

@@ -10,7 +10,7 @@ import pytest
 from proteus_spot import Trial
 from proteus_spot.infra.trials.adapters.boosting import train_lightgbm, train_xgboost
 from proteus_spot.infra.trials.adapters.estimators import train_estimator
-from proteus_spot.infra.trials.errors import TrialError
+from proteus_spot.infra.trials.trial_errors import TrialError
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(120, 4))

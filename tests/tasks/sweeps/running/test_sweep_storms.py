@@ -7,8 +7,8 @@ import pytest
 
 from proteus_spot.bidding.market.model import EndCause
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
-from proteus_spot.infra.simulated_ec2.rules.bill import by_second
-from proteus_spot.infra.trials.documents import TrialReport
+from proteus_spot.infra.simulated_ec2.rules.market_bill import by_second
+from proteus_spot.infra.trials.trial_documents import TrialReport
 from tests.support.sweep_world import SweepWorld, sweep_spec
 
 #: Some in `make test`, the rest in `make storms`.

@@ -11,22 +11,22 @@ import pytest
 from proteus_spot.bidding.engine.events import BidEvent
 from proteus_spot.bidding.market.model import LaunchRequest
 from proteus_spot.bidding.market.traces import TraceSet
-from proteus_spot.bidding.tuning.journal import from_record, replay, to_record
+from proteus_spot.bidding.tuning.sweep_journal import from_record, replay, to_record
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
-from proteus_spot.infra.simulated_ec2.rules.bill import by_second
+from proteus_spot.infra.simulated_ec2.rules.market_bill import by_second
 from proteus_spot.infra.state.records import IntentState, JobState, StoreError
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import BlobError, Blobs
 from proteus_spot.infra.storage.trial_paths import SweepPaths, TrialPaths
-from proteus_spot.tasks.ending.stop_answer import stop_job
 from proteus_spot.tasks.job_ends import how_it_goes_on, request_stop
-from proteus_spot.tasks.local.checks import JobStatus, begun_before
+from proteus_spot.tasks.local_market.run_checks import JobStatus, begun_before
 from proteus_spot.tasks.market.purchases.fence import Superseded
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
 from proteus_spot.tasks.market.reaping import enter
-from proteus_spot.tasks.sweeps.running.opening import has_finished
+from proteus_spot.tasks.supervision.stop_answer import stop_job
+from proteus_spot.tasks.sweeps.running.sweep_opening import has_finished
 from tests.support.copied_databases import on_a_copy
 from tests.support.sweep_world import SweepWorld, loss, sweep_spec
 from tests.support.task_runtime import BEGIN_S, plain

@@ -8,7 +8,7 @@ from proteus_spot.benchmarks.papers.sweeps.simulation.record import RecordedTria
 from proteus_spot.benchmarks.papers.sweeps.simulation.sweep_prices import SweepPrices, sweep_prices
 from proteus_spot.bidding.market.model import InstanceType, Market
 from proteus_spot.bidding.market.traces import Trace, TraceSet
-from proteus_spot.bidding.tuning.plan import Direction
+from proteus_spot.bidding.tuning.sweep_plan import Direction
 
 DAY_S = 86_400
 SMALL, LARGE = Market("small", "a"), Market("large", "a")

@@ -17,7 +17,7 @@ from proteus_spot.bidding.evictions.table import fit
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S, InstanceType, Market
 from proteus_spot.bidding.market.traces import TraceSet
 from proteus_spot.bidding.synthetic.renewal_market import MarketClimate, generate
-from proteus_spot.bidding.tuning.plan import SweepPlan
+from proteus_spot.bidding.tuning.sweep_plan import SweepPlan
 from proteus_spot.bidding.tuning.trials import SweepState
 from tests.benchmarks.papers.sweeps.simulation.markets import TYPES, prices_of, trace, trials_of
 

@@ -7,8 +7,8 @@ import pytest
 from proteus_spot.benchmarks.papers.sweeps.simulation.real_sweep import simulate_real
 from proteus_spot.benchmarks.papers.sweeps.simulation.simulated_machine import MachineTimes
 from proteus_spot.bidding.engine.events import BidEvent
-from proteus_spot.bidding.tuning.events import SweepTick, TrialReported
-from proteus_spot.bidding.tuning.journal import from_record, to_record
+from proteus_spot.bidding.tuning.sweep_events import SweepTick, TrialReported
+from proteus_spot.bidding.tuning.sweep_journal import from_record, to_record
 from tests.benchmarks.papers.sweeps.simulation.test_simulate import rough_sweep
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from proteus_spot.benchmarks.papers.sweeps.simulation.record import RecordedTrials
-from proteus_spot.bidding.tuning.plan import Direction
+from proteus_spot.bidding.tuning.sweep_plan import Direction
 
 
 def record(**changes: Any) -> RecordedTrials:

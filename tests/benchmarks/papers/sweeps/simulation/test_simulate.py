@@ -17,8 +17,8 @@ from proteus_spot.bidding.evictions.table import fit
 from proteus_spot.bidding.market.model import EndCause, Market
 from proteus_spot.bidding.market.traces import TraceSet
 from proteus_spot.bidding.synthetic.renewal_market import MarketClimate, generate
-from proteus_spot.bidding.tuning.plan import SweepPlan
-from proteus_spot.bidding.tuning.record import SweepRecord
+from proteus_spot.bidding.tuning.sweep_plan import SweepPlan
+from proteus_spot.bidding.tuning.sweep_record import SweepRecord
 from proteus_spot.bidding.tuning.trials import ENDED, SweepState, TrialState
 from tests.benchmarks.papers.sweeps.simulation.markets import SMALL, TYPES, prices_of, trace, trials_of
 

@@ -16,7 +16,7 @@ from proteus_spot.benchmarks.papers.sweeps.simulation.single_spot import SingleC
 from proteus_spot.benchmarks.papers.sweeps.simulation.sweep_prices import UNKNOWN, sweep_prices
 from proteus_spot.bidding.billing import HourlyRefund, PerSecondFirstHourFree
 from proteus_spot.bidding.evictions.fit_survival import fit_survival
-from proteus_spot.bidding.evictions.predictors.model import PredictorModel
+from proteus_spot.bidding.evictions.predictors.predictor_model import PredictorModel
 from proteus_spot.bidding.evictions.predictors.tabulated import TablePredictor
 from proteus_spot.bidding.evictions.table import EvictionTable
 from proteus_spot.bidding.market.model import HOUR_S, Market

@@ -1,0 +1,10 @@
+"""Plans: cost and end of a job, estimated by simulation before it is bought.
+
+outlook            cost and duration of a scheme over the simulated jobs, and the choice of a scheme
+plan_files         a plan as JSON and as a picture
+plan_spec          the request of a plan: the job, its limits, the price files
+planned_job        the planned job for the simulator: work, cluster, reliable machines, window
+planner            simulation of a planned job from many starts on the price history
+reliable_machines  effect of fewer or more reliable machines
+runnable           whether the job can run under a scheme
+"""

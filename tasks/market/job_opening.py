@@ -1,0 +1,182 @@
+"""Opening and closing the bidding of a job."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from proteus_spot.bidding.billing import Flat
+from proteus_spot.bidding.economics.job_model import JobModel
+from proteus_spot.bidding.engine.events import JobClosed, JobOpened, JobReopened
+from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.forecast import Forecast, fit_forecast
+from proteus_spot.bidding.market.model import DAY_S, InstanceType, Market
+from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.bidding.policies import FORECAST_POLICIES
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.state.records import IllegalTransition, JobState, ObservationKind
+from proteus_spot.infra.storage.price_store import PriceStore
+from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.studies.market_data.eviction_tables import job_table
+from proteus_spot.studies.market_data.on_demand_prices import types_of
+from proteus_spot.tasks.event_feed import emit_end
+from proteus_spot.tasks.job_records import note_going_on
+from proteus_spot.tasks.market.current_prices import days
+from proteus_spot.tasks.market.engine_journal import EngineJournal, JobEngine, unless_seen
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
+
+
+def type_on_sale(market: Market, at_s: float) -> InstanceType | None:
+    """Return the type of `market` as its region sells it on the day; None where the catalogue has no price."""
+    return current_runtime().catalog.find(market, datetime.fromtimestamp(at_s, UTC).date())
+
+
+def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
+    """Return the types of `markets`, each at one on-demand price.
+
+    Raises
+    ------
+    InputError
+        Naming the first market that the catalogue has no on-demand price for, or a type whose markets have several.
+    """
+    types = types_of(
+        current_runtime().catalog,
+        markets,
+        datetime.fromtimestamp(at_s, UTC).date(),
+        name="the catalogue",
+        fix="name another, or --catalog",
+    )
+    return {market.instance_type: types[market.instance_type] for market in markets}
+
+
+def is_opened(job_engine: EngineJournal[Any]) -> bool:
+    """Return whether the job or sweep was opened for bidding, by its journal."""
+    return job_engine.refresh().job_id is not None
+
+
+@runtime_task("open job")
+def open_job(spec: JobSpec, job_engine: JobEngine) -> int:
+    """Record the job and what is fitted to the stored price history; return the number of markets it may bid in.
+
+    Opening again changes nothing.
+    """
+    engine = job_engine.refresh()
+    if engine.job_id is not None:
+        return len(engine.opened.markets)
+    runtime = current_runtime()
+    now_s = runtime.now_s()
+    markets = [Market.parse(text) for text in spec.transient.markets]
+    reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
+    types = priced([*markets, reliable], now_s)
+    given = job_table(spec)
+    from_s = int(now_s - runtime.settings.history_days * DAY_S)
+    stored = PriceStore(runtime.blobs)
+    for market in markets:
+        _check_age(market, stored.observed_until_s(market), now_s, runtime.settings.prices_max_age_s)
+    traces = stored.read(markets, from_s, now_s)
+    missing = [market for market in markets if market not in traces]
+    if missing:
+        raise InputError(f"market {missing[0]}: has no price history before {datetime.fromtimestamp(now_s, UTC)}")
+    evictions = fit(traces, from_s, now_s) if given is None else given
+    event = JobOpened(
+        at_s=now_s,
+        job_id=spec.job_id,
+        job=job_model(spec, runtime.settings.renewal_lead_s),
+        policy=spec.transient.policy,
+        types=types,
+        markets=tuple(sorted(markets)),
+        evictions=evictions,
+        foresight=_foresight(spec, traces, types, from_s, now_s) if evictions.bids_decide else None,
+    )
+    job_engine.commit(unless_seen(JobOpened, event))
+    return len(markets)
+
+
+def _foresight(
+    spec: JobSpec, traces: TraceSet, types: Mapping[str, InstanceType], from_s: int, now_s: int
+) -> Forecast | None:
+    """Return the forecast that the policy uses, fitted to the stored history; None for other policies."""
+    if spec.transient.policy not in FORECAST_POLICIES:
+        return None
+    learnt = fit_forecast(traces, types, from_s, now_s)
+    if learnt is None:
+        raise InputError(
+            f"policy {spec.transient.policy}: the {days(now_s - from_s)} of stored prices hold no hour that began at "
+            "or below the on-demand price, so nothing can be learnt of bids; wait for more, or take the policy proteus"
+        )
+    return learnt
+
+
+def _check_age(market: Market, observed_s: int | None, now_s: int, limit_s: int) -> None:
+    """Refuse to fit on what was observed too long ago; a price that was seen unchanged since is not old."""
+    if observed_s is not None and now_s - observed_s > limit_s:
+        raise InputError(
+            f"market {market}: its prices were last observed {days(now_s - observed_s)} ago, which is more than "
+            f"{days(limit_s)} (PROTEUS_PRICES_MAX_AGE_S); run the deployment ingest-prices/default, then the job under "
+            "another id"
+        )
+
+
+def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
+    """Return the job's parameters for the economics."""
+    tier = spec.transient
+    billing = tier.billing_model
+    return JobModel(
+        scaling_efficiency=tier.scaling_efficiency,
+        resize_overhead_s=tier.resize_overhead_s,
+        eviction_overhead_s=tier.eviction_overhead_s,
+        allocation_vcpus=tier.vcpus_at_once,
+        max_spot_vcpus=tier.max_vcpus,
+        renewal_lead_s=renewal_lead_s,
+        ceiling_on_demand=tier.ceiling_on_demand,
+        billing=tier.billing,
+        flat_micros=billing.price_micros if isinstance(billing, Flat) else 0,
+    )
+
+
+def close_bidding(job_engine: JobEngine) -> None:
+    """Enter in the journal that nothing more is bought or renewed; again changes nothing."""
+    if is_opened(job_engine):
+        job_engine.commit(unless_seen(JobClosed, JobClosed(current_runtime().now_s())))
+
+
+@runtime_task("reopen job")
+def reopen_job(job_engine: JobEngine, larger: JobSpec | None = None) -> None:
+    """Have a job that failed go on from its last checkpoint; any other one is left as it is.
+
+    Its reliable tier must have been released: a controller that failed would only report its failure again.
+
+    Parameters
+    ----------
+    larger : the description with larger limits of a job that a limit has stopped; it goes on, too.
+    """
+    runtime, job_id = current_runtime(), job_engine.job_id
+    # What the clock was at the failure is not a measure of progress: the job was not running since.
+    runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.CLOCK, {})
+    if larger is not None:
+        note_going_on(job_id)
+        runtime.store.reopen_job(job_id, spec=larger.model_dump(mode="json"))
+    if is_opened(job_engine):
+        event = JobReopened(runtime.now_s())
+        job_engine.commit(lambda engine: [event] if engine.closed else [])
+    runtime.store.reopen_job(job_id)  # also where it failed before its bidding was opened
+
+
+def is_half_reopened(job_engine: JobEngine) -> bool:
+    """Return whether a run died while it had the job go on: the job starts, and its bidding is still closed."""
+    starts = current_runtime().store.job(job_engine.job_id).state is JobState.STARTING
+    return starts and is_opened(job_engine) and job_engine.refresh().closed
+
+
+@runtime_task("close job")
+def close_job(job_engine: JobEngine, result: Mapping[str, Any] | None, failure: str | None = None) -> None:
+    """Record how the job ended. Nothing more is bought for it; closing again changes nothing."""
+    runtime, job_id = current_runtime(), job_engine.job_id
+    close_bidding(job_engine)
+    state = JobState.FAILED if failure else JobState.FINISHED
+    if result is not None and result.get("stopped"):
+        state = JobState.STOPPED
+    try:
+        emit_end(runtime.store.move_job(job_id, state, runtime.clock.now_s(), result=result, failure=failure))
+    except IllegalTransition:
+        if not runtime.store.job(job_id).state.terminal:
+            raise  # else a tick, or the flow, has closed it

@@ -1,6 +1,0 @@
-"""Predictions of a trained model for new data.
-
-csv_tables  tables as CSV, for programs and spreadsheets
-predict     predictions for the rows of a data file, and their accuracy
-topics      topics of a trained document model: the words with the largest share of each
-"""

@@ -1,0 +1,137 @@
+"""Checks of the user's data before a job begins. Imports no Prefect: `proteus run` and `train` check data first."""
+
+from functools import partial
+from importlib.util import find_spec
+
+from proteus_spot.infra.applications.code_files import UnreadableCode
+from proteus_spot.infra.applications.net_source import NetSource, net_source
+from proteus_spot.infra.datasets import kinds as data_kinds
+from proteus_spot.infra.datasets import prepare as datasets
+from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.storage.blobs import Blobs
+from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.psengine.apps.registry import kind_for
+from proteus_spot.studies.job_spec import JobSpec, Training
+from proteus_spot.tasks.training.application_checks import NamedApplication, check_sizes_here
+
+#: Version of torch that is tested.
+_TORCH = "2.13.0"
+
+
+def net_of(training: Training) -> NetSource | None:
+    """Return what the text of an application says of it as a net; None if it is none.
+
+    Raises
+    ------
+    InputError
+        As `net_source`; or the net's library is not installed, or the job has what that of a net cannot have.
+    """
+    net = net_source(training.app, training.code, training.app_params)
+    if net is not None:
+        _check_net(training, net)
+    return net
+
+
+def _check_net(training: Training, net: NetSource) -> None:
+    """Refuse a net whose library is not installed, and what a job of a net cannot have."""
+    if net.library and find_spec(net.library) is None:
+        raise InputError(
+            f"app {training.app}: needs {net.library}, which is not installed: pip install {net.library}=={_TORCH}, "
+            "on every machine of the job"
+        )
+    usual = Training.model_fields["partitions"].default
+    if training.partitions not in (usual, net.workers):
+        raise InputError(
+            f"partitions: is {training.partitions}, and {training.app} has {net.workers} workers, and a partition for "
+            "each; leave it out, or set workers"
+        )
+    if training.staleness:
+        raise InputError(f"staleness: is {training.staleness}, and the workers of a net read no stale model; want 0")
+
+
+def partitions_of(chosen: NamedApplication, given: int | None, default: int) -> int:
+    """Return the number of partitions of an application; a net has as many as it has workers.
+
+    Raises
+    ------
+    InputError
+        If `--partitions` was given for a net, or its file is not one.
+    """
+    try:
+        net = net_source(chosen.app, chosen.code, chosen.params)
+    except UnreadableCode:  # a job that has begun goes on without it; any other is refused when its code is shipped
+        net = None
+    if net is None:
+        return default if given is None else given
+    if given is not None:
+        raise InputError(
+            f"--partitions {given}: {chosen.app} has {net.workers} workers, and a partition for each; leave it out, "
+            "or set workers"
+        )
+    return net.workers
+
+
+def default_data(app: str) -> str:
+    """Return the built-in set that an application trains on if the user names no data."""
+    return data_kinds.DEFAULT_SETS[kind_for(app)]
+
+
+def check_data(spec: JobSpec) -> tuple[str, ...]:
+    """Read the job's data on this machine, and refuse data that cannot be trained on; nothing is written.
+
+    Returns a line for each way in which they were read that their author may not expect.
+
+    Raises
+    ------
+    InputError
+        One line that names the file, the line in it where there is one, and the fix.
+    """
+    training = spec.training
+    fits = partial(check_sizes_here, training)
+    net = net_of(training)
+    return datasets.check_data(
+        training.data,
+        training.partitions if net is None else net.workers,
+        training.app,
+        fits,
+        training.standardizes,
+        training.reading,
+        None if net is None else "arrays",
+    )
+
+
+def cut_data(blobs: Blobs, job_id: str, training: Training, fits: datasets.SizesCheck) -> datasets.DataSummary:
+    """Write the partitions of a job's data to the blob store, or find them there.
+
+    `fits` raises if the sizes of the data do not fit the application's parameters.
+
+    Raises
+    ------
+    InputError
+        One line that names the file, the line in it where there is one, and the fix.
+    """
+    partitions, kind = _cut(blobs, job_id, training)
+    return datasets.prepare(
+        blobs,
+        job_id,
+        training.data,
+        partitions,
+        training.seed,
+        training.app,
+        fits,
+        training.standardizes,
+        training.reading,
+        kind,
+    )
+
+
+def _cut(blobs: Blobs, job_id: str, training: Training) -> tuple[int, str | None]:
+    """Return the number of partitions, and the kind of data, None: by the application's name."""
+    try:
+        net = net_of(training)
+    except UnreadableCode:  # a job that has begun goes on with the code that it began with
+        manifest = blobs.manifest(JobPaths(job_id).data)
+        if manifest is None or manifest.about.get("kind") != "arrays":
+            return training.partitions, None
+        return int(manifest.about["n_partitions"]), "arrays"
+    return (training.partitions, None) if net is None else (net.workers, "arrays")

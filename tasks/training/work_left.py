@@ -1,0 +1,50 @@
+"""The work that a job has left before its deadline, from the observations of its progress.
+
+The rule is in `bidding.economics.deadline`.
+"""
+
+from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.infra.state.records import ObservationKind
+from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.tasks.market.bookkeeping import stop_s
+from proteus_spot.tasks.market.job_opening import type_on_sale
+from proteus_spot.tasks.task_runtime import current_runtime
+
+#: Seconds, market and real, that a machine takes to boot and to load its data.
+_BOOT_S, _BOOT_REAL_S = 240.0, 10.0
+
+
+def time_left(spec: JobSpec) -> TimeLeft | None:
+    """Return what the job still has to do by its deadline; None without one, or before its training began."""
+    clocks = spec.training.clocks
+    runtime = current_runtime()
+    deadline_s = spec.deadline_s(runtime.store.job(spec.job_id).created_at_s)
+    last = runtime.store.last_observation(spec.job_id, ObservationKind.PROGRESS)
+    if deadline_s is None or clocks is None or last is None:
+        return None
+    done = int(last.payload["clock"])
+    vcpu_s = vcpu_seconds(spec.job_id, last.at_s)
+    boot_s = max(_BOOT_S, _BOOT_REAL_S * runtime.clock.scale)
+    return TimeLeft(
+        deadline_s=deadline_s,
+        clocks=max(clocks - done, 0),
+        clocks_per_vcpu_s=done / vcpu_s if vcpu_s > 0 else 0.0,
+        overhead_s=2 * runtime.settings.tick_s + boot_s + stop_s(spec.job_id),
+    )
+
+
+def vcpu_seconds(job_id: str, until_s: float) -> float:
+    """Return the vCPU-seconds that the job's machines worked until then; boots are left out."""
+    store = current_runtime().store
+    ready_s: dict[str, float] = {}
+    for point in store.observations(job_id, ObservationKind.NODES):
+        for name, state in point.payload.items():
+            if state == "ready":
+                ready_s.setdefault(name, point.at_s)
+    total = 0.0
+    for record in store.allocations(job_id):
+        kind = type_on_sale(record.allocation.market, record.allocation.launched_at_s)
+        for name, life in zip(record.instance_ids, record.machines, strict=False):
+            end_s = until_s if life.ended_at_s is None else min(life.ended_at_s, until_s)
+            total += max(end_s - ready_s.get(name, end_s), 0.0) * (kind.vcpu if kind else 0)
+    return total

@@ -1,0 +1,45 @@
+"""`proteus sweep run` in a directory that holds an unfinished sweep of that name goes on with it."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from proteus_spot.flows.local_market.sweep_run import SweepOptions, unfinished_sweep
+from proteus_spot.infra.state.records import JobKind, JobState
+from proteus_spot.infra.state.store import Store
+
+FILE = """
+trial: mine:train
+code: mine.py
+space: {alpha: {choice: [1.0, 0.1]}}
+metric: {name: loss}
+max_trial_steps: 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "end", "expected"),
+    [
+        ([], None, None),
+        (["digits"], None, "digits-0"),
+        (["digits"], JobState.FINISHED, None),
+        (["digits", "digits"], None, "digits-1"),  # the newest
+        (["other"], None, None),
+    ],
+)
+def test_an_unfinished_sweep_of_that_name_is_found(
+    tmp_path: Path, names: list[str], end: JobState | None, expected: str | None
+) -> None:
+    sweep = tmp_path / "digits.yaml"
+    sweep.write_text(FILE)
+    with closing(Store.open(f"sqlite:///{tmp_path / 'state.db'}")) as store:
+        for number, name in enumerate(names):
+            store.create_job(f"{name}-{number}", {"sweep": name}, number, JobKind.SWEEP)
+            if end is not None:
+                store.move_job(f"{name}-{number}", JobState.RUNNING, number + 1)
+                store.move_job(f"{name}-{number}", end, number + 1, result={})
+        store.create_job("a-job", {"sweep": "digits"}, 9)
+    assert unfinished_sweep(SweepOptions(sweep, directory=tmp_path)) == expected
+    assert unfinished_sweep(SweepOptions(sweep)) is None  # it makes a directory of its own
+    assert unfinished_sweep(SweepOptions(sweep, directory=tmp_path / "new")) is None
