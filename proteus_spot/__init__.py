@@ -10,6 +10,7 @@ repository are the packages of this one.
     nets/        neural networks by DiLoCo
     psengine/    AgileML: the parameter server, its applications and drivers
     reports/     pages and pictures
+    studies/     backtests, plans, bills, eviction models, predictions
     tasks/       the steps of the flows
 """
 

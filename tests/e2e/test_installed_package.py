@@ -16,7 +16,7 @@ from tests.support.wheels import source_copy
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 #: Packages and modules that people have in their projects, with what ours must not be taken for.
-OWN = ("tasks", "flows", "infra", "psengine", "reports", "benchmarks", "bidding")
+OWN = ("tasks", "studies", "flows", "infra", "psengine", "reports", "benchmarks", "bidding")
 APPLICATION = """
 import flows, infra, tasks
 from kmeans import KMeans

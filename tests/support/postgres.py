@@ -66,7 +66,7 @@ def postgres_server(folder_of_binaries: Path) -> Iterator[PostgresServer]:
         data = folder / "data"
         initdb = [folder_of_binaries / "initdb", "-D", data, "-U", "proteus", "-E", "UTF8", "--locale=C", "--no-sync"]
         subprocess.run([*initdb, "--auth=trust"], check=True, capture_output=True, cwd=folder, **who)
-        # The launcher of infra/local needs an interpreter that the other user may run.
+        # The launcher of infra/child_process.py needs an interpreter that the other user may run.
         leash = ["setpriv", "--pdeathsig", "INT", "--"] if shutil.which("setpriv") else []
         options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60", "-k", folder]
         with (folder / "log").open("wb") as log:
