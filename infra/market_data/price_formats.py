@@ -337,7 +337,7 @@ def _typed(source: Source, raw: pa.Table, place: Callable[[int], str]) -> pa.Tab
     faults = {"timestamp": _time_fault, "price": _price_fault}
     columns: dict[str, Any] = {}
     for name in raw.column_names:
-        fault = faults.get(name, lambda shown, name=name: f"{shown!r} is no {name}; write it as text")
+        fault = faults.get(name, lambda shown, name=name: f"{shown!r} is not an {name}; write it as text")
         columns[name] = _cast(source, raw[name], _TYPES.get(name, _TEXT), place, fault)
     return pa.table(columns)
 

@@ -153,7 +153,7 @@ def test_a_bad_line_is_named(tmp_path: Path, form: str, line: str, says: str) ->
 @pytest.mark.parametrize(
     ("header", "line", "says"),
     [
-        ("20 8 40", "", "no number|says|no term"),
+        ("20 8 40", "", "not a number|says|not a term"),
         ("19\n8\n40", "", "line 42: docID is 20; want 1 to 19"),
         ("20\n7\n40", "", "line 9: wordID is 8; want 1 to 7"),
         ("20\n8\n39", "", "line 3: says 39 entries and 40 follow"),

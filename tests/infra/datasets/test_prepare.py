@@ -123,7 +123,7 @@ def test_unknown_and_unreadable_sources_are_told_in_one_line(blobs: Blobs, tmp_p
         "mnist": r"unknown; known are digits, and path or URL of a file that ends in \.npz, \.csv",
         f"{tmp_path}/nothing.npz": "there is no such file",
         f"{tmp_path}/folder.npz": "is a directory",
-        f"{tmp_path}/text.npz": r"no readable \.npz",
+        f"{tmp_path}/text.npz": r"not a readable \.npz",
         "nosuch://x.npz": "nosuch",
     }.items():
         with pytest.raises(InputError, match=reason) as caught:

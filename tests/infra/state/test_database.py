@@ -43,7 +43,7 @@ def bad_urls(folder: Path) -> dict[str, str]:
         "nonsense": "not a database URL",
         "": "not a database URL",
         "mysql://user:word@host/db": "mysql is not supported",
-        "postgresql+nosuch://host/db": "no driver",
+        "postgresql+nosuch://host/db": "not a driver",
         "sqlite://": "must outlive a process",
         "sqlite:///:memory:": "must outlive a process",
         f"sqlite:///{folder}": "is a directory",
