@@ -1,6 +1,6 @@
-"""Check of an application before it is trained: each micro-task twice, with all bits compared.
+"""Check of an application before it is trained: each task twice, with all bits compared.
 
-The engine repeats micro-tasks, runs them speculatively, and hands one `data` to several threads. An application that is
+The engine repeats tasks, runs them speculatively, and hands one `data` to several threads. An application that is
 not made for that trains without an error and ends with wrong numbers; here each such fault becomes a line.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proteus_spot.psengine.apps.base import App, Application, MakesDriver, Predicts, Work
-from proteus_spot.psengine.apps.executors import checked_updates, wants
 from proteus_spot.psengine.apps.registry import initial_arrays
+from proteus_spot.psengine.apps.residents import checked_updates, wants
 from proteus_spot.psengine.apps.returned import figures_of, predictions_of, tables_of, work_of
 from proteus_spot.psengine.config import JobError, TableSpec
 from proteus_spot.psengine.digests import digest
@@ -96,7 +96,7 @@ class _Check:
         if state is None or len(data) < len(parts):
             return
         if hasattr(self._app, "executor"):
-            state = self._guarded("run", partial(self._executors, data, state))
+            state = self._guarded("run", partial(self._partitions, data, state))
             if state is None:
                 return
         for clock in range(1, 1 if hasattr(self._app, "executor") else CLOCKS + 1):
@@ -167,10 +167,10 @@ class _Check:
             raise _FaultError("other data the second time; seed what is random from the arrays")
         return (data,)
 
-    # -- executors --------------------------------------------------------------------------------------------------
+    # -- partitions --------------------------------------------------------------------------------------------------
 
-    def _executors(self, data: Sequence[Any], state: Arrays) -> Arrays | None:
-        """Return the tables after the first groups, of new executors and a new driver each time."""
+    def _partitions(self, data: Sequence[Any], state: Arrays) -> Arrays | None:
+        """Return the tables after the first groups, of new partitions and a new driver each time."""
         before = [digest(each) for each in data]
 
         def train(app: Any) -> tuple[Arrays, list[float]]:
@@ -214,10 +214,10 @@ class _Check:
         if (found := order.fault()) is not None:
             self._fault(*found)
 
-    # -- micro-tasks ------------------------------------------------------------------------------------------------
+    # -- tasks ------------------------------------------------------------------------------------------------
 
     def _clock(self, clock: int, data: Sequence[Any], state: Arrays) -> Arrays | None:
-        """Return the tables after a clock; None if a micro-task has no result."""
+        """Return the tables after a clock; None if a task has no result."""
         partitions = range(len(data))
         wanted = [
             self._guarded(f"rows, partition {n}, clock {clock}", partial(self._rows, n, clock, data[n]))
@@ -275,7 +275,7 @@ class _Check:
         return work_of(self._app.run, self._app.run(data, params, clock))
 
     def _written(self, data: Any, params: Mapping[str, NDArray[Any]], clock: int) -> str:
-        """Return which table a micro-task writes to, by running it with arrays that can be written to."""
+        """Return which table a task writes to, by running it with arrays that can be written to."""
         copies = {name: array.copy() for name, array in params.items()}
         self._app.run(data, copies, clock)
         written = [name for name, array in copies.items() if digest(array) != digest(params[name])]

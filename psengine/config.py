@@ -148,7 +148,7 @@ class Replace:
     ----------
     keeps_sums : bool
         Whether the servers keep the sums that nodes have sent, until others take the place of the table: the sum of
-        some executors' updates can then be read (`Parameters.kept_sum`). They are not replicated.
+        some partitions' updates can then be read (`Parameters.kept_sum`). They are not replicated.
     """
 
     keeps_sums: bool = False
@@ -169,7 +169,7 @@ class TableSpec:
     """A named table of rows, the unit of Litz's and AgileML's storage.
 
     `dtype` is a NumPy name; rows are contiguous in memory. `own`: the table is partition-local, each row is read and
-    written by the micro-tasks of one partition only (Litz: the state of an executor). `rule`: how the updates of a
+    written by the tasks of one partition only (Litz: the state of an executor). `rule`: how the updates of a
     clock change the table; all but `Add` need a table of floats that is not partition-local.
     """
 
@@ -225,7 +225,7 @@ class JobConfig:
     app_params : mapping
         Keyword arguments of the application; JSON-able.
     n_partitions : int
-        Number of partitions of the input, the files `part-00000.npz`, … under `data_url`; one micro-task per clock
+        Number of partitions of the input, the files `part-00000.npz`, … under `data_url`; one task per clock
         each.
     n_shards : int
         Number of shards of the parameters, fixed for the life of the job (half of the maximum number of its nodes).

@@ -2,7 +2,7 @@
 
 A training in one process runs the tasks one after the other, so that nothing forgotten shows in its bits. Here its
 reads and writes are noted, and compared with the order that holds on any number of nodes: a task comes after the
-earlier tasks of its executor, after those of the executors that it names, after what these came after, and after the
+earlier tasks of its partition, after those of the partitions that it names, after what these came after, and after the
 groups that were committed when it was dispatched.
 """
 
@@ -45,42 +45,42 @@ class ReadOrder:
 
     def dispatched(self, task: Task) -> None:
         """Note a task."""
-        self._noted[task.group, task.executor] = _Noted(task, self.committed)
+        self._noted[task.group, task.partition] = _Noted(task, self.committed)
 
-    def read(self, group: int, executor: int, table: str, rows: RowSet | None) -> None:
+    def read(self, group: int, partition: int, table: str, rows: RowSet | None) -> None:
         """Note rows that a task has read; None: all of the table."""
-        if (noted := self._noted.get((group, executor))) is not None:
+        if (noted := self._noted.get((group, partition))) is not None:
             noted.reads.append((table, rows))
 
-    def added(self, group: int, executor: int, table: str, delta: Array, rows: RowSet | None) -> None:
+    def added(self, group: int, partition: int, table: str, delta: Array, rows: RowSet | None) -> None:
         """Note what a task has added to rows, or to all of a table; rows that get 0 do not change."""
-        if (noted := self._noted.get((group, executor))) is not None:
+        if (noted := self._noted.get((group, partition))) is not None:
             changed = np.flatnonzero(np.any(np.asarray(delta) != 0, axis=1))
             noted.writes.append((table, changed if rows is None else indices(rows)[changed]))
 
     def fault(self) -> tuple[str, str] | None:
         """Return (call, text) of the first task that reads rows of one which it does not come after, or None."""
-        n_executors = 1 + max((executor for _, executor in self._noted), default=-1)
-        #: Of the last task of each executor: up to which group it comes after the tasks of each executor.
-        latest = np.zeros((n_executors, n_executors), np.int64)
+        n_partitions = 1 + max((partition for _, partition in self._noted), default=-1)
+        #: Of the last task of each partition: up to which group it comes after the tasks of each partition.
+        latest = np.zeros((n_partitions, n_partitions), np.int64)
         for _, tasks in groupby(sorted(self._noted), key=itemgetter(0)):
             after = latest.copy()
-            for group, executor in tasks:
-                noted = self._noted[group, executor]
+            for group, partition in tasks:
+                noted = self._noted[group, partition]
                 task = noted.task
-                seen = np.full(n_executors, group - 1 if _waits_for_group(task) else noted.committed)
-                for named in (executor, *(task.after or ())):
+                seen = np.full(n_partitions, group - 1 if _waits_for_group(task) else noted.committed)
+                for named in (partition, *(task.after or ())):
                     seen = np.maximum(seen, latest[named])
                     seen[named] = group - 1
                 if task.after is not None and (text := self._unordered(noted, seen)) is not None:
                     return f"driver, group {group}", text
-                after[executor] = seen
+                after[partition] = seen
             latest = after
         return None
 
     def _unordered(self, noted: _Noted, seen: NDArray[np.int64]) -> str | None:
         """Return what a task reads of others whose tasks it comes after up to the groups `seen` only."""
-        group, executor = noted.task.group, noted.task.executor
+        group, partition = noted.task.group, noted.task.partition
         others = (key for key in sorted(self._noted, reverse=True) if seen[key[1]] < key[0] < group)
         for writer_group, writer in others:
             for table, changed in self._noted[writer_group, writer].writes:
@@ -88,8 +88,8 @@ class ReadOrder:
                     shared = changed if rows is None else np.intersect1d(changed, indices(rows))
                     if len(shared):
                         return (
-                            f"the task of executor {executor} reads rows {format_ranges(shared.tolist())} of table "
-                            f"{table!r}, which executor {writer} changes in group {writer_group}; name executor "
+                            f"the task of partition {partition} reads rows {format_ranges(shared.tolist())} of table "
+                            f"{table!r}, which partition {writer} changes in group {writer_group}; name partition "
                             f"{writer} in its `after`"
                         )
         return None

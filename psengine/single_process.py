@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from proteus_spot.psengine.apps.base import App, Application, MakesDriver
-from proteus_spot.psengine.apps.executors import (
-    ResidentExecutor,
+from proteus_spot.psengine.apps.registry import initial_shards
+from proteus_spot.psengine.apps.residents import (
+    Resident,
     as_application,
     own_tables,
     shared_tables,
     whole_own_tables,
 )
-from proteus_spot.psengine.apps.registry import initial_shards
 from proteus_spot.psengine.apps.returned import tables_of
 from proteus_spot.psengine.config import Add, Replace, TableSpec
 from proteus_spot.psengine.drivers.interface import Done, Driver, Task
 from proteus_spot.psengine.scheduling.driver_host import DriverHost
-from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.scheduling.task_table import TaskTable
 from proteus_spot.psengine.tables.allowed_values import WrongSum, check_finite, check_sum
 from proteus_spot.psengine.tables.row_sets import Array, RowBlock, RowSet, read_only
 from proteus_spot.psengine.tables.row_updates import RowDelta, added
@@ -32,7 +32,7 @@ from proteus_spot.psengine.worker.task_parameters import TaskParameters, checked
 
 
 def initial(app: App | Application, seed: int, n_shards: int = 1, finite: bool = True) -> Arrays:
-    """Return the tables at clock 0, as the servers and executors of a job with this seed and shards have them.
+    """Return the tables at clock 0, as the servers and partitions of a job with this seed and shards have them.
 
     The memory of update rules is among them (see `psengine.tables.update_rules`). `finite`: see `train_alone`.
     """
@@ -62,7 +62,7 @@ def train_alone(
     after : callable, optional
         Called after each clock with the clock, the tables, and the sum of the losses.
     done : int
-        Number of clocks that `tables` are trained for already; `clocks` counts them. Executors begin in their first
+        Number of clocks that `tables` are trained for already; `clocks` counts them. Partitions begin in their first
         state, but for the rows of own tables.
     seed : int
         Of the generators that tasks are given.
@@ -80,9 +80,7 @@ def train_alone(
 
     general = as_application(app, first, finite)
     specs = {table.name: table for table in shared_tables(app)}
-    executors = [
-        ResidentExecutor(partial(general.executor, data, p, len(parts)), finite) for p, data in enumerate(parts)
-    ]
+    residents = [Resident(partial(general.executor, data, p, len(parts)), finite) for p, data in enumerate(parts)]
     states: dict[int, Arrays | None] = dict.fromkeys(range(len(parts)))
     own = {table.name for table in own_tables(app)}
     shared = {name: rows for name, rows in tables.items() if name not in own}
@@ -90,11 +88,11 @@ def train_alone(
         updates: list[Delta] = []
         loss = 0.0
         read = {name: RowBlock(None, read_only(shared[name])) for name in specs}
-        for part, executor in enumerate(executors):
-            reads = checked_reads(executor.reads(None, clock), specs)
+        for part, resident in enumerate(residents):
+            reads = checked_reads(resident.reads(None, clock), specs)
             params = TaskParameters(clock, specs, reads, read, _no_fetch, finite=finite)
             rng = np.random.default_rng([seed, clock, part])
-            _, loss_sum, _, states[part] = executor.run(states[part], None, params, rng)
+            _, loss_sum, _, states[part] = resident.run(states[part], None, params, rng)
             loss += loss_sum
             updates.append(params.updates())
         shared = advance(tuple(specs.values()), shared, updates, finite, clock)
@@ -147,7 +145,7 @@ def drive_alone(
 
 
 class JobAlone:
-    """A job with a driver in a bare loop, one task at a time; executors lose their nodes and get new ones.
+    """A job with a driver in a bare loop, one task at a time; partitions lose their nodes and get new ones.
 
     Parameters
     ----------
@@ -156,7 +154,7 @@ class JobAlone:
     driver : callable, optional
         Makes the driver; default: the `driver` of the application.
     per_node : int
-        Executors of a node: those whose numbers have the same quotient by it. Their sums are kept together.
+        Partitions of a node: those whose numbers have the same quotient by it. Their sums are kept together.
 
     Attributes
     ----------
@@ -190,15 +188,15 @@ class JobAlone:
         own = {table.name for table in own_tables(app)}
         self.shared = {name: rows for name, rows in tables.items() if name not in own}
         self.losses: dict[int, float] = {}
-        self._executors = [self._new_executor(number) for number in range(len(parts))]
+        self._residents = [self._new_resident(number) for number in range(len(parts))]
         self._states: dict[int, Arrays | None] = dict.fromkeys(range(len(parts)))
-        #: {executor: the state that its last task began with, and the loss of that}.
+        #: {partition: the state that its last task began with, and the loss of that}.
         self._before: dict[int, tuple[Arrays | None, float]] = {}
         self._pending: dict[int, dict[int, Delta]] = {}
-        #: {table: {executor: what it added in the last group that had the table}}.
+        #: {table: {partition: what it added in the last group that had the table}}.
         self._kept: dict[str, dict[int, Array | RowDelta]] = {}
         self._away: set[int] = set()
-        self._tasks = MicroTaskTable(len(parts))
+        self._tasks = TaskTable(len(parts))
         self.driver = DriverHost(app.driver if driver is None else driver, self._tasks, seed)
         self.driver.resume(None)
 
@@ -208,8 +206,8 @@ class JobAlone:
         return self._tasks.common
 
     def ready(self, limit: int | None = None) -> list[Task]:
-        """Return the next task of each executor that may run now, by executor; no group after `limit` is begun."""
-        return [task for task, withdrawn in self._tasks.ready(limit) if withdrawn or task.executor not in self._away]
+        """Return the next task of each partition that may run now, by partition; no group after `limit` is begun."""
+        return [task for task, withdrawn in self._tasks.ready(limit) if withdrawn or task.partition not in self._away]
 
     def run(self, task: Task) -> None:
         """Run a task that was ready; nothing happens if the driver has withdrawn it meanwhile.
@@ -221,29 +219,29 @@ class JobAlone:
         """
         if not self._tasks.is_next(task):
             return
-        key = self._tasks.start(task.executor, "")
+        key = self._tasks.start(task.partition, "")
         if key.withdrawn:  # it was completed
             self._undo(task)
-            self._tasks.complete(task.executor, task.group, key.attempt)
+            self._tasks.complete(task.partition, task.group, key.attempt)
         else:
             result, loss, examples = self._run(task)
-            self._tasks.complete(task.executor, task.group, key.attempt)
+            self._tasks.complete(task.partition, task.group, key.attempt)
             self.driver.completed([Done(task, result, examples, loss)])
         self._commit()
 
-    def lose(self, executors: Collection[int]) -> None:
-        """Let executors lose their nodes; what they have completed counts."""
-        lost = set(executors) - self._away
+    def lose(self, partitions: Collection[int]) -> None:
+        """Let partitions lose their nodes; what they have completed counts."""
+        lost = set(partitions) - self._away
         self._away |= lost
-        for executor in sorted(lost):  # another node has its input and its state, and nothing else of it
-            self._executors[executor] = self._new_executor(executor)
+        for partition in sorted(lost):  # another node has its input and its state, and nothing else of it
+            self._residents[partition] = self._new_resident(partition)
         self.driver.vanished(lost)
         self._commit()
 
-    def bring_back(self, executors: Collection[int]) -> None:
-        """Let executors have nodes again."""
-        self._away -= set(executors)
-        self.driver.returned(executors)
+    def bring_back(self, partitions: Collection[int]) -> None:
+        """Let partitions have nodes again."""
+        self._away -= set(partitions)
+        self.driver.returned(partitions)
         self._commit()
 
     def tables(self) -> Arrays:
@@ -254,21 +252,21 @@ class JobAlone:
     def _first(self, table: TableSpec, rows: RowSet) -> Array:
         return self._tables[table.name][rows]
 
-    def _new_executor(self, number: int) -> ResidentExecutor:
+    def _new_resident(self, number: int) -> Resident:
         make = partial(self._app.executor, self._parts[number], number, len(self._parts))
-        return ResidentExecutor(make, self._finite)
+        return Resident(make, self._finite)
 
     def _run(self, task: Task) -> tuple[Any, float, int]:
-        executor = self._executors[task.executor]
+        resident = self._residents[task.partition]
         seen = _with_pending(self._specs, self.shared, self._visible(task), len(self._parts))
         read = {name: RowBlock(None, read_only(seen[name])) for name in self._specs}
-        wanted = checked_reads(executor.reads(task.args, task.group), self._specs)
+        wanted = checked_reads(resident.reads(task.args, task.group), self._specs)
         params = TaskParameters(task.group, self._specs, wanted, read, _no_fetch, self._kept_sum, finite=self._finite)
-        rng = np.random.default_rng([self._seed, task.group, task.executor])
-        state = self._states[task.executor]
-        result, loss, examples, self._states[task.executor] = executor.run(state, task.args, params, rng)
-        self._before[task.executor] = state, loss
-        self._pending.setdefault(task.group, {})[task.executor] = params.updates()
+        rng = np.random.default_rng([self._seed, task.group, task.partition])
+        state = self._states[task.partition]
+        result, loss, examples, self._states[task.partition] = resident.run(state, task.args, params, rng)
+        self._before[task.partition] = state, loss
+        self._pending.setdefault(task.group, {})[task.partition] = params.updates()
         self.losses[task.group] = self.losses.get(task.group, 0.0) + loss
         return result, loss, examples
 
@@ -281,8 +279,8 @@ class JobAlone:
         return self._pending
 
     def _undo(self, task: Task) -> None:
-        self._states[task.executor], loss = self._before[task.executor]
-        del self._pending[task.group][task.executor]
+        self._states[task.partition], loss = self._before[task.partition]
+        del self._pending[task.group][task.partition]
         self.losses[task.group] -= loss
 
     def _commit(self) -> None:
@@ -296,15 +294,15 @@ class JobAlone:
     def _keep_sums(self, updates: Mapping[int, Delta]) -> None:
         for name, spec in self._specs.items():
             if isinstance(spec.rule, Replace) and spec.rule.keeps_sums:
-                added_to = {executor: update[name] for executor, update in updates.items() if name in update}
+                added_to = {partition: update[name] for partition, update in updates.items() if name in update}
                 self._kept[name] = added_to or self._kept.get(name, {})
 
-    def _kept_sum(self, table: str, executors: Collection[int]) -> Array | None:
-        kept, nodes = self._kept.get(table, {}), {executor // self._per_node for executor in executors}
-        of_nodes = [executor for executor in sorted(kept) if executor // self._per_node in nodes]
-        if not of_nodes or set(of_nodes) != set(executors):
+    def _kept_sum(self, table: str, partitions: Collection[int]) -> Array | None:
+        kept, nodes = self._kept.get(table, {}), {partition // self._per_node for partition in partitions}
+        of_nodes = [partition for partition in sorted(kept) if partition // self._per_node in nodes]
+        if not of_nodes or set(of_nodes) != set(partitions):
             return None
-        parts = [{table: kept[executor]} if executor in executors else {} for executor in range(len(self._parts))]
+        parts = [{table: kept[partition]} if partition in partitions else {} for partition in range(len(self._parts))]
         total = tree_sum((0, len(parts)), partial(_leaf, parts))
         assert total is not None
         return added(np.zeros_like(self.shared[table]), total[table])

@@ -1,4 +1,4 @@
-"""Check of the snapshots of executors and drivers, while an application is trained in one process.
+"""Check of the snapshots of partitions and drivers, while an application is trained in one process.
 
 Before each task, and before each call of the driver, the snapshot is restored in a new object, which then does the
 same: it must give the same bits. The engine relies on that when a partition moves, and when a job rolls back.
@@ -74,11 +74,11 @@ class _Application:
         return driver if isinstance(driver, Resumes) else _Driver(self._app.driver, driver, self._fault, self._order)
 
 
-# -- executors ------------------------------------------------------------------------------------------------------
+# -- partitions ------------------------------------------------------------------------------------------------------
 
 
 class _Executor:
-    """An executor without state: a new one gives the same bits."""
+    """A partition without state: a new one gives the same bits."""
 
     def __init__(self, make: Callable[[], Any], partition: int, fault: _Fault, order: ReadOrder) -> None:
         self._make, self._partition, self._fault, self._order = make, partition, fault, order
@@ -92,7 +92,7 @@ class _Executor:
         if bits != others:
             self._fault(
                 f"run, {self._where}",
-                "a new executor comes to other bits; what it keeps between tasks needs `snapshot` and `restore`",
+                "a new partition comes to other bits; what it keeps between tasks needs `snapshot` and `restore`",
             )
         return result
 
@@ -106,7 +106,7 @@ class _Executor:
 
 
 class _ExecutorWithState(_Executor):
-    """An executor with state: one that its snapshot is restored in gives the same bits and state."""
+    """A partition with state: one that its snapshot is restored in gives the same bits and state."""
 
     def run(self, args: Any, params: Parameters, rng: np.random.Generator) -> tuple[Any, float, int]:
         state, where = self._executor.snapshot(), self._where
@@ -146,21 +146,21 @@ class _ExecutorWithState(_Executor):
 class _Recorded:
     """The tables as a task has them; `added` is what it adds, which counts if it is given the `order`."""
 
-    def __init__(self, params: Parameters, executor: int = 0, order: ReadOrder | None = None) -> None:
-        self._params, self._executor, self._order = params, executor, order
+    def __init__(self, params: Parameters, partition: int = 0, order: ReadOrder | None = None) -> None:
+        self._params, self._partition, self._order = params, partition, order
         self.group = params.group
         self.added: list[str] = []
 
     def get(self, table: str, rows: RowSet | None = None) -> NDArray[np.generic]:
         found = self._params.get(table, rows)
         if self._order is not None:
-            self._order.read(self.group, self._executor, table, rows)
+            self._order.read(self.group, self._partition, table, rows)
         return found
 
     def add(self, table: str, delta: NDArray[np.generic], rows: RowSet | None = None) -> None:
         if self._order is not None:
             self._params.add(table, delta, rows)
-            self._order.added(self.group, self._executor, table, delta, rows)
+            self._order.added(self.group, self._partition, table, delta, rows)
         self.added.append(digest([table, delta, rows]))
 
 
@@ -176,8 +176,8 @@ class _Driver:
         #: Snapshots that were returned, and what they were then.
         self._returned: list[tuple[Any, str]] = []
 
-    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
-        self._driver.start(_Decisions(to, self._order), executors, seed)
+    def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
+        self._driver.start(_Decisions(to, self._order), partitions, seed)
 
     def completed(self, to: Dispatcher, done: Done) -> None:
         self._call("completed", to, done)

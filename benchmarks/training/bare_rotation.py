@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from proteus_spot.infra.nodes.malloc import retain_freed_memory
 from proteus_spot.psengine.apps.base import Application, Executor, MakesDriver
-from proteus_spot.psengine.apps.executors import shared_tables
+from proteus_spot.psengine.apps.residents import shared_tables
 from proteus_spot.psengine.drivers.interface import Done, Task
 from proteus_spot.psengine.single_process import initial
 from proteus_spot.psengine.tables.row_sets import RowSet
@@ -54,8 +54,8 @@ def bare_rotation(app: Application, parts: Sequence[Any], threads: int) -> Itera
 
     def work(task: Task) -> Done:
         params = _Tables(task.group, tables, lock)
-        rng = np.random.default_rng([0, task.group, task.executor])
-        executor: Executor = executors[task.executor]
+        rng = np.random.default_rng([0, task.group, task.partition])
+        executor: Executor = executors[task.partition]
         result, loss, examples = executor.run(task.args, params, rng)
         return Done(task, result, examples, loss)
 

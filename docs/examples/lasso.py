@@ -1,7 +1,7 @@
-"""Lasso by coordinate descent with priorities: a driver that chooses what is worth computing, and executors with state.
+"""Lasso by coordinate descent with priorities: a driver that chooses what to compute, and partitions with state.
 
-The loss is |y - X w|^2 / 2n + alpha |w|, without an intercept. Every executor has some of the rows of X, and as its
-state the residuals of these rows. In each round (a commit group) the executors sum up what a few coordinates need, and
+The loss is |y - X w|^2 / 2n + alpha |w|, without an intercept. Every partition has some of the rows of X, and as its
+state the residuals of these rows. In each round (a commit group) the partitions sum up what a few coordinates need, and
 the driver moves them.
 
 - Coordinates that changed most by their last update come first.
@@ -91,7 +91,7 @@ class Lasso:
 
 
 class Rows:
-    """Some rows of the data; the state is their residuals. The first executor stores the weights for all."""
+    """Some rows of the data; the state is their residuals. The first partition stores the weights for all."""
 
     def __init__(self, x: Floats, y: Floats, stores_weights: bool) -> None:
         self.x, self.residuals, self.stores_weights = x, y, stores_weights
@@ -129,21 +129,21 @@ class Priorities(Driver):
         self.looked_at = np.zeros(n, np.int64)
         self._now = self._next = np.zeros(0, np.int64)
         self._sums: dict[int, tuple[Floats, Floats]] = {}
-        self._executors = 0
+        self._partitions = 0
 
-    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+    def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
         """Begin with the sums of squares of the first candidates; no coordinate is computed yet."""
-        self._executors = executors
+        self._partitions = partitions
         self._next = self._candidates(1)
         self._dispatch(to, 1, self._now, np.zeros(0))
 
     def completed(self, to: Dispatcher, done: Done) -> None:
-        """Keep what an executor has summed up."""
-        self._sums[done.task.executor] = done.result
+        """Keep what a partition has summed up."""
+        self._sums[done.task.partition] = done.result
 
     def committed(self, to: Dispatcher, group: int) -> None:
         """Move the coordinates of this round, and dispatch the next one."""
-        of_executors = [self._sums[executor] for executor in range(self._executors)]  # in one order: the same bits
+        of_executors = [self._sums[partition] for partition in range(self._partitions)]  # in one order: the same bits
         products, gram = (sum(part) for part in zip(*of_executors, strict=True))
         self._sums = {}
         changed, changes = self._move(group, products)
@@ -158,7 +158,7 @@ class Priorities(Driver):
     def snapshot(self) -> Any:
         """Return all that changes."""
         return {name: np.copy(value) for name, value in vars(self).items() if isinstance(value, np.ndarray)} | {
-            "_executors": self._executors,
+            "_partitions": self._partitions,
             "_sums": dict(self._sums),
         }
 
@@ -170,8 +170,8 @@ class Priorities(Driver):
 
     def _dispatch(self, to: Dispatcher, group: int, changed: NDArray[np.int64], changes: Floats) -> None:
         args = {"changed": changed, "changes": changes, "now": self._now, "next": self._next}
-        for executor in range(self._executors):
-            to.dispatch(Task(executor, group, args))
+        for partition in range(self._partitions):
+            to.dispatch(Task(partition, group, args))
         to.seal(group)
 
     def _move(self, group: int, products: Floats) -> tuple[NDArray[np.int64], Floats]:

@@ -1,4 +1,4 @@
-"""Logistic regression by minibatches: an executor with state, which reads the weights that it needs.
+"""Logistic regression by minibatches: a partition with state, which reads the weights that it needs.
 
 `proteus train minibatch:Minibatches --code docs/examples/minibatch.py --data points.csv --clocks 500`
 """

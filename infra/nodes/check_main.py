@@ -1,4 +1,4 @@
-"""The process of `proteus check`: a node that runs each micro-task twice, and ends.
+"""The process of `proteus check`: a node that runs each task twice, and ends.
 
 Run as `python -m proteus_spot.infra.nodes.check_main`.
 Exit code 0: the report was written. 1: failed. 2: bad options.

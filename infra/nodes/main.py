@@ -29,7 +29,7 @@ from proteus_spot.infra.nodes.logged_process import exit_code, log_to_console
 
 logger = logging.getLogger("proteus_spot.infra.nodes.main")
 
-#: Set to 1: a node's threads run micro-tasks, and a library's own threads would compete with them.
+#: Set to 1: a node's threads run tasks, and a library's own threads would compete with them.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 #: Differences from Dask's defaults, which suit long-lived clusters.
@@ -65,7 +65,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--blob", required=True, help="fsspec URL of the blob store")
     parser.add_argument("--name", required=True, help="instance id")
     parser.add_argument("--tier", choices=("reliable", "transient"), required=True)
-    parser.add_argument("--threads", type=int, default=1, help="number of micro-tasks that run at a time")
+    parser.add_argument("--threads", type=int, default=1, help="number of tasks that run at a time")
     parser.add_argument("--controller", action="store_true", help="run the controller instead of a node")
     parser.add_argument("--dashboard", action="store_true", help="the controller serves Dask's dashboard")
     parser.add_argument("--host", default=os.environ.get("PROTEUS_NODE_HOST"), help="address to listen on")

@@ -172,9 +172,9 @@ def _load_shard(blobs: Blobs, checkpoint: str, shard: int) -> Mapping[str, NDArr
         return read_shard(blobs, checkpoint, shard)
 
 
-def _load_state(blobs: Blobs, checkpoint: str, executor: int) -> Mapping[str, NDArray[np.generic]]:
+def _load_state(blobs: Blobs, checkpoint: str, partition: int) -> Mapping[str, NDArray[np.generic]]:
     with _damage_lasts():
-        return read_state(blobs, checkpoint, executor)
+        return read_state(blobs, checkpoint, partition)
 
 
 @contextmanager

@@ -37,9 +37,9 @@ def save_checkpoint(
     Parameters
     ----------
     states : mapping
-        States of executors, by executor.
+        States of partitions, by partition.
     carried : mapping
-        {executor: the earlier checkpoint that has its state}.
+        {partition: the earlier checkpoint that has its state}.
 
     Raises
     ------
@@ -47,16 +47,16 @@ def save_checkpoint(
         If it cannot be written or read back unchanged; the older ones are kept then.
     """
     prefix = _prefix(config.job_id, group)
-    executors = sorted({*states, *carried})
+    partitions = sorted({*states, *carried})
 
     def files() -> Iterator[tuple[str, bytes]]:
         for shard in sorted(shards):
             yield _shard_name(shard), npz_bytes(shards[shard])
-        for executor in executors:
-            state = states[executor] if executor in states else read_state(blobs, carried[executor], executor)
-            yield _state_name(executor), npz_bytes(state)
+        for partition in partitions:
+            state = states[partition] if partition in states else read_state(blobs, carried[partition], partition)
+            yield _state_name(partition), npz_bytes(state)
 
-    about = {"group": group, "job": config.to_dict(), "summary": dict(summary), "executors": executors}
+    about = {"group": group, "job": config.to_dict(), "summary": dict(summary), "partitions": partitions}
     blobs.write_set(prefix, files(), about)
     blobs.read_set(prefix)
     earlier = [name for name in _names(blobs, config.job_id) if name < prefix and blobs.exists(f"{name}/{MANIFEST}")]
@@ -64,7 +64,7 @@ def save_checkpoint(
     for name in _names(blobs, config.job_id):
         if name not in kept:
             blobs.remove_set(name)
-    return Checkpoint(group, prefix, summary, tuple(executors))
+    return Checkpoint(group, prefix, summary, tuple(partitions))
 
 
 def find_checkpoints(blobs: Blobs, config: JobConfig) -> Checkpoints:
@@ -79,7 +79,8 @@ def find_checkpoints(blobs: Blobs, config: JobConfig) -> Checkpoints:
     for _, manifest in sets:
         _check_job(config, manifest)
     kept = (
-        Checkpoint(int(of.about["group"]), name, of.about["summary"], tuple(of.about["executors"])) for name, of in sets
+        Checkpoint(int(of.about["group"]), name, of.about["summary"], tuple(of.about["partitions"]))
+        for name, of in sets
     )
     return Checkpoints(tuple(kept), damaged)
 
@@ -108,9 +109,9 @@ def read_shard(blobs: Blobs, checkpoint: str, shard: int) -> dict[str, NDArray[n
     return _read(blobs, checkpoint, _shard_name(shard))
 
 
-def read_state(blobs: Blobs, checkpoint: str, executor: int) -> dict[str, NDArray[np.generic]]:
-    """Return the state of an executor from a checkpoint; `BlobError` if it is damaged."""
-    return _read(blobs, checkpoint, _state_name(executor))
+def read_state(blobs: Blobs, checkpoint: str, partition: int) -> dict[str, NDArray[np.generic]]:
+    """Return the state of a partition from a checkpoint; `BlobError` if it is damaged."""
+    return _read(blobs, checkpoint, _state_name(partition))
 
 
 def _read(blobs: Blobs, checkpoint: str, name: str) -> dict[str, NDArray[np.generic]]:
@@ -128,8 +129,8 @@ def _shard_name(shard: int) -> str:
     return f"shard-{shard:05d}.npz"
 
 
-def _state_name(executor: int) -> str:
-    return f"executor-{executor:05d}.npz"
+def _state_name(partition: int) -> str:
+    return f"partition-{partition:05d}.npz"
 
 
 def _names(blobs: Blobs, job_id: str) -> list[str]:
@@ -161,5 +162,5 @@ def _check_whole(blobs: Blobs, name: str, manifest: Manifest) -> None:
         if size != record.size:
             got = "is missing" if size is None else f"has {size} bytes, not {record.size}"
             raise DamagedSet(f"{blobs.url_of(f'{name}/{file}')}: {got}")
-    if not {"group", "job", "summary", "executors"} <= manifest.about.keys():
+    if not {"group", "job", "summary", "partitions"} <= manifest.about.keys():
         raise DamagedSet(f"{blobs.url_of(f'{name}/{MANIFEST}')}: is not a manifest of a checkpoint")

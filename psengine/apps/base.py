@@ -3,7 +3,7 @@
 A user writes a class and names it `module:Class`. The easy way is `App`: one object serves a whole process, and its
 methods may be called from several threads concurrently, also on the same data, so they keep no state between calls. The
 general way is `Application`: it creates an `Executor` for each partition, which has state and reads and adds to the
-tables while it runs. Every `App` is run as an `Application` (see `executors`).
+tables while it runs. Every `App` is run as an `Application` (see `residents`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Work:
-    """Result of a micro-task: an addition to each table it changes, in the shape of its parameters, and its loss."""
+    """Result of a task: an addition to each table it changes, in the shape of its parameters, and its loss."""
 
     updates: Arrays
     loss_sum: float
@@ -88,9 +88,9 @@ class App(Model, Protocol):
         ...
 
     def run(self, data: Any, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
-        """Run one micro-task: a clock of work on one partition. Do not modify `params` (full tables, or rows).
+        """Run one task: a clock of work on one partition. Do not modify `params` (full tables, or rows).
 
-        The same arguments must give the same bits: a micro-task may be repeated on another node, or run speculatively.
+        The same arguments must give the same bits: a task may be repeated on another node, or run speculatively.
         If it has a parameter `partition`, `n_partitions`, `rng` or `staleness`, that is passed, too: `rng` is a
         generator that is seeded by the job, the clock and the partition, `staleness` the number of clocks before this
         one whose updates may be missing in `params`.
@@ -124,11 +124,11 @@ class Parameters(Protocol):
         """
         ...
 
-    def kept_sum(self, table: str, executors: Collection[int]) -> NDArray[np.generic] | None:
-        """Return the sum of what exactly these executors added in the last group that updated a table.
+    def kept_sum(self, table: str, partitions: Collection[int]) -> NDArray[np.generic] | None:
+        """Return the sum of what exactly these partitions added in the last group that updated a table.
 
-        The table's rule is `Replace(keeps_sums=True)`. None: the servers have no such sum. They have it of executors
-        that ran together on a node, and of several nodes, until a shard moves or the job rolls back.
+        The table's rule is `Replace(keeps_sums=True)`. None: the servers have no such sum. They have it of
+        partitions that ran together on a node, and of several nodes, until a shard moves or the job rolls back.
         """
         ...
 
@@ -156,7 +156,7 @@ class Executor(Protocol):
         """Run one task; return its result for the driver (small), the sum of the examples' losses, and their number.
 
         The same state and arguments must give the same bits: a task may be repeated, also on another node. `rng` is
-        seeded by the job, the task's group and the executor.
+        seeded by the job, the task's group and the partition.
         """
         ...
 
@@ -201,7 +201,7 @@ class Application(Model, Protocol):
 
 @runtime_checkable
 class ReadsRows(Protocol):
-    """An application whose micro-tasks need only some rows of a table."""
+    """An application whose tasks need only some rows of a table."""
 
     def rows(self, data: Any, clock: int) -> Mapping[str, RowSet]:
         """Return the rows that `run(data, ..., clock)` needs, by table; of a missing table all rows are needed.

@@ -72,7 +72,7 @@ class MultinomialLogisticRegression:
         The step of clock c is step / (1 + decay * (c - 1)), along the mean gradient of its examples. Without `step`, it
         is chosen (see Notes) where `input_curvature` is given and there is neither `batch` nor `decay`, else 1.
     batch : int
-        Examples of a step within a micro-task; 0 for one step a clock.
+        Examples of a step within a task; 0 for one step a clock.
     l2 : float
         Weight of the penalty l2 / 2 * |W|^2, the constant row left out.
     feature_seed : int
@@ -81,7 +81,7 @@ class MultinomialLogisticRegression:
         Whether each input is shifted by its mean and divided by its standard deviation; inputs in compressed rows are
         only divided, so that what is zero stays so.
     staleness_aware : bool
-        Whether the steps of a micro-task are divided by 1 + the number of clocks before its own whose updates may be
+        Whether the steps of a task are divided by 1 + the number of clocks before its own whose updates may be
         missing in the model that it reads.
     input_mean, input_sd : sequence of float, shape (n_inputs,)
         Of the whole training set; computed if `standardize` is set (`infra.datasets.examples`).

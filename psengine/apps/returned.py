@@ -207,7 +207,7 @@ def checked_task(task: Any) -> Task:
     """Return what a driver dispatches, with numbers of Python; raises `WrongValue` if it is not a task."""
     if not isinstance(task, Task):
         raise WrongValue(f"dispatch: {named(task)}: want a Task")
-    if type(task.executor) is type(task.group) is int and task.args is task.after is None and task.read == "group":
+    if type(task.partition) is type(task.group) is int and task.args is task.after is None and task.read == "group":
         return task
     if not isinstance(task.read, str) or task.read not in get_args(Read):
         raise WrongValue(f"dispatch: the read is {named(task.read)}: want one of {', '.join(get_args(Read))}")
@@ -215,7 +215,7 @@ def checked_task(task: Any) -> Task:
         _check_pickles("dispatch: the args do", task.args)
     what = "dispatch: a number in `after`"
     after = None if task.after is None else tuple(whole(what, writer) for writer in task.after)
-    numbers = whole("dispatch: the executor", task.executor), whole("dispatch: the group", task.group)
+    numbers = whole("dispatch: the partition", task.partition), whole("dispatch: the group", task.group)
     return Task(*numbers, task.args, task.read, after)
 
 

@@ -10,6 +10,6 @@ job_events           events of the job and of its tasks
 model_saving         retries of gathering and saving the final model
 node_events          events of nodes and of the shards that they serve
 recovery             rollback after a loss: to replicas of the shards, or to the last checkpoint
-state                the state of a controller: members, tiers, micro-tasks, progress
+state                the state of a controller: members, tiers, tasks, progress
 status               the status and the summary of a job as JSON-able dicts
 """

@@ -357,8 +357,8 @@ class Consequences(ControllerState):
         if self._withhold():
             self._replan()
         if driver.absent:
-            self._return_executors(ready)
-        self._advance(now_s)  # groups may be complete without executors that are absent
+            self._return_partitions(ready)
+        self._advance(now_s)  # groups may be complete without partitions that are absent
         working = bool(ready) or bool(tasks.running)
         if limits.ending and not working:  # no node is left to complete the clock under way
             if not tasks.common and limits.stop_reason is not None:
@@ -379,7 +379,7 @@ class Consequences(ControllerState):
             quarantined = self.members.quarantined and f" ({self.members.quarantined})"
             self.reason = f"no node is left to work{quarantined}; training continues when one joins"
         elif tasks.idle:
-            self.reason = f"the driver waits for executors {format_ranges(driver.absent)}, whose nodes were lost"
+            self.reason = f"the driver waits for partitions {format_ranges(driver.absent)}, whose nodes were lost"
         else:
             self.reason = self.progress.trouble
         placement = self.members.placement
@@ -393,7 +393,7 @@ class Consequences(ControllerState):
         )
 
     def _note_unowned(self, ready: Mapping[str, NodeRecord]) -> None:
-        """Report executors to the driver that have no node, since no node may own more partitions."""
+        """Report partitions to the driver that have no node, since no node may own more partitions."""
         assert self.driver is not None
         unowned = frozenset(self.members.placement.by_owner.get(None, ()) if ready else ())
         if new := unowned - self._unowned:
@@ -401,7 +401,7 @@ class Consequences(ControllerState):
         self._unowned = unowned
 
     def _withhold(self) -> bool:
-        """Let the driver say which executors stay without a node; return whether these are others than before."""
+        """Let the driver say which partitions stay without a node; return whether these are others than before."""
         driver, members = self.driver, self.members
         absent = frozenset() if driver is None else frozenset(driver.absent)
         before = members.withheld
@@ -410,8 +410,8 @@ class Consequences(ControllerState):
             members.withheld = absent - driver.restarts(members.room_for(len(absent)))
         return members.withheld != before
 
-    def _return_executors(self, ready: Mapping[str, NodeRecord]) -> None:
-        """Report omitted executors to the driver once a working node has loaded their input."""
+    def _return_partitions(self, ready: Mapping[str, NodeRecord]) -> None:
+        """Report omitted partitions to the driver once a working node has loaded their input."""
         assert self.driver is not None
         owner = self.members.placement.owner
         back = [e for e in self.driver.absent if (name := owner[e]) is not None and name in ready]

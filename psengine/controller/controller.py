@@ -1,6 +1,6 @@
 """The elasticity controller of AgileML and master of Litz: events in, instructions out.
 
-It decides which node works on which partition, which node serves which shard, which micro-tasks run when and under
+It decides which node works on which partition, which node serves which shard, which tasks run when and under
 which attempt, and when the job ends. It knows no network, no clock and no Dask; the shell carries out its instructions.
 
 | event | what follows |
@@ -21,11 +21,11 @@ which attempt, and when the job ends. It knows no network, no clock and no Dask;
 | NodeUnfit | the node is quarantined until it can read, its partitions move; the job fails when none ever can load |
 | NoticeReceived | it works on while time is left, its partitions are loaded elsewhere; then as DrainRequested |
 | DrainRequested | no new work; partitions and shards move away; drained when it runs, serves and stores nothing |
-| NodesLost | their micro-tasks are dispatched again; if one served, the job rolls back once: see `tier_manager` |
+| NodesLost | their tasks are dispatched again; if one served, the job rolls back once: see `tier_manager` |
 | TimerFired | deadlines: start, notices, `max_seconds` |
 | HoldRequested | no clock beyond the named one is begun; nothing ends |
 | StopRequested | no new clock; the model of the clock under way; before the first clock: an end without a model |
-| EffectsMissing | the job fails, and nothing was saved |
+| UpdatesMissing | the job fails, and nothing was saved |
 | SaveFailed | the shards are still there: gathered and saved again, see `model_saving` |
 | CheckpointRequested | the committed state is saved now, see `checkpoint_schedule` |
 | CheckpointSaved, CheckpointFailed | the next checkpoint is scheduled |
@@ -36,10 +36,10 @@ An event changes facts; `consequences` then issues what these lack. Notices and 
 are handled together. The shards of a draining node move when its last clock is common.
 
 Invariants: a partition has an owner while a ready node exists (once training began); owners are ready nodes; one
-attempt of a micro-task is current; nothing is dispatched beyond the driver's bound.
+attempt of a task is current; nothing is dispatched beyond the driver's bound.
 
 It combines `membership` (nodes, and the owners of the partitions), `tiers` (servers and backups of the shards),
-`micro_tasks` (what is done and runs), `dispatcher`, `draining` (until when leaving nodes work), `stopping` (how far the
+`task_table` (what is done and runs), `dispatcher`, `draining` (until when leaving nodes work), `stopping` (how far the
 job goes), `training_progress`, `recovery` (rollback) and `model_saving`.
 
 Source: Proteus (EuroSys 2017), 3.2-3.3; Litz (2017), 3.
@@ -132,7 +132,7 @@ class Controller(JobEvents, NodeEvents):
                 self._mark_due(Due.TASKS)
             case events.ModelSaved():
                 self._end(event.result, self.stopping.criterion or "reached its stopping criterion")
-            case events.EffectsMissing():
+            case events.UpdatesMissing():
                 self._fail_for_missing(event.lost)
             case events.SaveFailed():
                 self._on_save_failed(event)

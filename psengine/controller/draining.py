@@ -13,7 +13,7 @@ from proteus_spot.psengine.membership.event_batch import EventBatch
 from proteus_spot.psengine.membership.membership import Membership
 from proteus_spot.psengine.membership.node_record import NodeRecord
 from proteus_spot.psengine.protocol.events import DrainRequested, NoticeReceived
-from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.scheduling.task_table import TaskTable
 from proteus_spot.psengine.telemetry.training_progress import TrainingProgress
 from proteus_spot.psengine.tiers.tier_manager import Tiers
 
@@ -49,7 +49,7 @@ class Departures:
         least_s = min(ends_s, default=event.now_s) - event.now_s
         self.notices.add(event.now_s, wait_s=_TOGETHER_SHARE * min(event.seconds_left, max(0.0, least_s)))
 
-    def end_work(self, tasks: MicroTaskTable, now_s: float) -> bool:
+    def end_work(self, tasks: TaskTable, now_s: float) -> bool:
         """Give leaving nodes no new work if it is time; return whether there are any.
 
         No node ends while further notices are awaited: its partitions would go to nodes that receive a notice next.
@@ -79,7 +79,7 @@ class Departures:
         ended = [node for node in self._members.in_state("draining") if node.noticed]
         return [node.name for node in ended if not self._is_time(now_s, hand_over_s, node, last=True)]
 
-    def drain(self, event: DrainRequested, tasks: MicroTaskTable | None) -> None:
+    def drain(self, event: DrainRequested, tasks: TaskTable | None) -> None:
         """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""
         self._members.drain(event.nodes, event.now_s + event.deadline_s)
         if self.notices.size:  # they cannot wait longer than that for further notices
@@ -95,14 +95,14 @@ class Departures:
         nodes, holds = self._members.nodes, self._tiers.holds
         return [n for n in names if n not in nodes or (needed and nodes[n].tier == "reliable" and holds(n))]
 
-    def note_last(self, tasks: MicroTaskTable | None) -> None:
+    def note_last(self, tasks: TaskTable | None) -> None:
         """Note the last clock of draining nodes, if it is not known yet: that of their running tasks."""
         for node in self._members.in_state("draining"):
             if node.last_clock is None and tasks is not None:
                 owned = self._members.placement.owned_by(node.name)
                 node.last_clock = max((tasks.begun(partition) for partition in owned), default=None)
 
-    def serving_on(self, tasks: MicroTaskTable, now_s: float) -> frozenset[str]:
+    def serving_on(self, tasks: TaskTable, now_s: float) -> frozenset[str]:
         """Return the leaving nodes whose shards stay where they are.
 
         They stay until the nodes' last clock is common: before that, all leaving nodes would read from the few that

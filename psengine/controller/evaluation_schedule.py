@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from proteus_spot.psengine.config import JobConfig
-from proteus_spot.psengine.protocol.executor_state import StateRef
 from proteus_spot.psengine.protocol.instructions import Evaluate, ShardOwner
+from proteus_spot.psengine.protocol.partition_state import StateRef
 from proteus_spot.psengine.telemetry.event_log import MOST
 
 MOST_UNDER_WAY = 2
@@ -62,7 +62,7 @@ class Evaluating:
         last_group : int or None
             The last group of the job: the model is evaluated there in any case.
         states : callable
-            Returns the states of executors at a group.
+            Returns the states of partitions at a group.
         """
         every, evaluations = config.clocks_to_evaluate, []
         for group, clock in committed.items():

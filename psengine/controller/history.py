@@ -17,8 +17,8 @@ from proteus_spot.psengine.membership.membership import Membership
 from proteus_spot.psengine.membership.node_record import NodeRecord
 from proteus_spot.psengine.protocol.events import BatchDone, Evaluated, Event
 from proteus_spot.psengine.protocol.instructions import Instruction
-from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
 from proteus_spot.psengine.scheduling.stopping import StoppingRule
+from proteus_spot.psengine.scheduling.task_table import TaskTable
 from proteus_spot.psengine.telemetry import event_log
 from proteus_spot.psengine.telemetry.byte_counts import Traffic
 from proteus_spot.psengine.telemetry.training_progress import TrainingProgress
@@ -48,7 +48,7 @@ class History:
         self._idle_since: float | None = None
 
     def note(
-        self, event: Event, job: tuple[JobConfig, MicroTaskTable] | None, training: bool, gathering: bool
+        self, event: Event, job: tuple[JobConfig, TaskTable] | None, training: bool, gathering: bool
     ) -> list[Instruction]:
         """Note the effect of `event`; return the evaluations that it makes due.
 
@@ -119,7 +119,7 @@ class History:
             "timeline": [event.record() for event in self.log.of(event_log.StateChanged) if event.second <= seconds],
         }
 
-    def _note_hold(self, tasks: MicroTaskTable, training: bool, second: float) -> None:
+    def _note_hold(self, tasks: TaskTable, training: bool, second: float) -> None:
         """Note whether the job is held: all is done that may be, and it is not the end."""
         limits = self._stopping
         held = (
@@ -149,7 +149,7 @@ class History:
         if stage or nodes or moved:
             self.log.append(event_log.StateChanged(round(second, 4), self.clock, stage, nodes, moved))
 
-    def _note_nodes(self, tasks: MicroTaskTable, training: bool, second: float) -> dict[str, list[str]]:
+    def _note_nodes(self, tasks: TaskTable, training: bool, second: float) -> dict[str, list[str]]:
         """Note changes of nodes; return [tier, state] of those that look different."""
         looks: dict[str, list[str]] = {}
         for address, node in self._members.index.take_changed().items():
@@ -179,11 +179,11 @@ class History:
         for change in asked[:1]:
             self.log.append(event_log.NodeReleased(now[0], change.event, change.second, second - change.second))
 
-    def _begin(self, event: str, name: str, address: str, tasks: MicroTaskTable, second: float) -> None:
+    def _begin(self, event: str, name: str, address: str, tasks: TaskTable, second: float) -> None:
         common = tasks.last_dispatched if event in ("loss", "eviction") else 0
         self._open.append((event_log.NodeChanged(event, name, second, None), address, common))
 
-    def _settle(self, tasks: MicroTaskTable, training: bool, second: float) -> None:
+    def _settle(self, tasks: TaskTable, training: bool, second: float) -> None:
         """Note which changes are carried out by now."""
         if not self._open or not training or not self._tiers.settled:
             return

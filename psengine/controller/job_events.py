@@ -13,7 +13,7 @@ from proteus_spot.psengine.protocol import events
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint
 from proteus_spot.psengine.scheduling.dispatcher import BatchDispatcher
 from proteus_spot.psengine.scheduling.driver_host import DriverHost
-from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.scheduling.task_table import TaskTable
 from proteus_spot.psengine.tables.row_owners import refuse_shared
 
 
@@ -49,7 +49,7 @@ class JobEvents(Consequences):
 
     def _adopt(self, config: JobConfig, kept: tuple[Checkpoint, ...] = (), damaged: str = "") -> None:
         self.config = config
-        self.tasks = MicroTaskTable(config.n_partitions)
+        self.tasks = TaskTable(config.n_partitions)
         self.driver = DriverHost(partial(self._make_driver, config), self.tasks, config.seed)
         self._dispatcher = BatchDispatcher(self.tasks, self.driver)
         self._recovery.adopt(config, self.tasks, self.driver, kept, damaged)

@@ -82,10 +82,10 @@ class NodeEvents(Consequences):
             self._recover(reason, event.now_s)
 
     def _report_vanished(self, nodes: Collection[str], now_s: float) -> None:
-        """Report the executors of lost nodes to the driver; groups may be complete without them."""
+        """Report the partitions of lost nodes to the driver; groups may be complete without them."""
         if self._begun and self.driver is not None:
             owners = self.members.placement.owner
-            self.driver.vanished([executor for executor, owner in enumerate(owners) if owner in nodes])
+            self.driver.vanished([partition for partition, owner in enumerate(owners) if owner in nodes])
             self._advance(now_s)
 
     def _on_shards_opened(self, event: events.ShardsOpened) -> None:
@@ -124,7 +124,7 @@ class NodeEvents(Consequences):
         tasks, node = self.tasks, self.members.process(event.node, event.address)
         if tasks is not None and node is not None and not node.gone:
             # A late report may be of states that the node has dropped since: those of the present attempts count.
-            running = {state: tasks.running.get(state.executor) for state in event.states}
+            running = {state: tasks.running.get(state.partition) for state in event.states}
             present = [
                 state
                 for state, attempt in zip(event.states, event.attempts, strict=True)
@@ -134,6 +134,6 @@ class NodeEvents(Consequences):
 
     def _on_backed_up(self, event: events.BackedUp) -> None:
         rounds = self.tiers.backups
-        if rounds.backed_up(event.address, event.number, event.shards, event.now_s, event.executors):
+        if rounds.backed_up(event.address, event.number, event.shards, event.now_s, event.partitions):
             self._save_checkpoint(event.now_s)
             self._mark_due(Due.SHARDS)

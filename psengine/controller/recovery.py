@@ -18,10 +18,10 @@ from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.controller.checkpoint_schedule import CheckpointSchedule
 from proteus_spot.psengine.membership.membership import Membership
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint
-from proteus_spot.psengine.protocol.executor_state import StateRef
 from proteus_spot.psengine.protocol.instructions import Instruction, SaveCheckpoint
+from proteus_spot.psengine.protocol.partition_state import StateRef
 from proteus_spot.psengine.scheduling.driver_host import DriverHost
-from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.scheduling.task_table import TaskTable
 from proteus_spot.psengine.telemetry.training_progress import NO_FIGURES, TrainingProgress
 from proteus_spot.psengine.tiers.tier_manager import Tiers
 
@@ -32,24 +32,24 @@ DAMAGED = "a checkpoint is damaged"
 def loss_of(nodes: Sequence[str], served: bool, why: str) -> str:
     """Return a line on the loss of `nodes`; `why` is the reported reason for the first of them.
 
-    `served`: they served shards; else they had states of executors.
+    `served`: they served shards; else they had states of partitions.
     """
     if len(nodes) == 1:
-        what = "the shards it served" if served else "the states of its executors"
+        what = "the shards it served" if served else "the states of its partitions"
         return f"node {nodes[0]} was lost with {what}: {why}"
-    what = "the shards they served" if served else "the states of their executors"
+    what = "the shards they served" if served else "the states of their partitions"
     return f"node {nodes[0]} and {len(nodes) - 1} more were lost with {what}: {why}"
 
 
 def states_of(checkpoint: Checkpoint) -> tuple[StateRef, ...]:
-    """Return the states of executors in a checkpoint."""
+    """Return the states of partitions in a checkpoint."""
     return tuple(
-        StateRef(executor, checkpoint.group, 0, checkpoint=checkpoint.name) for executor in checkpoint.executors
+        StateRef(partition, checkpoint.group, 0, checkpoint=checkpoint.name) for partition in checkpoint.partitions
     )
 
 
 class Recovery:
-    """Rollback of one job: it rolls back the micro-tasks and the progress along with the shards.
+    """Rollback of one job: it rolls back the tasks and the progress along with the shards.
 
     Attributes
     ----------
@@ -63,16 +63,16 @@ class Recovery:
 
     def __init__(self, members: Membership, tiers: Tiers, progress: TrainingProgress) -> None:
         self._members, self._tiers, self._progress = members, tiers, progress
-        self._job: tuple[JobConfig, MicroTaskTable, DriverHost] | None = None
+        self._job: tuple[JobConfig, TaskTable, DriverHost] | None = None
         self.checkpoints = CheckpointSchedule(None)
         self.restored: Checkpoint | None = None
         self.rollbacks: list[tuple[int, str]] = []
         self.damage = ""
-        #: (executor, earlier checkpoint) of the states that the checkpoint under way takes from an earlier one.
+        #: (partition, earlier checkpoint) of the states that the checkpoint under way takes from an earlier one.
         self._carried: set[tuple[int, str]] = set()
 
     def adopt(
-        self, config: JobConfig, tasks: MicroTaskTable, driver: DriverHost, kept: Sequence[Checkpoint], damaged: str
+        self, config: JobConfig, tasks: TaskTable, driver: DriverHost, kept: Sequence[Checkpoint], damaged: str
     ) -> None:
         """Begin a job, or continue it from the first of the `kept` checkpoints, whose figures are taken over.
 
@@ -111,14 +111,14 @@ class Recovery:
             return []
         owners = self._tiers.shards.owners if replicas is None else replicas
         states = tasks.states.at(clock) if replicas is None else backups.state_replicas()
-        self._carried = {(ref.executor, ref.checkpoint) for ref in states if ref.checkpoint}
-        kept, effects = {**figures(clock), **driver.record(clock)}, driver.effects_at(clock)
+        self._carried = {(ref.partition, ref.checkpoint) for ref in states if ref.checkpoint}
+        kept, effects = {**figures(clock), **driver.record(clock)}, driver.n_updates_at(clock)
         return [SaveCheckpoint(config, clock, owners, kept, effects, replicas is not None, states)]
 
     def saved(self, checkpoint: Checkpoint, now_s: float, unplaced: bool) -> bool:
         """Note that a checkpoint is complete; return whether the job has to roll back to it.
 
-        That is so if executors are to begin with states of an earlier checkpoint, which is removed now: the job has
+        That is so if partitions are to begin with states of an earlier checkpoint, which is removed now: the job has
         rolled back while this one was written.
 
         `unplaced`: the job has rolled back, and the shards are not opened yet. If this checkpoint was being written at
@@ -182,7 +182,7 @@ class Recovery:
         return f"the checkpoint of clock {clock}" if clock else "the beginning (there is no checkpoint)"
 
     @property
-    def _required_job(self) -> tuple[JobConfig, MicroTaskTable, DriverHost]:
+    def _required_job(self) -> tuple[JobConfig, TaskTable, DriverHost]:
         assert self._job is not None, "a loss before there is a job"
         return self._job
 

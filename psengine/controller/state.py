@@ -19,8 +19,8 @@ from proteus_spot.psengine.membership.membership import Membership
 from proteus_spot.psengine.protocol.instructions import Instruction
 from proteus_spot.psengine.scheduling.dispatcher import BatchDispatcher
 from proteus_spot.psengine.scheduling.driver_host import DriverHost
-from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
 from proteus_spot.psengine.scheduling.stopping import StoppingRule
+from proteus_spot.psengine.scheduling.task_table import TaskTable
 from proteus_spot.psengine.tables.row_sets import RowSet
 from proteus_spot.psengine.telemetry.training_progress import TrainingProgress
 from proteus_spot.psengine.tiers.scale_in import ScaleIn
@@ -74,7 +74,7 @@ class ControllerState:
         self.reason = "waiting for a job"
         self.members = Membership()
         self.tiers = Tiers()
-        self.tasks: MicroTaskTable | None = None
+        self.tasks: TaskTable | None = None
         self.driver: DriverHost | None = None
         self.stopping = StoppingRule()
         #: {own table: the rows of it that each partition has}.
@@ -97,7 +97,7 @@ class ControllerState:
         #: Version of the map that every node was sent, and whether the present one is to be sent at the next tick.
         self._map_sent = 0
         self._maps_due = False
-        #: Executors without a node, as last reported to the driver.
+        #: Partitions without a node, as last reported to the driver.
         self._unowned: frozenset[int] = frozenset()
         #: What the events have changed, and whether the nodes are to be planned for at the next tick.
         self._due = Due.NOTHING

@@ -1,9 +1,9 @@
-"""The protocols of drivers. A driver dispatches tasks to executors and decides which of them are committed together.
+"""The protocols of drivers. A driver dispatches tasks to partitions and decides which of them are committed together.
 
-An *executor* is one partition of the input with its state; executors are numbered from 0. A *task* is one run of an
-executor. A *group* is a numbered set of tasks: groups are numbered from 1, sealed in order, and committed in order,
+An *executor* is one partition of the input with its state; partitions are numbered from 0. A *task* is one run of an
+partition. A *group* is a numbered set of tasks: groups are numbered from 1, sealed in order, and committed in order,
 each when all of its tasks are completed. Updates are committed, replicated and rolled back by group. In a group each
-executor has at most one task.
+partition has at most one task.
 
 A driver is pure: it reads no time, does no I/O, and uses no random numbers but those of its seed. It runs in the
 controller, which calls one method at a time. After a loss the controller makes a new driver, restores a snapshot,
@@ -25,27 +25,27 @@ Read = Literal["group", "rows", "parent"]
 
 @dataclass(frozen=True)
 class Task:
-    """A task for an executor.
+    """A task for a partition.
 
     Attributes
     ----------
-    executor : int
-        Number of the executor.
+    partition : int
+        Number of the partition.
     group : int
         The group that the task is committed with.
     args : any
-        Small picklable arguments for the executor's `run`.
+        Small picklable arguments for the partition's `run`.
     read : {"group", "rows", "parent"}
         What the task sees. A task that reads "group", or "rows" without `after`, is not sent before the previous group
         is committed.
     after : tuple of int, optional
-        Of a task that reads "rows": the executors that wrote the rows that this task reads, in groups before its own,
-        last. The task is sent at once, and its reads wait until what those executors have to do in these groups has
+        Of a task that reads "rows": the partitions that wrote the rows that this task reads, in groups before its own,
+        last. The task is sent at once, and its reads wait until what those partitions have to do in these groups has
         been written. Earlier writers of the rows need not be named if the last writers named them.
         Tables with an update rule cannot be read so: a rule is applied to whole groups.
     """
 
-    executor: int
+    partition: int
     group: int
     args: Any = None
     read: Read = "group"
@@ -60,7 +60,7 @@ class Done:
     ----------
     task : Task
     result : any
-        What the executor returned to the driver; small and picklable.
+        What the partition returned to the driver; small and picklable.
     examples : int
         Number of examples that the task processed.
     loss : float
@@ -77,13 +77,13 @@ class Dispatcher(Protocol):
     """What a driver may do. Its methods are called from within the driver's methods only."""
 
     def dispatch(self, task: Task) -> None:
-        """Append a task to the queue of its executor; the tasks of an executor run in this order.
+        """Append a task to the queue of its partition; the tasks of a partition run in this order.
 
         Raises
         ------
         ValueError
-            If there is no such executor, it has a task in this group already, or the group is not the open one: the
-            first that is not sealed. If `after` names what cannot be waited for: an executor that does not exist, or
+            If there is no such partition, it has a task in this group already, or the group is not the open one: the
+            first that is not sealed. If `after` names what cannot be waited for: a partition that does not exist, or
             one whose task reads "parent", so that it may write something else when it is repeated.
         """
         ...
@@ -94,9 +94,9 @@ class Dispatcher(Protocol):
         Parameters
         ----------
         members : collection of int, optional
-            Executors whose tasks belong to the group; default: all that were dispatched in it. The tasks of the others
+            Partitions whose tasks belong to the group; default: all that were dispatched in it. The tasks of the others
             are withdrawn, also those that have been completed meanwhile and were not reported: their updates do not
-            count, they are not reported, and their executors go on from the state before.
+            count, they are not reported, and their partitions go on from the state before.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class Driver(Protocol):
         have processed `examples` examples, as `Executor.run` returned them; None if that is not known. It depends on
         the arguments alone, and is no less for a later group.
     restarts(absent, free)
-        Which of the `absent` executors get a node, at most `free`; by default any. It changes nothing, and may be
+        Which of the `absent` partitions get a node, at most `free`; by default any. It changes nothing, and may be
         called at any time.
     figures()
         Figures of its own by name; `--json` has them beside those of every job.
@@ -139,8 +139,8 @@ class Driver(Protocol):
         They are part of its snapshot.
     """
 
-    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
-        """Dispatch the first tasks, for executors 0 to `executors` - 1."""
+    def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
+        """Dispatch the first tasks, for partitions 0 to `residents` - 1."""
         ...
 
     def completed(self, to: Dispatcher, done: Done) -> None:
@@ -151,20 +151,20 @@ class Driver(Protocol):
         """Note that a group is committed: all its tasks are completed, and so are all groups before it."""
         ...
 
-    def vanished(self, to: Dispatcher, executors: Collection[int]) -> bool:
-        """Note that the nodes of these executors were lost; return whether the driver does without them.
+    def vanished(self, to: Dispatcher, partitions: Collection[int]) -> bool:
+        """Note that the nodes of these partitions were lost; return whether the driver does without them.
 
         True: their tasks that are not completed are withdrawn, and none may be dispatched to them until they have
         `returned`. False, the default: their tasks run again, as soon as another node has their input.
         """
         return False
 
-    def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
-        """Note that executors which the driver did without have a node again."""
+    def returned(self, to: Dispatcher, partitions: Collection[int]) -> None:
+        """Note that partitions which the driver did without have a node again."""
         return
 
-    def next_task(self, executor: int) -> Task | None:
-        """Return the task that the executor gets after its last dispatched one, if that is certain already.
+    def next_task(self, partition: int) -> Task | None:
+        """Return the task that the partition gets after its last dispatched one, if that is certain already.
 
         It must be the one that is dispatched later, without arguments and with the read "group". A node then reads
         ahead and begins it early. A driver that does not know it returns None, the default.

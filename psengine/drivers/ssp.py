@@ -1,4 +1,4 @@
-"""Stale synchronous parallel: one task of every executor in each group, at most `staleness` groups ahead.
+"""Stale synchronous parallel: one task of every partition in each group, at most `staleness` groups ahead.
 
 Group g is dispatched when the last task of group g - s - 1 is completed; s = 0 is BSP.
 
@@ -18,25 +18,25 @@ class Ssp(Driver):
     Parameters
     ----------
     staleness : int
-        Number of groups that an executor may be ahead of the last committed one, beyond the next. With 0 (bulk
+        Number of groups that a partition may be ahead of the last committed one, beyond the next. With 0 (bulk
         synchrony) a task of group g reads exactly the model of group g - 1, else whatever is completed.
     groups_per_pass : int, optional
-        Number of groups in which every executor has looked at all of its data; None: not known.
+        Number of groups in which every partition has looked at all of its data; None: not known.
     """
 
     def __init__(self, staleness: int = 0, groups_per_pass: int | None = None) -> None:
         self.staleness, self._groups_per_pass = staleness, groups_per_pass
         self._read: Read = "group" if staleness == 0 else "parent"
-        self._executors = 0
+        self._partitions = 0
         self._last_group = 0
 
-    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+    def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
         """Dispatch the groups that may run at the beginning; the seed is not used."""
-        self.resume(to, executors, 0)
+        self.resume(to, partitions, 0)
 
-    def resume(self, to: Dispatcher, executors: int, group: int) -> None:
+    def resume(self, to: Dispatcher, partitions: int, group: int) -> None:
         """Dispatch the groups that may run when `group` is committed, where no snapshot exists."""
-        self._executors, self._last_group = executors, group
+        self._partitions, self._last_group = partitions, group
         while self._last_group < group + 1 + self.staleness:
             self._dispatch_next(to)
 
@@ -44,24 +44,24 @@ class Ssp(Driver):
         """Dispatch the next group."""
         self._dispatch_next(to)
 
-    def next_task(self, executor: int) -> Task | None:
-        """Return the executor's task of the next group; under bulk synchrony only."""
-        return Task(executor, self._last_group + 1) if self.staleness == 0 else None
+    def next_task(self, partition: int) -> Task | None:
+        """Return the partition's task of the next group; under bulk synchrony only."""
+        return Task(partition, self._last_group + 1) if self.staleness == 0 else None
 
     def passes(self, group: int, examples: int) -> float | None:
         """Return the number of passes that `group` groups are."""
         return None if self._groups_per_pass is None else group / self._groups_per_pass
 
     def snapshot(self) -> Any:
-        """Return the number of executors and the last dispatched group."""
-        return self._executors, self._last_group
+        """Return the number of partitions and the last dispatched group."""
+        return self._partitions, self._last_group
 
     def restore(self, state: Any) -> None:
         """Continue from a snapshot."""
-        self._executors, self._last_group = state
+        self._partitions, self._last_group = state
 
     def _dispatch_next(self, to: Dispatcher) -> None:
         self._last_group += 1
-        for executor in range(self._executors):
-            to.dispatch(Task(executor, self._last_group, read=self._read))
+        for partition in range(self._partitions):
+            to.dispatch(Task(partition, self._last_group, read=self._read))
         to.seal(self._last_group)

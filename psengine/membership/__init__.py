@@ -1,7 +1,6 @@
 """Nodes: which are members, which are lost, and which partitions each works on.
 
 event_batch       events that follow each other closely, handled at once
-executor_refs     which process has the state of each executor
 failure_detector  which nodes are considered lost because their heartbeats have stopped
 join_batching     batching of nodes that join during the training, so that they are planned for together
 membership        the nodes of a job, their states, and which partitions each owns and loads
@@ -9,4 +8,5 @@ node_index        the nodes by name, address and state
 node_record       state of one node
 placement         assignment of partitions to nodes: balanced by threads, few moves, deterministic
 reachability      which of two nodes is excluded when they cannot reach each other but the controller reaches both
+state_refs        which process has the state of each partition
 """

@@ -3,8 +3,8 @@
 | a node | its timeout |
 |---|---|
 | has nothing to do | `SILENCE_S` |
-| works, and micro-tasks take long | three times the longest one: a kernel may block everything else in its process |
-| works, and no micro-task has completed yet | three times `SILENCE_S` |
+| works, and tasks take long | three times the longest one: a kernel may block everything else in its process |
+| works, and no task has completed yet | three times `SILENCE_S` |
 | loads partitions | three times `SILENCE_S`, for the same reason |
 | serves, where clocks take long | one clock, at most a minute: a heartbeat waits behind the data on its link |
 
@@ -39,7 +39,7 @@ def silence_timeout_s(at_work: bool, longest_micro_task_s: float | None, served_
     at_work : bool
         Whether it runs, or prepares, something.
     longest_micro_task_s : float or None
-        Seconds of the longest micro-task; None before any was done.
+        Seconds of the longest task; None before any was done.
     served_clock_s : float
         Seconds of the longest of the recent clocks if the node serves shards, else 0.
     """

@@ -1,6 +1,6 @@
 """The nodes of a job, their states, and which partitions each owns and loads.
 
-It knows neither micro-tasks nor the state of the job: what runs where is an argument.
+It knows neither tasks nor the state of the job: what runs where is an argument.
 
 | state | meaning |
 |---|---|
@@ -8,7 +8,7 @@ It knows neither micro-tasks nor the state of the job: what runs where is an arg
 | ready | it may own partitions |
 | unfit | quarantined: it cannot load (disk full, no network); it owns nothing; it may serve unless its code differs |
 | leaving | it has a notice and works on while time is left (`draining`): it keeps its partitions and its shards |
-| draining | it is to leave: it finishes its micro-tasks, then hands over its shards |
+| draining | it is to leave: it finishes its tasks, then hands over its shards |
 | drained | it runs and serves nothing: it can leave |
 | lost | its process ended before that |
 
@@ -327,7 +327,7 @@ class Membership:
         begun : bool
             Whether partitions have owners already; before the shards are open there is only a target.
         have_states : bool
-            Whether executors have state, which would move with them: they are not moved for the sake of runs.
+            Whether partitions have state, which would move with them: they are not moved for the sake of runs.
         """
         config = self._config
         if config is None:

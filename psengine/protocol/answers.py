@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from proteus_spot.psengine.protocol.executor_state import ExecutorState
 from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.partition_state import PartitionState
 from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.tables.contiguous import cut_rows, whole
 from proteus_spot.psengine.tables.row_sets import Array
@@ -161,9 +161,9 @@ class StoredReplicas(Answer):
 
 @dataclass(frozen=True)
 class StoredStates(Answer):
-    """Those of the requested states of executors that the node has."""
+    """Those of the requested states of partitions that the node has."""
 
-    states: Sequence[ExecutorState]
+    states: Sequence[PartitionState]
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ class Checkpoint:
 
     `summary` is the job's summary (losses, seconds, …, see `psengine.controller.status`); JSON-able. If the job has a
     driver with state, it holds that as `driver`, and as `effects` the number of tasks of the groups up to `group`.
-    `executors` are those whose states are in the checkpoint.
+    `residents` are those whose states are in the checkpoint.
     """
 
     group: int
     name: str
     summary: Mapping[str, Any]
-    executors: tuple[int, ...] = ()
+    partitions: tuple[int, ...] = ()
 
     @property
     def clock(self) -> int:
@@ -30,7 +30,7 @@ class Checkpoint:
         return int(self.summary.get("clocks", self.group))
 
     def effects(self, n_partitions: int) -> int:
-        """Return the number of tasks of the groups up to `group`; by default one for each executor and group."""
+        """Return the number of tasks of the groups up to `group`; by default one for each partition and group."""
         return int(self.summary.get("effects", self.group * n_partitions))
 
     def for_nodes(self) -> Checkpoint:

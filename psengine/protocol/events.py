@@ -8,16 +8,16 @@ from typing import Any
 
 from proteus_spot.psengine.config import JobConfig, Tier
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint
-from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.partition_state import StateRef
 from proteus_spot.psengine.tables.row_sets import RowSet
 
 
 @dataclass(frozen=True)
 class TaskStats:
-    """What a completed micro-task says about itself: the sum of its examples' losses, and their number.
+    """What a completed task says about itself: the sum of its examples' losses, and their number.
 
-    `result` is what the executor returns to the driver: small and picklable.
-    `has_state`: its executor has a state, which the node keeps under this attempt. `own_rows` are the rows of own
+    `result` is what the partition returns to the driver: small and picklable.
+    `has_state`: its partition has a state, which the node keeps under this attempt. `own_rows` are the rows of own
     tables in it, by table; None if the node has reported the same before.
     """
 
@@ -122,7 +122,7 @@ class BackedUp(NodeEvent):
     number: int
     shards: tuple[int, ...]
     now_s: float
-    executors: tuple[int, ...] = ()
+    partitions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class ShardsNotTaken(NodeEvent):
 
 @dataclass(frozen=True)
 class StatesTaken(NodeEvent):
-    """The node has received these states of executors from other nodes, each for an attempt at a task (`attempts`)."""
+    """The node has received these states of partitions from other nodes, each for an attempt at a task (`attempts`)."""
 
     states: tuple[StateRef, ...]
     attempts: tuple[int, ...]
@@ -168,7 +168,7 @@ class StatesTaken(NodeEvent):
 
 @dataclass(frozen=True)
 class BatchDone(NodeEvent):
-    """Micro-tasks of one clock completed on a node, their updates flushed to every server before this was sent.
+    """Tasks of one clock completed on a node, their updates flushed to every server before this was sent.
 
     `batch`: number of its instruction.
     """
@@ -204,7 +204,7 @@ class Evaluated(Event):
 
 @dataclass(frozen=True)
 class BatchFailed(NodeEvent):
-    """Micro-tasks of one clock that a node could not do.
+    """Tasks of one clock that a node could not do.
 
     `fatal`: doing them again elsewhere is useless (the application raised). `unreachable` is the address of the server
     that did not answer, if that was the reason. `recalled`: the controller has asked for them (`RecallTasks`).
@@ -221,7 +221,7 @@ class BatchFailed(NodeEvent):
 
 @dataclass(frozen=True)
 class NodeFailed(NodeEvent):
-    """The application raised on a node, outside a micro-task: doing it elsewhere is useless."""
+    """The application raised on a node, outside a task: doing it elsewhere is useless."""
 
     error: str
     now_s: float
@@ -298,7 +298,7 @@ class ModelSaved(Event):
 
 
 @dataclass(frozen=True)
-class EffectsMissing(Event):
+class UpdatesMissing(Event):
     """The shards lack effects of the clock at which they were gathered; nothing was saved."""
 
     lost: int

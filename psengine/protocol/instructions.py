@@ -11,32 +11,32 @@ from typing import Any
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.drivers.interface import Read
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint
-from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.partition_state import StateRef
 
 
 @dataclass(frozen=True)
 class TaskKey:
-    """One attempt at a micro-task: the work of one partition (executor) in one clock (group).
+    """One attempt at a task: the work of one partition in one group.
 
     Attributes
     ----------
     partition, attempt
-        The executor, and how often the task was dispatched.
+        The partition, and how often the task was dispatched.
     state
-        Where its executor's state is; None if it has none, or is to begin in its first state.
+        Where its partition's state is; None if it has none, or is to begin in its first state.
     args
         The driver's arguments for the task.
     withdrawn
         Whether the driver does without the task. The node then runs nothing and needs no input: it pushes an empty
         update, which replaces that of any earlier attempt, and reports 0 examples.
     after
-        Tasks, as (group, executor), that write rows which this one reads, and were under way when it was sent.
+        Tasks, as (group, partition), that write rows which this one reads, and were under way when it was sent.
     written_by
         That of `after` which is the last writer of all rows that this one reads; None: there may be several, or one
         that was completed.
     follows
-        Group and attempt of the executor's task before, which this node was sent, and which was under way when this one
-        was sent: the task begins in the state that it leaves. None: the task before is completed.
+        Group and attempt of the partition's task before, which this node was sent, and which was under way when this
+        one was sent: the task begins in the state that it leaves. None: the task before is completed.
     """
 
     partition: int
@@ -102,7 +102,7 @@ class BackUp:
     """Copy the committed state of `clock` of these shards, in the background, each to its backup.
 
     `last_complete` is the number of the last complete round: replicas of earlier rounds may be dropped. An empty
-    address in `backups` means that there is none. `states` are states of executors that this node has at that
+    address in `backups` means that there is none. `states` are states of partitions that this node has at that
     clock, each with the address of its backup. The answer is `BackedUp` or `NotBackedUp`.
     """
 
@@ -174,7 +174,7 @@ class LoadPartitions:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """Run these micro-tasks of one clock (group).
+    """Run these tasks of one clock (group).
 
     `parent_clock` is the number of completions that must be visible; every effect of the clocks up to `committed`
     is on the servers, which may fold them. `read` is what the tasks see (see `psengine.drivers.interface.Task`): with
@@ -205,11 +205,11 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class GatherModel:
-    """Collect the shards, which must hold `effects` effects, and the states of executors at `committed`.
+    """Collect the shards, which must hold `effects` effects, and the states of partitions at `committed`.
 
     Then evaluate, and write the model.
 
-    The answer is `ModelSaved`, `EffectsMissing` or `SaveFailed`.
+    The answer is `ModelSaved`, `UpdatesMissing` or `SaveFailed`.
     """
 
     config: JobConfig
@@ -222,7 +222,7 @@ class GatherModel:
 
 @dataclass(frozen=True)
 class SaveCheckpoint:
-    """Collect the shards and the states of executors at `committed` and save them.
+    """Collect the shards and the states of partitions at `committed` and save them.
 
     The answer is `CheckpointSaved` or `CheckpointFailed`. `effects`: the number of effects that the shards must hold.
     `from_replicas`: `owners` are the shards' backups, with the round in place of the epoch.

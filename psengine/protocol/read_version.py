@@ -18,11 +18,11 @@ class Committed:
 
 @dataclass(frozen=True)
 class KeptSum:
-    """The sum of what some executors have added to a table (`ShardStore.kept_sum`), as of `clock`; or no shard."""
+    """The sum of what some partitions have added to a table (`ShardStore.kept_sum`), as of `clock`; or no shard."""
 
     clock: int
     table: str
-    executors: tuple[int, ...]
+    partitions: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Before:
     committed : int
         A complete clock: it may be folded.
     readers : tuple of int
-        The executors whose tasks of `clock` read.
+        The partitions whose tasks of `clock` read.
     named : mapping of shard to rows
         Of tables of which more rows are read than the tasks have named: these.
     """

@@ -18,7 +18,7 @@ class ServedRead:
     clock : int
         The group of the tasks that have read.
     readers : tuple of int
-        Their executors.
+        Their partitions.
     rows : mapping
         The rows by table, counted within the shard; None for all of a table.
     """

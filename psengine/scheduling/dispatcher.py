@@ -13,10 +13,10 @@ from proteus_spot.psengine.drivers.interface import Read
 from proteus_spot.psengine.membership.node_record import NodeRecord
 from proteus_spot.psengine.membership.placement import Placement
 from proteus_spot.psengine.protocol.events import BatchFailed
-from proteus_spot.psengine.protocol.executor_state import StateRef
 from proteus_spot.psengine.protocol.instructions import Dispatch, TakeStates
+from proteus_spot.psengine.protocol.partition_state import StateRef
 from proteus_spot.psengine.scheduling.driver_host import DriverHost
-from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.scheduling.task_table import TaskTable
 from proteus_spot.psengine.tables.tree_sum import largest_subtrees
 
 #: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to complete.
@@ -30,13 +30,14 @@ _TIMES = 2
 class BatchDispatcher:
     """Dispatches of one job; every one of them is entered in `tasks`."""
 
-    def __init__(self, tasks: MicroTaskTable, driver: DriverHost) -> None:
+    def __init__(self, tasks: TaskTable, driver: DriverHost) -> None:
         self._tasks, self._driver = tasks, driver
         self._batches = 0
         self._held_back: set[int] = set()
-        #: Number of micro-tasks in the last two batches of each node: one of them may have been to catch up.
+        #: Number of tasks in the last two batches of each node: one of them may have been to catch up.
         self._sizes: dict[str, tuple[int, int]] = {}
-        #: {executor: its state that is to be sent, and the address of the process that has been instructed to take it}.
+        #: {partition: its state that is to be sent, and the address of the process that has been instructed to take
+        #: it}.
         self._taken: dict[int, tuple[StateRef, str]] = {}
         #: The placement that the tasks that follow others were last compared with.
         self._compared: Placement | None = None
@@ -52,14 +53,14 @@ class BatchDispatcher:
     ) -> list[Dispatch]:
         """Dispatch whatever may run: one message a node and clock.
 
-        With stale reads in groups of some executors, a node has several batches in flight, as long as it has fewer
+        With stale reads in groups of some partitions, a node has several batches in flight, as long as it has fewer
         tasks than two for each core: while some read and push, others run.
 
-        With stale reads in groups of all executors, a node that runs all of its partitions in one clock is sent the
+        With stale reads in groups of all partitions, a node that runs all of its partitions in one clock is sent the
         next clock at once: it follows. A node that is about to end is not. Tasks that read rows follow likewise, once
         the writers of the rows were sent theirs.
 
-        Otherwise, in groups of all executors, a node that runs something is sent nothing, and others only what is of
+        Otherwise, in groups of all partitions, a node that runs something is sent nothing, and others only what is of
         their earliest clock: each batch reads and pushes for itself, and a partition that has fallen behind the node's
         others would else be a separate batch forever. For the same reason a node that has taken over partitions waits
         for the nodes that are about to complete them, if they are many, or if its own are in many pieces. With reads of
@@ -81,11 +82,11 @@ class BatchDispatcher:
         groups: dict[tuple[str, int, Read, bool], list[int]] = {}
         first: dict[str, int] = {}
         for task, withdrawn in tasks.ready(limit):
-            owner = placement.owner[task.executor]
+            owner = placement.owner[task.partition]
             if withdrawn and owner not in ready:
                 owner = next(iter(ready), None)  # any node can run a withdrawn task
-            if owner is not None and owner in ready and task.executor not in self._held_back:
-                groups.setdefault((owner, task.group, task.read, withdrawn), []).append(task.executor)
+            if owner is not None and owner in ready and task.partition not in self._held_back:
+                groups.setdefault((owner, task.group, task.read, withdrawn), []).append(task.partition)
                 first[owner] = min(task.group, first.get(owner, task.group))
         out = []
         for (name, clock, read, withdrawn), partitions in groups.items():
@@ -133,13 +134,13 @@ class BatchDispatcher:
     ) -> dict[tuple[str, int, Read], list[int]]:
         """Return the batches that are sent before the ones that they follow are completed, by node, clock and read.
 
-        A node runs all of its partitions then, and nothing else, in groups of all executors: they stay in step.
+        A node runs all of its partitions then, and nothing else, in groups of all partitions: they stay in step.
         """
         batches: dict[tuple[str, int, Read], list[int]] = {}
         for task in self._tasks.may_follow(limit):
-            name = self._tasks.running[task.executor].node
-            if task.executor not in self._held_back and self._tasks.is_full(task.group):
-                batches.setdefault((name, task.group, task.read), []).append(task.executor)
+            name = self._tasks.running[task.partition].node
+            if task.partition not in self._held_back and self._tasks.is_full(task.group):
+                batches.setdefault((name, task.group, task.read), []).append(task.partition)
         return {
             (name, clock, read): partitions
             for (name, clock, read), partitions in batches.items()
@@ -152,37 +153,37 @@ class BatchDispatcher:
     def recalls(self, placement: Placement, completing: Collection[str] = ()) -> dict[str, list[int]]:
         """Return the clocks whose tasks are to come back from each node, since its partitions are others now.
 
-        They follow others there. The executors that stay with the node come back, too: it runs them in step with those
+        They follow others there. The partitions that stay with the node come back, too: it runs them in step with those
         that it has taken over. The nodes `completing` are about to leave, and have time for all that they were sent.
         """
         if placement is self._compared or not self._tasks.following:
             return {}
         self._compared = placement
         batches: dict[tuple[str, int], list[int]] = {}
-        for executor, sent in self._tasks.following.items():
-            batches.setdefault((sent.node, sent.clock), []).append(executor)
+        for partition, sent in self._tasks.following.items():
+            batches.setdefault((sent.node, sent.clock), []).append(partition)
         found: dict[str, list[int]] = {}
-        for (name, clock), executors in sorted(batches.items()):
-            if name not in completing and tuple(sorted(executors)) != placement.owned_by(name):
+        for (name, clock), partitions in sorted(batches.items()):
+            if name not in completing and tuple(sorted(partitions)) != placement.owned_by(name):
                 found.setdefault(name, []).append(clock)
         return found
 
     def states_to_take(
         self, placement: Placement, ready: Mapping[str, NodeRecord], draining: Sequence[NodeRecord]
     ) -> list[TakeStates]:
-        """Return which states that tasks on draining nodes are to leave the next owners of their executors take.
+        """Return which states that tasks on draining nodes are to leave the next owners of their partitions take.
 
         They are taken while other tasks of their group still run, and links are idle.
         """
         addresses = {node.name: node.address for node in draining if self._tasks.running_on(node.name)}
         by_heir: dict[str, list[StateRef]] = {}
-        for executor, running in self._tasks.running.items() if addresses else ():
-            heir = ready.get(placement.owner[executor] or "")
-            if heir is None or running.node not in addresses or running.withdrawn or executor not in heir.holds:
+        for partition, running in self._tasks.running.items() if addresses else ():
+            heir = ready.get(placement.owner[partition] or "")
+            if heir is None or running.node not in addresses or running.withdrawn or partition not in heir.holds:
                 continue
-            state = StateRef(executor, running.clock, running.attempt, addresses[running.node])
-            if self._tasks.states.current(executor) and self._taken.get(executor) != (state, heir.address):
-                self._taken[executor] = state, heir.address
+            state = StateRef(partition, running.clock, running.attempt, addresses[running.node])
+            if self._tasks.states.current(partition) and self._taken.get(partition) != (state, heir.address):
+                self._taken[partition] = state, heir.address
                 by_heir.setdefault(heir.name, []).append(state)
         return [TakeStates(name, ready[name].address, tuple(states)) for name, states in by_heir.items()]
 

@@ -29,7 +29,7 @@ from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Driver, Ta
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint
 from proteus_spot.psengine.rpc.cancellation import plain_error
 from proteus_spot.psengine.rpc.pickled_text import from_text, to_text
-from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.scheduling.task_table import TaskTable
 
 
 class DriverFailed(Exception):
@@ -38,9 +38,9 @@ class DriverFailed(Exception):
 
 @runtime_checkable
 class Resumes(Protocol):
-    """A driver whose state follows from the number of executors and the last committed group; it never omits one."""
+    """A driver whose state follows from the number of partitions and the last committed group; it never omits one."""
 
-    def resume(self, to: Dispatcher, executors: int, group: int) -> None:
+    def resume(self, to: Dispatcher, partitions: int, group: int) -> None:
         """Dispatch what may run when `group` is committed, and nothing later is under way."""
         ...
 
@@ -69,7 +69,7 @@ class _Cut:
     calls : int
         Number of calls that it includes, since the beginning.
     absent : frozenset of int
-        Executors that it does without.
+        Partitions that it does without.
     later : tuple
         What it had dispatched and sealed for later groups, in order: tasks, and (group, members) of a seal.
     end, evaluations : see `DriverHost`
@@ -95,7 +95,7 @@ class DriverHost:
     Attributes
     ----------
     absent : set of int
-        Executors that the driver does without.
+        Partitions that the driver does without.
     evaluations : set of int
         Groups that the driver wants evaluated, and that are not committed.
     counts_clocks : bool
@@ -104,7 +104,7 @@ class DriverHost:
         The last group of the job and the reason, once the driver has decided.
     """
 
-    def __init__(self, make: Callable[[], Driver], tasks: MicroTaskTable, seed: int) -> None:
+    def __init__(self, make: Callable[[], Driver], tasks: TaskTable, seed: int) -> None:
         self._make, self._tasks, self._seed = make, tasks, seed
         self.absent: set[int] = set()
         self.evaluations: set[int] = set()
@@ -129,10 +129,10 @@ class DriverHost:
     # -- of the driver --------------------------------------------------------------------------------------------
 
     def dispatch(self, task: Task) -> None:
-        """Append a task to the queue of its executor."""
+        """Append a task to the queue of its partition."""
         task = checked_task(task)
-        if task.executor in self.absent:
-            raise ValueError(f"executor {task.executor} has vanished, and the driver does without it")
+        if task.partition in self.absent:
+            raise ValueError(f"partition {task.partition} has vanished, and the driver does without it")
         self._tasks.enqueue(task)
         self._done.append(task)
 
@@ -202,7 +202,7 @@ class DriverHost:
     # -- of the controller ----------------------------------------------------------------------------------------
 
     def resume(self, checkpoint: Checkpoint | None) -> None:
-        """Begin again with a checkpoint, or at the beginning; executors that are absent now stay so."""
+        """Begin again with a checkpoint, or at the beginning; partitions that are absent now stay so."""
         if checkpoint is None:
             self.roll_back(0)
         elif "driver" not in checkpoint.summary:
@@ -236,32 +236,32 @@ class DriverHost:
             self._effects[group] = self._tasks.effects
         self._call(_Call("committed", group, group))
 
-    def effects_at(self, group: int) -> int:
+    def n_updates_at(self, group: int) -> int:
         """Return the number of tasks in the groups up to `group`, which is committed and not forgotten."""
         return self._effects.get(group, group * self._tasks.n_partitions)
 
-    def vanished(self, executors: Collection[int]) -> None:
-        """Report executors whose nodes were lost; their tasks are withdrawn if the driver does without them."""
-        if lost := tuple(sorted(set(executors) - self.absent)):
+    def vanished(self, partitions: Collection[int]) -> None:
+        """Report partitions whose nodes were lost; their tasks are withdrawn if the driver does without them."""
+        if lost := tuple(sorted(set(partitions) - self.absent)):
             self._call(_Call("vanished", lost))
 
-    def returned(self, executors: Collection[int]) -> None:
-        """Report that executors have a node again which the driver did without."""
-        if back := tuple(sorted(set(executors) & self.absent)):
+    def returned(self, partitions: Collection[int]) -> None:
+        """Report that partitions have a node again which the driver did without."""
+        if back := tuple(sorted(set(partitions) & self.absent)):
             self._call(_Call("returned", back))
 
     def restarts(self, free: int) -> frozenset[int]:
-        """Return which of the absent executors get a node, `free` at most."""
+        """Return which of the absent partitions get a node, `free` at most."""
         absent = frozenset(self.absent)
         if hasattr(self._driver, "restarts"):
             wanted = self._run(lambda: frozenset(self._driver.restarts(absent, free)) & absent)
             return frozenset(wanted)
         return frozenset(sorted(absent)[:free])
 
-    def next_is_certain(self, executor: int, group: int) -> bool:
-        """Return whether the executor's next task is one of `group`, without arguments, that reads the one before."""
+    def next_is_certain(self, partition: int, group: int) -> bool:
+        """Return whether the partition's next task is one of `group`, without arguments, that reads the one before."""
         driver = self._driver
-        return bool(self._run(lambda: bool(driver.next_task(executor) == Task(executor, group))))
+        return bool(self._run(lambda: bool(driver.next_task(partition) == Task(partition, group))))
 
     def forget_before(self, group: int) -> None:
         """Forget what only a rollback to a group before `group` needs."""
@@ -276,7 +276,7 @@ class DriverHost:
     def roll_back(self, group: int) -> None:
         """Roll the tasks and the driver back to a committed group, whose cut is known, or to the beginning."""
         absent, calls, cut = set(self.absent), self._calls, self._cuts.get(group)
-        self._tasks.roll_back(group, self.effects_at(group))
+        self._tasks.roll_back(group, self.n_updates_at(group))
         if group == 0 or self._resumes or self._driver is None:
             self._calls, self._dropped, self._cuts, self._effects = [], 0, {}, {}
             self._start()
@@ -295,7 +295,7 @@ class DriverHost:
         """Return what a checkpoint of a committed group, whose cut is known, must hold of the driver; JSON-able."""
         if self._resumes:
             return {}
-        copy = DriverHost(self._make, MicroTaskTable(self._tasks.n_partitions), self._seed)
+        copy = DriverHost(self._make, TaskTable(self._tasks.n_partitions), self._seed)
         copy._driver, copy.absent, copy._effects = self._driver, set(self.absent), dict(self._effects)
         copy._calls, copy._dropped, copy._cuts = list(self._calls), self._dropped, dict(self._cuts)
         copy.roll_back(group)
@@ -304,7 +304,7 @@ class DriverHost:
             later += [task for task in tasks if task.group == number]
             later += [(number, None)] if number <= copy._tasks.sealed else []
         cut = copy._cut_with(copy._snapshot(), 0, tuple(later))
-        return {"effects": self.effects_at(group), "driver": to_text(cut)}
+        return {"effects": self.n_updates_at(group), "driver": to_text(cut)}
 
     def _start(self) -> None:
         self._begin()
@@ -350,11 +350,11 @@ class DriverHost:
 
         if self._run(answered):
             self.absent |= set(call.argument)
-            for executor in call.argument:
-                self._tasks.withdraw(executor)
+            for partition in call.argument:
+                self._tasks.withdraw(partition)
         if self._resumes:
             if self.absent:
-                raise DriverFailed("a driver that has `resume` cannot drop executors")
+                raise DriverFailed("a driver that has `resume` cannot drop partitions")
             return
         self._calls.append(call)
         self._cut()

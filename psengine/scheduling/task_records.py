@@ -45,8 +45,8 @@ class Group:
         return self.running > 0 or len(self.open) < len(self.members)
 
 
-def check_after(task: Task, n_executors: int, open_tasks: Callable[[int], Sequence[Task]]) -> None:
-    """Check what a task is to read after (`Task.after`); `open_tasks` returns an executor's tasks to be completed.
+def check_after(task: Task, n_partitions: int, open_tasks: Callable[[int], Sequence[Task]]) -> None:
+    """Check what a task is to read after (`Task.after`); `open_tasks` returns a partition's tasks to be completed.
 
     Raises
     ------
@@ -57,11 +57,11 @@ def check_after(task: Task, n_executors: int, open_tasks: Callable[[int], Sequen
         return
     if task.read != "rows":
         raise ValueError(f"a task that reads {task.read!r} has `after`: that goes with the read 'rows'")
-    for executor in task.after:
-        if not 0 <= executor < n_executors:
-            raise ValueError(f"`after` names executor {executor}: they are 0 to {n_executors - 1}")
-        if any(before.read == "parent" and before.group < task.group for before in open_tasks(executor)):
+    for partition in task.after:
+        if not 0 <= partition < n_partitions:
+            raise ValueError(f"`after` names partition {partition}: they are 0 to {n_partitions - 1}")
+        if any(before.read == "parent" and before.group < task.group for before in open_tasks(partition)):
             raise ValueError(
-                f"`after` names executor {executor}, whose task reads 'parent': it may write something else "
+                f"`after` names partition {partition}, whose task reads 'parent': it may write something else "
                 "when it is repeated: let it read 'group' or 'rows'"
             )

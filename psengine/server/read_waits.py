@@ -12,14 +12,14 @@ class ReadWaits:
         #: {a read: whether it waits for single effects, not for a whole clock}.
         self._waiting: dict[asyncio.Future[None], bool] = {}
 
-    async def woken(self, until_s: float, single_effects: bool = False) -> bool:
+    async def woken(self, until_s: float, single_updates: bool = False) -> bool:
         """Wait for a change; return False if the time, that of the event loop, is over."""
         loop = asyncio.get_running_loop()
         left_s = until_s - loop.time()
         if left_s <= 0:
             return False
         read: asyncio.Future[None] = loop.create_future()
-        self._waiting[read] = single_effects
+        self._waiting[read] = single_updates
         try:
             await asyncio.wait([read], timeout=left_s)
         finally:
@@ -28,8 +28,8 @@ class ReadWaits:
 
     def wake(self, whole_clock: bool = True) -> None:
         """Let reads check again: all, or, if no clock has become complete, those that wait for single effects."""
-        for read, single_effects in self._waiting.items():
-            if not read.done() and (whole_clock or single_effects):
+        for read, single_updates in self._waiting.items():
+            if not read.done() and (whole_clock or single_updates):
                 read.set_result(None)
 
     def __len__(self) -> int:

@@ -3,7 +3,7 @@
 A task that reads "rows" with `Task.after` waits for the tasks that it names. If another one of an earlier group changes
 a row after it was read, the model depends on which of the two messages came first: the driver has forgotten to name it.
 
-Source: none; in Litz (2017), 3.1, the driver dispatches a micro-task when those that it depends on are complete.
+Source: none; in Litz (2017), 3.1, the driver dispatches a task when those that it depends on are complete.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ServedReads:
         return tuple(self._reads)
 
     def check(self, clock: int, writers: Collection[int], update: Delta, first_rows: Mapping[str, int]) -> None:
-        """Check the first update of some executors in a group against the reads of later groups.
+        """Check the first update of some partitions in a group against the reads of later groups.
 
         Parameters
         ----------
@@ -71,15 +71,15 @@ class ServedReads:
                         f"{_task_of(read.readers)} in group {read.clock} has read "
                         f"{_rows(changed + first_rows.get(table, 0))} of table {table!r} before "
                         f"{_task_of(sorted(writers))} in group {clock} has changed them: the driver has to name that "
-                        "executor in `after`"
+                        "partition in `after`"
                     )
                     raise LateUpdateError(self.fault)
 
 
-def _task_of(executors: Sequence[int]) -> str:
-    if len(executors) == 1:
-        return f"the task of executor {executors[0]}"
-    return f"one of the tasks of executors {', '.join(map(str, executors))}"
+def _task_of(partitions: Sequence[int]) -> str:
+    if len(partitions) == 1:
+        return f"the task of partition {partitions[0]}"
+    return f"one of the tasks of partitions {', '.join(map(str, partitions))}"
 
 
 def _rows(numbers: NDArray[np.int64]) -> str:

@@ -11,7 +11,7 @@ has its turn is answered as if it had come before them.
 
 A shard moves in one step of its server: `hand_over` returns the state with all updates received, and from then on
 requests for the shard are redirected to its new owner, where they wait for the state (`arrived`). The old owner still
-answers reads of exactly its committed state: under BSP no micro-task that has yet to begin the clock waits.
+answers reads of exactly its committed state: under BSP no task that has yet to begin the clock waits.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class ShardServer:
         while waits:
             async with self._turn:
                 waits = isinstance(self._not_readable(epochs, version), NotYet)
-            waits = waits and await self._waits.woken(until_s, single_effects=isinstance(version, Before))
+            waits = waits and await self._waits.woken(until_s, single_updates=isinstance(version, Before))
 
     @_checking_sums
     async def read(
@@ -275,8 +275,8 @@ class ShardServer:
             match version:
                 case Committed(clock, exact):
                     return await self.large.do(*store_work.read(stores, clock, exact, rows))
-                case KeptSum(clock, table, executors):
-                    return await self.large.do(*store_work.kept_sums(stores, clock, table, executors))
+                case KeptSum(clock, table, partitions):
+                    return await self.large.do(*store_work.kept_sums(stores, clock, table, partitions))
                 case Complete(clock):
                     attempt = next(iter(stores.values())).attempt(clock)
                     return await self.large.do(*store_work.read_ahead(stores, clock, attempt, rows))

@@ -86,7 +86,7 @@ class ShardStore:
         if is_compact:
             arrays = {name: table if name in self._ruled else compact(full(table)) for name, table in arrays.items()}
         memory = {memory.name for table in self._ruled.values() for memory in memory_tables(table)}
-        #: Names of the tables that micro-tasks read; the others are the memory of update rules.
+        #: Names of the tables that tasks read; the others are the memory of update rules.
         self.readable = frozenset(arrays.keys() - memory)
         self.committed: Tables = arrays
         self.committed_clock = clock

@@ -70,12 +70,12 @@ def read(
     return sum(st.read_bytes(committed, exact, None if rows is None else rows[s]) for s, st in stores.items()), work
 
 
-def kept_sums(stores: Stores, committed: int, table: str, executors: Collection[int]) -> Work[Rows | StaleRead]:
-    """Return the sum of what these executors have added to a table (`ShardStore.kept_sum`), or no shard."""
+def kept_sums(stores: Stores, committed: int, table: str, partitions: Collection[int]) -> Work[Rows | StaleRead]:
+    """Return the sum of what these partitions have added to a table (`ShardStore.kept_sum`), or no shard."""
 
     def work() -> Rows | StaleRead:
         try:
-            sums = {shard: store.kept_sum(committed, table, executors) for shard, store in stores.items()}
+            sums = {shard: store.kept_sum(committed, table, partitions) for shard, store in stores.items()}
         except StaleReadError as error:
             return StaleRead(str(error))
         known = {shard: {table: total} for shard, total in sums.items() if total is not None}

@@ -34,8 +34,8 @@ class ControllerCallbacks:
 
     `read_heldout(data_url)` returns arrays, `save(config, arrays, result)` writes the model and then its manifest,
     `find_finished(config)` returns the result of an existing manifest or None. `save_checkpoint(config, clock, shards,
-    summary, states, carried)` writes a checkpoint, reads it back and drops older ones: `states` are those of executors,
-    `carried` gives the earlier checkpoint that has the state of an executor which has not run since.
+    summary, states, carried)` writes a checkpoint, reads it back and drops older ones: `states` are those of
+    partitions, `carried` gives the earlier checkpoint that has the state of a partition which has not run since.
     `find_checkpoints(config)` returns the complete ones, and raises `JobError` if they are of another job.
     `load_code(config)` prepares the import of the application's module, and raises `JobError` if it is not the
     config's. `report_notice(about)` reports an eviction notice to the control plane. `keep_page(number, entries)`

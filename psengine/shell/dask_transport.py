@@ -16,7 +16,7 @@ from distributed.core import Server
 from distributed.protocol.serialize import Serialized, deserialize
 
 from proteus_spot.psengine.protocol.answers import from_message
-from proteus_spot.psengine.protocol.executor_state import ExecutorState
+from proteus_spot.psengine.protocol.partition_state import PartitionState
 from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.rpc.integer_narrowing import Narrowed, may_narrow, narrowed, remember_wire_bytes
 from proteus_spot.psengine.rpc.transport import Unreachable, endpoint_and_mark
@@ -36,7 +36,7 @@ _IN_BAND_BYTES = 1 << 15
 #: Bytes of integers from which on a message is packed on a thread: narrowing takes a millisecond for a megabyte.
 _APART_BYTES = 1 << 20
 #: What holds arrays in messages, beside dicts, lists and tuples.
-_WITH_ARRAYS = frozenset({RowDelta, ShardState, ExecutorState, SparseRows})
+_WITH_ARRAYS = frozenset({RowDelta, ShardState, PartitionState, SparseRows})
 #: Types that msgpack holds.
 _PLAIN = frozenset({str, int, float, bytes, bool, type(None)})
 

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.psengine.apps.executors import initial_rows, own_tables, shared_tables, whole_own_tables
 from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.apps.residents import initial_rows, own_tables, shared_tables, whole_own_tables
 from proteus_spot.psengine.apps.returned import figures_of, tables_of
 from proteus_spot.psengine.config import JobConfig
-from proteus_spot.psengine.protocol.executor_state import StateRef
 from proteus_spot.psengine.protocol.instructions import Evaluate, ShardOwner
+from proteus_spot.psengine.protocol.partition_state import StateRef
 from proteus_spot.psengine.rpc.cancellation import on_thread
 from proteus_spot.psengine.rpc.transfers import Transfers
 from proteus_spot.psengine.shell.gathering import marked, states_at
@@ -40,7 +40,7 @@ class Evaluator:
     read_heldout : callable
         Returns the held-out arrays under a data URL; blocks, called on a thread.
     count : callable
-        Called with the shards gathered for an evaluation and their owners, and with the states of executors.
+        Called with the shards gathered for an evaluation and their owners, and with the states of partitions.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ def sharding_of(config: JobConfig) -> Sharding:
 
 
 async def own_states(transfers: Transfers, config: JobConfig, states: Sequence[StateRef]) -> dict[int, Arrays]:
-    """Return the states of executors that rows of own tables are in; none if the job has no such table."""
+    """Return the states of partitions that rows of own tables are in; none if the job has no such table."""
 
     def has_own_tables() -> bool:
         return bool(own_tables(resolve(config.app, config.app_params)))
@@ -110,7 +110,7 @@ async def own_states(transfers: Transfers, config: JobConfig, states: Sequence[S
 
 
 def whole_tables(config: JobConfig, shards: Mapping[int, Arrays], states: Mapping[int, Arrays]) -> Arrays:
-    """Return whole tables of a job, from all shards and from the states of its executors.
+    """Return whole tables of a job, from all shards and from the states of its partitions.
 
     It runs the user's code, and copies the model: call it on a thread.
     """

@@ -1,4 +1,4 @@
-"""Collection of the shards of a committed clock, and of the states of executors, from the nodes that have them.
+"""Collection of the shards of a committed clock, and of the states of partitions, from the nodes that have them.
 
 It runs on the controller's machine, which serves nothing: all of it comes over the network.
 """
@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from proteus_spot.psengine.protocol.answers import BadSum, Moved, NotYet, StaleEpoch, StaleRead
-from proteus_spot.psengine.protocol.executor_state import StateRef
 from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.partition_state import StateRef
 from proteus_spot.psengine.rpc.transfers import Transfers
 from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 from proteus_spot.psengine.tables.sparse_rows import full
@@ -77,7 +77,7 @@ async def from_replicas(
 
 
 async def states_at(transfers: Transfers, states: Sequence[StateRef]) -> dict[int, Arrays]:
-    """Return states of executors, by executor, from the processes that have them; not those in a checkpoint.
+    """Return states of partitions, by partition, from the processes that have them; not those in a checkpoint.
 
     Raises
     ------
@@ -87,12 +87,12 @@ async def states_at(transfers: Transfers, states: Sequence[StateRef]) -> dict[in
     asked: dict[str, dict[str, Any]] = {}
     for ref in states:
         if not ref.checkpoint:
-            key = (ref.executor, ref.group, ref.attempt)
+            key = (ref.partition, ref.group, ref.attempt)
             asked.setdefault(ref.address, {"wanted": []})["wanted"].append(key)
     answers = await _ask_all(transfers, "proteus_states", asked, lambda wanted: 0)
-    found = {state.executor: state.arrays for answer in answers for state in answer.states}
-    if missing := {ref.executor for ref in states if not ref.checkpoint} - set(found):
-        raise GoneOn(f"the states of executors {sorted(missing)} are not available any more")
+    found = {state.partition: state.arrays for answer in answers for state in answer.states}
+    if missing := {ref.partition for ref in states if not ref.checkpoint} - set(found):
+        raise GoneOn(f"the states of partitions {sorted(missing)} are not available any more")
     return found
 
 

@@ -1,6 +1,6 @@
 """Saving of committed states: the model at the end, checkpoints, and the evaluation of clocks during the training.
 
-Shards and executors' states are gathered on the controller's event loop; user code, copies of whole tables and the
+Shards and partitions' states are gathered on the controller's event loop; user code, copies of whole tables and the
 stores run on threads.
 """
 
@@ -15,11 +15,11 @@ from typing import Any
 
 from proteus_spot.psengine.controller.history import History
 from proteus_spot.psengine.protocol import events
-from proteus_spot.psengine.protocol.executor_state import StateRef
 from proteus_spot.psengine.protocol.instructions import Evaluate, GatherModel, SaveCheckpoint, ShardOwner
+from proteus_spot.psengine.protocol.partition_state import StateRef
 from proteus_spot.psengine.rpc.cancellation import on_thread
 from proteus_spot.psengine.rpc.transfers import Transfers
-from proteus_spot.psengine.scheduling.micro_tasks import lost_effects
+from proteus_spot.psengine.scheduling.task_table import lost_updates
 from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
 from proteus_spot.psengine.shell.evaluator import ApplicationRaised, Evaluator, own_states, sharding_of, whole_tables
 from proteus_spot.psengine.shell.gathering import GoneOn, NoModel, from_replicas, from_servers, states_at
@@ -85,12 +85,12 @@ class StateSaver:
             event = events.SaveFailed(format_error(error), False, self._now())
         self._report(event)
 
-    async def _save_model(self, instruction: GatherModel) -> events.ModelSaved | events.EffectsMissing:
+    async def _save_model(self, instruction: GatherModel) -> events.ModelSaved | events.UpdatesMissing:
         config, committed = instruction.config, instruction.committed
         sharding = await on_thread(sharding_of, config)
         shards, folded = await from_servers(self._transfers, sharding, instruction.owners, committed)
-        if lost := lost_effects(folded, instruction.effects):
-            return events.EffectsMissing(lost, self._now())  # nothing is written: a manifest means that the job is done
+        if lost := lost_updates(folded, instruction.effects):
+            return events.UpdatesMissing(lost, self._now())  # nothing is written: a manifest means that the job is done
         states = await own_states(self._transfers, config, instruction.states)
         await self._count("model", shards, instruction.owners, states, instruction.states)
         arrays = await on_thread(whole_tables, config, shards, states)
@@ -133,10 +133,10 @@ class StateSaver:
             collect = from_replicas if instruction.from_replicas else from_servers
             sharding = await on_thread(sharding_of, config)
             shards, folded = await collect(self._transfers, sharding, instruction.owners, committed)
-            if lost := lost_effects(folded, instruction.effects):
+            if lost := lost_updates(folded, instruction.effects):
                 raise RuntimeError(f"{lost} effect(s) are missing from the shards")
             states = await states_at(self._transfers, instruction.states)
-            carried = {ref.executor: ref.checkpoint for ref in instruction.states if ref.checkpoint}
+            carried = {ref.partition: ref.checkpoint for ref in instruction.states if ref.checkpoint}
             await self._count("checkpoint", shards, instruction.owners, states, instruction.states)
             summary = {**instruction.summary, "metrics_by_clock": await self._metrics(instruction)}
             saved = await on_thread(
@@ -163,7 +163,7 @@ class StateSaver:
     ) -> None:
         """Count gathered bytes; all come over the network, since the controller serves nothing."""
         gathered = [(owner.address, shards[owner.shard]) for owner in owners if owner.shard in shards]
-        gathered += [(ref.address, states[ref.executor]) for ref in refs if ref.executor in states]
+        gathered += [(ref.address, states[ref.partition]) for ref in refs if ref.partition in states]
 
         def measure() -> list[tuple[str, int]]:
             return [(address, sent_bytes([arrays])) for address, arrays in gathered]

@@ -1,8 +1,8 @@
 """What becomes of a table with the summed updates of a clock, by its rule.
 
-A rule is applied once to the sum of all updates, when a clock is committed in which some micro-task has updated the
+A rule is applied once to the sum of all updates, when a clock is committed in which some task has updated the
 table; rows that the sum lacks have a gradient of 0. The memory of a rule (velocity, moments, count) is further tables
-of as many rows, which are cut, moved, replicated and checkpointed with it, and which no micro-task reads.
+of as many rows, which are cut, moved, replicated and checkpointed with it, and which no task reads.
 
 All arithmetic is by single elements and in the type of the table, so that the bits do not depend on the shards.
 """
@@ -65,7 +65,7 @@ def drop_optimizer_state(tables: Sequence[TableSpec], arrays: Mapping[str, Array
 def advance_tables(tables: Sequence[TableSpec], arrays: Mapping[str, Array], total: Delta) -> Arrays:
     """Return tables and memory after a clock with the summed updates `total`; `arrays` are not modified.
 
-    `total` names each table that a micro-task has updated, even with no rows.
+    `total` names each table that a task has updated, even with no rows.
     """
     after: Arrays = dict(arrays)
     for table in tables:

@@ -8,7 +8,7 @@ these, in turn.
 
 | kind | is | counted by |
 |---|---|---|
-| read | parameters that micro-tasks read | the reader |
+| read | parameters that tasks read | the reader |
 | push | updates | the sender |
 | hand_over | shards that move to another server, with the updates since their clock | the new server |
 | copy | shards that are copied to their backups | the server |

@@ -1,6 +1,6 @@
 """Events and instructions of a job in words: those that concern a node or a shard.
 
-Micro-tasks and copies of shards are too many for a line each: those of a node are counted, and described as counts
+Tasks and copies of shards are too many for a line each: those of a node are counted, and described as counts
 before anything else of it is, and after `PAGE` other lines.
 """
 
@@ -14,7 +14,7 @@ from proteus_spot.psengine.telemetry.formatting import format_ranges
 
 #: Number of lines after which everything that is counted is described.
 PAGE = 1000
-#: What is counted together: micro-tasks of one node, or rounds that copy the same shards from the first node to others.
+#: What is counted together: tasks of one node, or rounds that copy the same shards from the first node to others.
 _Subject = tuple[tuple[str, ...], tuple[int, ...]]
 #: Nodes and shards that are concerned, and a text.
 _Line = tuple[list[str], list[int], str]
@@ -35,7 +35,7 @@ class Describer:
         self._clock = self._lines = 0
         #: {address: name of the node whose process is, or was, there}.
         self._names: dict[str, str] = {}
-        #: Micro-tasks sent (or rounds) and done, and the first and last clock; and what is counted of each node.
+        #: Tasks sent (or rounds) and done, and the first and last clock; and what is counted of each node.
         self._counts: dict[_Subject, tuple[int, int, int, int]] = {}
         self._subjects: dict[str, dict[_Subject, None]] = {}
         #: {shard: its server, as far as it was described}; what concerns the server concerns the shard.
@@ -73,7 +73,7 @@ class Describer:
             for name in dict.fromkeys(subject[0]):
                 del self._subjects[name][subject]
             clocks = f"clock {low}" if low == high else f"clocks {low}-{high}"
-            text = f"{node} was given {given} micro-task(s) and did {done}, of {clocks}"
+            text = f"{node} was given {given} task(s) and did {done}, of {clocks}"
             if shards:
                 to = ", ".join(backups)
                 text = f"{node} copied shards {format_ranges(shards)} to {to}: {given} round(s), of {clocks}"
@@ -162,8 +162,8 @@ class Describer:
             case instructions.LoadPartitions(node=node, partitions=partitions):
                 yield [node], [], f"{node} is to load partitions {format_ranges(partitions)}"
             case instructions.TakeStates(node=node, states=states):
-                which = format_ranges(state.executor for state in states)
-                yield [node], [], f"{node} is to have the states of executors {which} sent as soon as they are left"
+                which = format_ranges(state.partition for state in states)
+                yield [node], [], f"{node} is to have the states of partitions {which} sent as soon as they are left"
             case instructions.StopBackUp(node=node, number=number):
                 yield [node], [], f"{node} is to copy nothing more for round {number}, which is broken off"
             case instructions.RecallTasks(node=node, clocks=clocks):

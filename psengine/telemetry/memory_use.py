@@ -1,4 +1,4 @@
-"""Memory of a node by what it is used for: the arrays of tables, of executors, and of the input.
+"""Memory of a node by what it is used for: the arrays of tables, of residents, and of the input.
 
 Arrays are counted where their memory is owned, once, however many hold them. What is no array is not counted. Memory
 that a process has freed and keeps (`infra/nodes/malloc.py`) is in no figure: it serves the next arrays.
@@ -6,7 +6,7 @@ that a process has freed and keeps (`infra/nodes/malloc.py`) is in no figure: it
 | kind | is |
 |---|---|
 | tables | shards that the node serves, with updates that are not committed yet, and replicas of shards |
-| states | executors and their states, and replicas of states |
+| states | residents and their states, and replicas of states |
 | input | partitions, as the application has prepared them |
 """
 
@@ -73,14 +73,14 @@ class NodeMemory:
     tables, states : objects that hold the arrays of these kinds.
     data : mapping
         {partition: the data that the application prepared}, which never changes; it is looked at once.
-    executors : callable
-        Returns the executors by partition. What they hold of their partition's data is input.
+    residents : callable
+        Returns the residents by partition. What they hold of their partition's data is input.
     """
 
     def __init__(
-        self, tables: Sequence[Any], states: Any, data: Mapping[int, Any], executors: Callable[[], Mapping[int, Any]]
+        self, tables: Sequence[Any], states: Any, data: Mapping[int, Any], residents: Callable[[], Mapping[int, Any]]
     ) -> None:
-        self._tables, self._states, self._data, self._executors = tables, states, data, executors
+        self._tables, self._states, self._data, self._residents = tables, states, data, residents
         #: {partition: its data, and what was counted in it}.
         self._inputs: dict[int, tuple[Any, ArrayBytes]] = {}
 
@@ -93,9 +93,9 @@ class NodeMemory:
             for partition, data in self._data.items()
         }
         counted = ArrayBytes().count(self._states)
-        for partition, executor in self._executors().items():
+        for partition, resident in self._residents().items():
             known = self._inputs.get(partition)
-            counted.count(executor, known=None if known is None else known[1])
+            counted.count(resident, known=None if known is None else known[1])
         return {
             "tables": ArrayBytes().count(*self._tables).total,
             "states": counted.total,

@@ -57,9 +57,9 @@ class TrainingProgress:
         self.kernel_seconds = 0.0
         #: Completions of committed groups; those of later ones are not in a checkpoint, and would count twice after it.
         self.done_by_tier: dict[str, int] = {"reliable": 0, "transient": 0}
-        #: Number of examples that the micro-tasks of common clocks have processed.
+        #: Number of examples that the tasks of common clocks have processed.
         self.examples = 0
-        #: Seconds of the longest micro-task; None before any was done.
+        #: Seconds of the longest task; None before any was done.
         self.longest_s: float | None = None
         #: Start of the training (earlier by the seconds of the restored checkpoint); None before.
         self.started_s: float | None = None
@@ -125,7 +125,7 @@ class TrainingProgress:
         return max(self.clock_seconds[-_RECENT_CLOCKS:], default=0.0)
 
     def add(self, node: NodeRecord, clock: int, done: Sequence[TaskStats]) -> None:
-        """Note micro-tasks of one clock that `node` completed."""
+        """Note tasks of one clock that `node` completed."""
         for stats in done:
             self.longest_s = max(stats.kernel_s, self.longest_s or 0.0)
             self._stats.setdefault(clock, {})[stats.partition] = (stats.loss_sum, stats.examples)

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from proteus_spot.psengine.membership.node_record import NodeRecord
-from proteus_spot.psengine.protocol.executor_state import StateRef
 from proteus_spot.psengine.protocol.instructions import BackUp, ReplicaSet, ShardOwner, StopBackUp
+from proteus_spot.psengine.protocol.partition_state import StateRef
 
 #: Number of successive failed rounds from which on replication counts as failing.
 _FAILING = 2
@@ -45,7 +45,7 @@ class Backup:
 
 @dataclass(frozen=True)
 class StateReplica:
-    """The state of an executor at the clock of a round.
+    """The state of a partition at the clock of a round.
 
     It is in the process at `ref.address` and at its backup; `owner` is None if it is in a checkpoint.
     """
@@ -74,7 +74,7 @@ class _Round:
     awaited: dict[int, str]
     #: (node, address) of the processes that copy.
     processes: tuple[tuple[str, str], ...]
-    #: States of executors, and {executor: address of the process} of those not reported yet.
+    #: States of partitions, and {partition: address of the process} of those not reported yet.
     states: dict[int, StateReplica]
     awaited_states: dict[int, str]
 
@@ -100,7 +100,7 @@ class ReplicationRounds:
         #: The nodes in `_at` when it was the mapping `_seen`.
         self._seen: dict[int, Backup] = self._at
         self._nodes: frozenset[str] = frozenset()
-        #: States of executors; None: one of them was lost with all of its copies.
+        #: States of partitions; None: one of them was lost with all of its copies.
         self._states: dict[int, StateReplica] | None = {}
         #: Number of shards replicated by the last complete round, also if replicas were lost since.
         self._n_replicated = 0
@@ -178,7 +178,7 @@ class ReplicationRounds:
         Parameters
         ----------
         states : sequence of StateReplica
-            States of executors at `clock`, and the backup that each is to have.
+            States of partitions at `clock`, and the backup that each is to have.
         names : mapping
             Node of each process, by address.
         """
@@ -202,8 +202,8 @@ class ReplicationRounds:
             at,
             {owner.shard: owner.address for owner in owners},
             tuple(by_server),
-            {replica.ref.executor: replica for replica in states},
-            {replica.ref.executor: replica.ref.address for replica in copied},
+            {replica.ref.partition: replica for replica in states},
+            {replica.ref.partition: replica.ref.address for replica in copied},
         )
         return [
             BackUp(
@@ -221,7 +221,7 @@ class ReplicationRounds:
         ]
 
     def backed_up(
-        self, address: str, number: int, shards: Sequence[int], now_s: float, executors: Sequence[int] = ()
+        self, address: str, number: int, shards: Sequence[int], now_s: float, partitions: Sequence[int] = ()
     ) -> bool:
         """Note that a process and its backups have their replicas; return whether this completes the round."""
         current = self._round
@@ -230,9 +230,9 @@ class ReplicationRounds:
         for shard in shards:
             if current.awaited.get(shard) == address:
                 del current.awaited[shard]
-        for executor in executors:
-            if current.awaited_states.get(executor) == address:
-                del current.awaited_states[executor]
+        for partition in partitions:
+            if current.awaited_states.get(partition) == address:
+                del current.awaited_states[partition]
         if current.awaited or current.awaited_states:
             return False
         self._states = current.states
@@ -262,14 +262,14 @@ class ReplicationRounds:
         """Note that a process was lost with its replicas; a round that it takes part in fails."""
         self._at = {shard: owner for shard, owner in self._at.items() if owner.address != address}
         if self._states is not None:
-            left = {executor: replica.without(address) for executor, replica in self._states.items()}
-            present = {executor: replica for executor, replica in left.items() if replica is not None}
+            left = {partition: replica.without(address) for partition, replica in self._states.items()}
+            present = {partition: replica for partition, replica in left.items() if replica is not None}
             self._states = present if len(present) == len(left) else None
         if self._round is not None and self._round.takes_part(address):
             self._round = None
         elif self._round is not None:  # a process that has copied its states already is not where they are any more
-            states = {executor: replica.without(address) for executor, replica in self._round.states.items()}
-            self._round.states = {executor: replica for executor, replica in states.items() if replica is not None}
+            states = {partition: replica.without(address) for partition, replica in self._round.states.items()}
+            self._round.states = {partition: replica for partition, replica in states.items() if replica is not None}
 
     def forget(self) -> None:
         """Discard all replicas: they are too old, or incomplete."""
@@ -284,7 +284,7 @@ class ReplicationRounds:
         return ReplicaSet(self._last_complete, self.clock, addresses)
 
     def states(self) -> tuple[StateRef, ...]:
-        """Return where the states of executors in the last complete round are now.
+        """Return where the states of partitions in the last complete round are now.
 
         Raises
         ------
@@ -296,14 +296,14 @@ class ReplicationRounds:
         return tuple(replica.ref for _, replica in sorted(self._states.items()))
 
     def state_replicas(self) -> tuple[StateRef, ...]:
-        """Return the states of executors in the last complete round, at their backups."""
+        """Return the states of partitions in the last complete round, at their backups."""
         replicas = sorted((self._states or {}).items())
         return tuple(r.ref if r.owner is None else replace(r.ref, address=r.owner.address) for _, r in replicas)
 
     def saved(self, checkpoint: str, carried: Collection[tuple[int, str]]) -> None:
         """Note that a new checkpoint has replaced the earlier ones.
 
-        `carried` are the (executor, earlier checkpoint) whose states it includes; a round with others is of no use.
+        `carried` are the (partition, earlier checkpoint) whose states it includes; a round with others is of no use.
         """
         self._states = _in_checkpoint(self._states, checkpoint, carried)
         if self._round is not None:
@@ -331,10 +331,10 @@ def _in_checkpoint(
 ) -> dict[int, StateReplica] | None:
     """Return the states with `checkpoint` in place of earlier ones; None if it does not include one of them."""
     found = dict(states or {})
-    for executor, replica in found.items():
+    for partition, replica in found.items():
         ref = replica.ref
         if ref.checkpoint and ref.checkpoint != checkpoint:
-            if (executor, ref.checkpoint) not in carried:
+            if (partition, ref.checkpoint) not in carried:
                 return None
-            found[executor] = replace(replica, ref=replace(ref, checkpoint=checkpoint))
+            found[partition] = replace(replica, ref=replace(ref, checkpoint=checkpoint))
     return None if states is None else found

@@ -1,7 +1,7 @@
 """The tiers of one job: its stage, the servers and backups of its shards, and what happens when nodes leave.
 
 It combines `stages` and `layout` (the wanted state), `shard_map` (the servers) and `replication` (the replicas). It
-knows neither micro-tasks nor the state of the job.
+knows neither tasks nor the state of the job.
 
 | change | effect on the shards |
 |---|---|
@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from proteus_spot.psengine.config import JobConfig, Stage
-from proteus_spot.psengine.membership.executor_refs import ExecutorRefs
 from proteus_spot.psengine.membership.membership import Membership
 from proteus_spot.psengine.membership.node_record import NodeRecord
+from proteus_spot.psengine.membership.state_refs import StateRefs
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint
 from proteus_spot.psengine.protocol.instructions import Instruction
 from proteus_spot.psengine.tiers.layout import Layout, half_of, kept_by_others, layout_for
@@ -59,7 +59,7 @@ class Tiers:
         """Return whether a node serves shards, or stores the replicas of the last complete round."""
         return self.shards.serves(node) or self.backups.has_replica(node)
 
-    def awaits_copies(self, node: str, members: Membership, states: ExecutorRefs) -> bool:
+    def awaits_copies(self, node: str, members: Membership, states: StateRefs) -> bool:
         """Return whether a node that is to leave has replicas that a loss may need before the next round is complete.
 
         Those of what transient nodes have: they may be lost at any moment. If reliable nodes have all, the next round
@@ -143,14 +143,14 @@ class Tiers:
         now_s: float,
         serving_on: Collection[str] = (),
         stay: bool = False,
-        states: ExecutorRefs | None = None,
+        states: StateRefs | None = None,
     ) -> list[Instruction]:
         """Return the moves and replications that the layout still lacks.
 
         Parameters
         ----------
-        states : ExecutorRefs, optional
-            States of executors, to be replicated in the same rounds.
+        states : StateRefs, optional
+            States of partitions, to be replicated in the same rounds.
         serving_on : collection of str
             Names of leaving nodes. The shards that they serve stay until they have done their last work.
         stay : bool
@@ -261,7 +261,7 @@ class Tiers:
         alive: dict[str, NodeRecord],
         common: int,
         now_s: float,
-        states: ExecutorRefs | None,
+        states: StateRefs | None,
     ) -> list[Instruction]:
         """Return the instructions of the next round, if one is needed and may begin."""
         reliable = _servers(members)[0]
@@ -296,12 +296,12 @@ class Tiers:
             others = [name for name in reliable if name != holder] or reliable
             if holder is None or not others:
                 return []  # the loss of that process is about to be processed, or no node can keep the state
-            owner = alive[others[ref.executor % len(others)]]
+            owner = alive[others[ref.partition % len(others)]]
             copies.append(StateReplica(ref, Backup(owner.name, owner.address)))
         return [*self.backups.begin(common, self.shards.owners, backups, now_s, copies, processes)]
 
 
-def _hands_over(shards: ShardMap, members: Membership, states: ExecutorRefs | None) -> bool:
+def _hands_over(shards: ShardMap, members: Membership, states: StateRefs | None) -> bool:
     """Return whether a node that is to leave, and begins nothing more, has shards or states that others are to have."""
     return any(
         shards.serves(node.name) or (states is not None and states.held_at(node.address) > 0)

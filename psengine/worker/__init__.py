@@ -1,9 +1,9 @@
-"""The worker of a node: it runs micro-tasks and reads and updates parameters.
+"""The worker of a node: it runs tasks and reads and updates parameters.
 
 agent              the agent of a node: carries out the controller's instructions
 batch_runner       execution of a batch: reading parameters, running kernels, pushing the summed updates
 blocking_work      threads for reads, restores and the preparation of data, with deadlines
-hosts              what a node has in memory for a job: input partitions, executors and their states, shards
+hosts              what a node has in memory for a job: partitions, their states, shards
 kernel_threads     the thread pool of a node, which runs the kernels of the batches in flight
 node_scheduler     the batches in flight on a node, and in which order they begin and are reported
 parameter_client   the parameter client of a node: cached reads, batched pushes

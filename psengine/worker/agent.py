@@ -1,7 +1,7 @@
 """The agent of a node: carries out the controller's instructions. Dask and the data store are passed in.
 
 It hosts the node's shard server and its client, loads input partitions in the background, and runs batches of
-micro-tasks on as many threads as the node has (`node_scheduler`).
+tasks on as many threads as the node has (`node_scheduler`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proteus_spot.psengine.apps.base import EntersNodes, MakesDriver, NodeBroken
-from proteus_spot.psengine.apps.executors import as_application, initial_rows, prepare, shared_tables
 from proteus_spot.psengine.apps.registry import initial_shards, resolve
+from proteus_spot.psengine.apps.residents import as_application, initial_rows, prepare, shared_tables
 from proteus_spot.psengine.config import JobConfig, JobError
 from proteus_spot.psengine.protocol import events, instructions
-from proteus_spot.psengine.protocol.executor_state import StateRef
+from proteus_spot.psengine.protocol.partition_state import StateRef
 from proteus_spot.psengine.rpc.cancellation import cancel_all
 from proteus_spot.psengine.rpc.transport import Transport, Unreachable
 from proteus_spot.psengine.server.read_admission import ReadAdmission, max_concurrent_readers
@@ -32,8 +32,8 @@ from proteus_spot.psengine.telemetry.formatting import format_error
 from proteus_spot.psengine.telemetry.memory_use import NodeMemory
 from proteus_spot.psengine.worker.batch_runner import BatchRunner, Job
 from proteus_spot.psengine.worker.blocking_work import BlockingWork, Kind
-from proteus_spot.psengine.worker.hosts.executor_host import ExecutorHost
 from proteus_spot.psengine.worker.hosts.partition_host import PartitionHost
+from proteus_spot.psengine.worker.hosts.resident_host import ResidentHost
 from proteus_spot.psengine.worker.hosts.shard_host import ShardHost, Unreadable
 from proteus_spot.psengine.worker.node_scheduler import Batch, NodeScheduler, RecalledError
 from proteus_spot.psengine.worker.parameter_client import ParameterClient
@@ -48,7 +48,7 @@ Arrays = Mapping[str, NDArray[np.generic]]
 Loader = Callable[[str, int], Arrays]
 #: (checkpoint, shard) -> rows of every table of the shard; blocking, called on a thread.
 ShardLoader = Callable[[str, int], Arrays]
-#: (checkpoint, executor) -> state of the executor; blocking, called on a thread.
+#: (checkpoint, partition) -> state of the partition; blocking, called on a thread.
 StateLoader = Callable[[str, int], Arrays]
 
 _REPORT_DEADLINE_S = 10.0
@@ -67,10 +67,10 @@ class NodeAgent:
     controller : str
         Address that reports are sent to.
     loader, shard_loader, state_loader : callable
-        Read one partition, and one shard and one executor's state of a checkpoint. A `JobError` means that it is not
+        Read one partition, and one shard and one partition's state of a checkpoint. A `JobError` means that it is not
         there, any other exception that it cannot be read at present.
     threads : int
-        Number of micro-tasks that run concurrently.
+        Number of tasks that run concurrently.
     read_again_s : sequence of float
         Seconds between the attempts to read a partition.
     on_failed : callable
@@ -116,8 +116,8 @@ class NodeAgent:
             lambda *work: self._blocking.do("prepare", *work),
             self.moved,
         )
-        #: Executors of the partitions, and their states.
-        self.host = ExecutorHost(
+        #: The partitions, ready to run, and their states.
+        self.host = ResidentHost(
             address, self.client.transfers, self.partitions.get, self._read_state, self._report_taken, self.moved
         )
         #: The shards, and replicas of other nodes' shards.
@@ -138,9 +138,9 @@ class NodeAgent:
             (self.server.stores, self.shards.replicas),
             self.host.states,
             self.partitions.data,
-            lambda: self.host.executors,
+            lambda: self.host.residents,
         )
-        self._runner = BatchRunner(self.client, threads, self.host.executor, self.host.states, self.host.find_states)
+        self._runner = BatchRunner(self.client, threads, self.host.resident, self.host.states, self.host.find_states)
         self._batches = NodeScheduler(lambda batch: self._run(batch), self._report, self._report_failure)
         self.client.gives_way = self._batches.is_awaited
 
@@ -249,11 +249,11 @@ class NodeAgent:
     async def _read_shard(self, what: str, checkpoint: str, shard: int) -> Arrays:
         return await self._read("restore", what, self._shard_loader, checkpoint, shard)
 
-    async def _read_state(self, checkpoint: str, executor: int) -> Arrays:
+    async def _read_state(self, checkpoint: str, partition: int) -> Arrays:
         assert self._state_loader is not None, "this node reads no checkpoints"
-        what = f"executor {executor} of {checkpoint}"
+        what = f"partition {partition} of {checkpoint}"
         try:
-            return await self._read("restore", what, self._state_loader, checkpoint, executor)
+            return await self._read("restore", what, self._state_loader, checkpoint, partition)
         except Unreadable as error:
             raise Unreadable(str(error), error.lasting, checkpoint) from error
 

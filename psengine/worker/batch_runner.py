@@ -1,4 +1,4 @@
-"""Execution of a batch: the rows that its micro-tasks read, their kernels on the node's threads, the sums to push.
+"""Execution of a batch: the rows that its tasks read, their kernels on the node's threads, the sums to push.
 
 It keeps what was begun of the next batch (`ahead`). It has no connection to the controller: it is passed an order, and
 returns the figures to report.
@@ -19,20 +19,20 @@ from typing import Any, TypeVar
 import numpy as np
 
 from proteus_spot.psengine.apps.base import Application
-from proteus_spot.psengine.apps.executors import ResidentExecutor, claimed_rows
+from proteus_spot.psengine.apps.residents import Resident, claimed_rows
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.protocol.events import TaskStats
-from proteus_spot.psengine.protocol.executor_state import ExecutorState
 from proteus_spot.psengine.protocol.instructions import Dispatch, TaskKey
+from proteus_spot.psengine.protocol.partition_state import PartitionState
 from proteus_spot.psengine.rpc.cancellation import raising_plainly
 from proteus_spot.psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, same
 from proteus_spot.psengine.tables.sharding import Arrays, Sharding
-from proteus_spot.psengine.worker.hosts.executor_states import ExecutorStates
+from proteus_spot.psengine.worker.hosts.partition_states import PartitionStates
 from proteus_spot.psengine.worker.kernel_threads import KernelThreads
 from proteus_spot.psengine.worker.parameter_client import ParameterClient
 from proteus_spot.psengine.worker.push_messages import sum_up, under
 from proteus_spot.psengine.worker.routing import SupersededError
-from proteus_spot.psengine.worker.speculative_batch import NOTHING_DONE, Ahead, Begun, Kernels, MicroTaskResult, Sums
+from proteus_spot.psengine.worker.speculative_batch import NOTHING_DONE, Ahead, Begun, Kernels, Sums, TaskResult
 from proteus_spot.psengine.worker.task_parameters import (
     TaskParameters,
     WrittenRows,
@@ -48,7 +48,7 @@ Job = tuple[JobConfig, Application, Sharding]
 Read = Callable[[Wanted, Collection[int]], Coroutine[Any, Any, Mapping[str, RowBlock]]]
 #: Rows that tasks on this node have written, by partition of the task that reads them next.
 HandedOver = Mapping[int, WrittenRows]
-#: Reads the sum of what some executors have added to a table; None if the servers do not keep it.
+#: Reads the sum of what some partitions have added to a table; None if the servers do not keep it.
 ReadSum = Callable[[str, tuple[int, ...]], Coroutine[Any, Any, Array | None]]
 T = TypeVar("T")
 #: No table of which more rows are read than the tasks have named.
@@ -57,9 +57,9 @@ _ALL_NAMED: Mapping[str, RowSet] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class _Assigned:
-    """What a task runs on: the executor, the state it begins with (None: the first one), and its arguments."""
+    """What a task runs on: its `Resident`, the state it begins with (None: the first one), and its arguments."""
 
-    executor: ResidentExecutor
+    resident: Resident
     before: Arrays | None
     args: Any
 
@@ -70,11 +70,11 @@ class BatchRunner:
     Parameters
     ----------
     threads : int
-        Micro-tasks that run at one time.
-    executor : callable
-        Returns the executor of a partition, reading the partition if it is absent.
-    states : ExecutorStates
-        States of executors on this node.
+        Tasks that run at one time.
+    resident : callable
+        Returns the `Resident` of a partition, reading the partition if it is absent.
+    states : PartitionStates
+        States of partitions on this node.
     find_states : callable
         Returns the states that tasks begin with, from this node or another one.
     """
@@ -83,14 +83,14 @@ class BatchRunner:
         self,
         client: ParameterClient,
         threads: int,
-        executor: Callable[[int], Awaitable[ResidentExecutor]],
-        states: ExecutorStates,
+        resident: Callable[[int], Awaitable[Resident]],
+        states: PartitionStates,
         find_states: Callable[[Sequence[TaskKey]], Awaitable[dict[int, Arrays | None]]],
     ) -> None:
-        self._client, self._executor, self._states, self._find_states = client, executor, states, find_states
+        self._client, self._resident, self._states, self._find_states = client, resident, states, find_states
         self._kernel_threads = KernelThreads(threads, "kernel")
         self._foresight = ThreadPoolExecutor(1, thread_name_prefix="rows")
-        #: {partitions: a clock, and the rows that their micro-tasks of it want, by partition}.
+        #: {partitions: a clock, and the rows that their tasks of it want, by partition}.
         self._foreseen: dict[frozenset[int], tuple[int, asyncio.Future[dict[int, Wanted]]]] = {}
         #: The batch that was begun ahead of its order.
         self._ahead: Ahead | None = None
@@ -98,7 +98,7 @@ class BatchRunner:
         self._task_reads: set[asyncio.Task[Any]] = set()
         #: {partition: the clock for which rows of own tables were last reported, and these rows}.
         self._reported_rows: dict[int, tuple[int, dict[str, RowSet]]] = {}
-        #: {(generation, group, executor): rows of the last batches that read rows, for their next reader}.
+        #: {(generation, group, partition): rows of the last batches that read rows, for their next reader}.
         self._written: dict[tuple[int, int, int], WrittenRows] = {}
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class BatchRunner:
             task.cancel()
 
     async def run(self, job: Job, order: Dispatch, on_computed: Callable[[], None]) -> tuple[TaskStats, ...]:
-        """Run the micro-tasks of `order`, and return what is reported of them when every server has their updates.
+        """Run the tasks of `order`, and return what is reported of them when every server has their updates.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class BatchRunner:
         for task in order.tasks:
             state = done[task.partition].state
             if state is not None:
-                self._states.put(ExecutorState(task.partition, order.clock, task.attempt, state))
+                self._states.put(PartitionState(task.partition, order.clock, task.attempt, state))
         stats = tuple(self._stats(order.clock, task, done[task.partition]) for task in order.tasks)
         named = under(sums, {task.partition: task.attempt for task in order.tasks})
         is_pushed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -173,18 +173,16 @@ class BatchRunner:
         self._written = {key: rows for key, rows in self._written.items() if key[1] >= order.clock}
         return {part: rows for part, rows in found.items() if rows is not None}
 
-    async def _kernels_of(
-        self, job: Job, order: Dispatch, handed: HandedOver
-    ) -> tuple[dict[int, MicroTaskResult], Sums]:
-        """Return the results of the micro-tasks of `order`, begun ahead if that fits, and the sums of their updates."""
+    async def _kernels_of(self, job: Job, order: Dispatch, handed: HandedOver) -> tuple[dict[int, TaskResult], Sums]:
+        """Return the results of the tasks of `order`, begun ahead if that fits, and the sums of their updates."""
         config, _, sharding = job
         ahead, self._ahead = self._ahead, None
         begun = None if ahead is None else await ahead.kernels_for(order, self._client.routes.version)
-        done: dict[int, MicroTaskResult] = {}
+        done: dict[int, TaskResult] = {}
         attempts = {task.partition: task.attempt for task in order.tasks}
         if begun is not None:
             begun.attempts.update(attempts)
-            # While these kernels run, the states of executors that have moved here are sent.
+            # While these kernels run, the states of partitions that have moved here are sent.
             states = self._find_states([task for task in order.tasks if not task.withdrawn])
             done, _ = await asyncio.gather(begun.results(), states)
         apart = order.read == "rows" or order.apart
@@ -204,15 +202,15 @@ class BatchRunner:
         return done, sums
 
     async def _do(self, job: Job, order: Dispatch, tasks: Sequence[TaskKey], handed: HandedOver) -> Kernels:
-        """Read what these micro-tasks of `order` want, and begin them.
+        """Read what these tasks of `order` want, and begin them.
 
         Where some have their rows on this node, these begin at once, and each of the others reads for itself.
         """
         _, _, sharding = job
-        executors = {task.partition: await self._executor(task.partition) for task in tasks}
+        residents = {task.partition: await self._resident(task.partition) for task in tasks}
         before = await self._find_states(tasks)
         assigned = {
-            task.partition: _Assigned(executors[task.partition], before[task.partition], task.args) for task in tasks
+            task.partition: _Assigned(residents[task.partition], before[task.partition], task.args) for task in tasks
         }
         wanted = await self._wanted(job, assigned, order.clock)
         exact = order.read != "parent"
@@ -236,17 +234,17 @@ class BatchRunner:
         def first(part: int) -> Mapping[str, RowBlock] | None:
             return begun_with[part].after(wanted[part]) if part in begun_with else blocks
 
-        async def read_sum(table: str, executors: tuple[int, ...]) -> Array | None:
-            return await self._client.kept_sum(sharding, table, executors, order.committed) if exact else None
+        async def read_sum(table: str, partitions: tuple[int, ...]) -> Array | None:
+            return await self._client.kept_sum(sharding, table, partitions, order.committed) if exact else None
 
         read_group = None if exact else order.committed
         return self._start(job, order, order.clock, assigned, wanted, first, read, read_sum, read_group)
 
-    async def _begin_ahead(self, job: Job, order: Dispatch, done: Mapping[int, MicroTaskResult]) -> Begun:
-        """Read what comes after `order`, as soon as it is there, and begin the partitions' next micro-tasks with it."""
+    async def _begin_ahead(self, job: Job, order: Dispatch, done: Mapping[int, TaskResult]) -> Begun:
+        """Read what comes after `order`, as soon as it is there, and begin the partitions' next tasks with it."""
         _, _, sharding = job
         assigned = {
-            task.partition: _Assigned(await self._executor(task.partition), done[task.partition].state, None)
+            task.partition: _Assigned(await self._resident(task.partition), done[task.partition].state, None)
             for task in order.tasks
             if not task.withdrawn
         }
@@ -261,8 +259,8 @@ class BatchRunner:
                 raise SupersededError(f"the effects of clock {order.clock} are of attempts {attempt} and {others}")
             return found
 
-        async def read_sum(table: str, executors: tuple[int, ...]) -> Array | None:
-            del table, executors
+        async def read_sum(table: str, partitions: tuple[int, ...]) -> Array | None:
+            del table, partitions
             return None  # the clock is not committed yet
 
         return attempt, self._start(job, order, order.clock + 1, assigned, wanted, lambda part: blocks, read, read_sum)
@@ -279,7 +277,7 @@ class BatchRunner:
         read_sum: ReadSum,
         read_group: int | None = None,
     ) -> Kernels:
-        """Begin micro-tasks of `order`, or of the clock after it.
+        """Begin tasks of `order`, or of the clock after it.
 
         `first` returns the rows that a partition begins with, None if they are to be read; `read` reads others.
         `read_group` is the last group that is whole in these rows; None: the one before.
@@ -305,10 +303,10 @@ class BatchRunner:
         def fetch(part: int, table: str, rows: RowSet | None) -> RowBlock:
             return self._kernel_threads.wait_for(fetched(read, {table: rows}, (part,)))[table]
 
-        def fetch_sum(table: str, executors: tuple[int, ...]) -> Array | None:
-            return self._kernel_threads.wait_for(fetched(read_sum, table, executors))
+        def fetch_sum(table: str, partitions: tuple[int, ...]) -> Array | None:
+            return self._kernel_threads.wait_for(fetched(read_sum, table, partitions))
 
-        def kernel(part: int) -> MicroTaskResult:
+        def kernel(part: int) -> TaskResult:
             task = assigned[part]
             blocks = first(part)
             if blocks is None:
@@ -317,20 +315,20 @@ class BatchRunner:
             params = TaskParameters(clock, tables, wanted[part], blocks, *fetches, config.finite)
             rng = np.random.default_rng([config.seed, clock, part])
             began_s = perf_counter()
-            result, loss_sum, examples, state = task.executor.run(task.before, task.args, params, rng)
+            result, loss_sum, examples, state = task.resident.run(task.before, task.args, params, rng)
             took_s = perf_counter() - began_s
             attempt = attempts.get(part)
             if state is not None and attempt is not None:
                 # Another node may wait for it, while this one runs other tasks of the batch.
                 with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                    loop.call_soon_threadsafe(self._states.put, ExecutorState(part, clock, attempt, state))
+                    loop.call_soon_threadsafe(self._states.put, PartitionState(part, clock, attempt, state))
             kept_bytes = sum(array.nbytes for array in (task.before or {}).values())
             read_rows = (wanted[part], params.blocks) if order.read == "rows" else None
-            return MicroTaskResult(params.updates(), state, kept_bytes, result, loss_sum, examples, took_s, read_rows)
+            return TaskResult(params.updates(), state, kept_bytes, result, loss_sum, examples, took_s, read_rows)
 
         apart = order.read == "rows" or order.apart
 
-        def sums(done: Mapping[int, MicroTaskResult]) -> Sums:
+        def sums(done: Mapping[int, TaskResult]) -> Sums:
             updates = {part: finished.update for part, finished in done.items()}
             return sum_up(updates, config.n_partitions, sharding.tables, apart)
 
@@ -340,7 +338,7 @@ class BatchRunner:
         return kernels
 
     async def _wanted(self, job: Job, assigned: Mapping[int, _Assigned], clock: int) -> dict[int, Wanted]:
-        """Return the rows that the micro-tasks want, by partition."""
+        """Return the rows that the tasks want, by partition."""
         foreseen_clock, rows = self._foreseen.get(frozenset(assigned), (0, None))
         if rows is not None and foreseen_clock == clock and all(task.args is None for task in assigned.values()):
             await asyncio.wait([rows])  # a reader that is cancelled leaves it to the others
@@ -362,7 +360,7 @@ class BatchRunner:
             others = {parts: rows for parts, rows in self._foreseen.items() if parts.isdisjoint(assigned)}
             self._foreseen = others | {frozenset(assigned): (clock, future)}
 
-    def _stats(self, clock: int, task: TaskKey, done: MicroTaskResult) -> TaskStats:
+    def _stats(self, clock: int, task: TaskKey, done: TaskResult) -> TaskStats:
         rows: dict[str, RowSet] = {} if done.state is None else claimed_rows(done.state)
         last_clock, before = self._reported_rows.get(task.partition, (0, {}))
         # The report of a clock that is repeated may not have arrived, or was not counted.
@@ -391,4 +389,4 @@ class BatchRunner:
 def _wants(job: Job, assigned: Mapping[int, _Assigned], clock: int) -> dict[int, Wanted]:
     _, _, sharding = job
     tables = {table.name: table for table in sharding.tables}
-    return {part: checked_reads(task.executor.reads(task.args, clock), tables) for part, task in assigned.items()}
+    return {part: checked_reads(task.resident.reads(task.args, clock), tables) for part, task in assigned.items()}

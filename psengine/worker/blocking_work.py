@@ -1,4 +1,4 @@
-"""Blocking work of a node beside its micro-tasks: reads from storage, restores, and code of the application.
+"""Blocking work of a node beside its tasks: reads from storage, restores, and code of the application.
 
 The application is created, and gives its initial values, under `open`, and prepares its data under `prepare`.
 

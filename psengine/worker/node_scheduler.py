@@ -1,10 +1,10 @@
 """The batches in flight on a node: each is worked on as soon as it may, and reported when it has ended.
 
-While one batch reads or pushes, the kernels of another one run. Order is kept for each executor: of two batches with a
-task of the same executor, the later one begins when the earlier one has ended, or, if its tasks follow those of the
+While one batch reads or pushes, the kernels of another one run. Order is kept for each partition: of two batches with a
+task of the same partition, the later one begins when the earlier one has ended, or, if its tasks follow those of the
 earlier one, when the kernels of that one have ended; and it is reported after it.
 
-Source: Litz (2017), 3.2 (worker threads switch between micro-tasks).
+Source: Litz (2017), 3.2 (worker threads switch between tasks).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class RecalledError(SupersededError):
 
 @dataclass(eq=False)
 class Batch:
-    """A batch in flight, and what later batches of its executors wait for.
+    """A batch in flight, and what later batches of its partitions wait for.
 
     Attributes
     ----------
     earlier : sequence of Batch
-        Those in flight that have tasks of the same executors.
+        Those in flight that have tasks of the same partitions.
     computed : Event
         Its kernels have ended, or it was given up.
     """
@@ -52,13 +52,13 @@ class Batch:
     reported: asyncio.Event = field(default_factory=asyncio.Event)
 
     @cached_property
-    def executors(self) -> frozenset[int]:
-        """The executors of its tasks."""
+    def partitions(self) -> frozenset[int]:
+        """The partitions of its tasks."""
         return frozenset(task.partition for task in self.order.tasks)
 
     @cached_property
     def followed(self) -> Mapping[int, tuple[int, int]]:
-        """{executor: group and attempt of the task that its task follows}."""
+        """{partition: group and attempt of the task that its task follows}."""
         return {task.partition: task.follows for task in self.order.tasks if task.follows is not None}
 
     def follows(self, other: Batch) -> bool:
@@ -90,7 +90,7 @@ class NodeScheduler:
     ) -> None:
         self._run, self._report, self._report_failure = run, report, report_failure
         self._in_flight: list[Batch] = []
-        #: {executor: group and attempt of its last task of which the kernel has ended here}.
+        #: {partition: group and attempt of its last task of which the kernel has ended here}.
         self._computed: dict[int, tuple[int, int]] = {}
         #: Number of the newest batch received; later instructions with a number up to it are duplicates.
         self._last_batch = 0
@@ -103,8 +103,8 @@ class NodeScheduler:
         if order.batch <= self._last_batch:
             return None
         self._last_batch = order.batch
-        executors = frozenset(task.partition for task in order.tasks)
-        batch = Batch(order, [other for other in self._in_flight if not other.executors.isdisjoint(executors)])
+        partitions = frozenset(task.partition for task in order.tasks)
+        batch = Batch(order, [other for other in self._in_flight if not other.partitions.isdisjoint(partitions)])
         self._in_flight.append(batch)
         return self._carry_out(batch)
 
@@ -161,7 +161,7 @@ class NodeScheduler:
         finally:
             self._waiting -= 1
         if missing := [e for e, task in batch.followed.items() if self._computed.get(e) != task]:
-            raise SupersededError(f"the tasks before those of executors {missing} were given up")
+            raise SupersededError(f"the tasks before those of partitions {missing} were given up")
         batch.is_begun = True
         return await self._run(batch)
 

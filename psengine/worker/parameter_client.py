@@ -1,12 +1,12 @@
 """The parameter client of a node: one cache and one update log per process, one or two messages per server (`flush`).
 
-A cached value fetched under parent clock c serves any micro-task with a parent clock <= c; under BSP only that exact
+A cached value fetched under parent clock c serves any task with a parent clock <= c; under BSP only that exact
 clock, because there a read is of exactly one state. Updates are flushed before completions are reported. If a batch
 wants only some rows of a table, their union is read.
 
 Source: Litz (2017), 3.1 and 5.
 Differs: updates are summed by blocks of partitions (see `tree_sum`), where Litz sums all: only then is the sum on the
-server the same bit for bit wherever partitions were worked on, and can the effects of lost micro-tasks be replaced.
+server the same bit for bit wherever partitions were worked on, and can the effects of lost tasks be replaced.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _AHEAD_TRIES = 30
 
 
 class ParameterClient:
-    """Reads and writes the model for every micro-task of one process.
+    """Reads and writes the model for every task of one process.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class ParameterClient:
         self._cache = RowCache()
         self._reading = PendingReads()
         #: Bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` is the
-        #: state of executors, which was not read since it was on this node.
+        #: state of partitions, which was not read since it was on this node.
         self.moved: dict[str, int] = {"read": 0, "push": 0, "own": 0}
 
     def use_map(self, version: int, owners: Sequence[ShardOwner], generation: int = 0) -> None:
@@ -126,8 +126,8 @@ class ParameterClient:
             self._cache.put(read, parent_clock, exact)
             return read
 
-    async def kept_sum(self, sharding: Sharding, table: str, executors: Sequence[int], committed: int) -> Array | None:
-        """Return the sum of what exactly these executors have added to a table; None if a server does not keep it.
+    async def kept_sum(self, sharding: Sharding, table: str, partitions: Sequence[int], committed: int) -> Array | None:
+        """Return the sum of what exactly these partitions have added to a table; None if a server does not keep it.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class ParameterClient:
         """
         every = dict.fromkeys(range(sharding.n_shards))
         try:
-            version = KeptSum(committed, table, tuple(executors))
+            version = KeptSum(committed, table, tuple(partitions))
             shards, _ = await self._read(sharding, every, version, follow=False)
         except (Unreachable, ElsewhereError):
             return None  # the sums do not move
@@ -189,7 +189,7 @@ class ParameterClient:
         Parameters
         ----------
         readers : sequence of int
-            The executors whose tasks of `clock` read.
+            The partitions whose tasks of `clock` read.
         named : mapping
             Of tables of which `wanted` are more rows than the tasks have named: these.
 

@@ -2,12 +2,12 @@
 
 Between two clocks lie a push, a report, a dispatch and a read, one after the other. A node that sends its updates
 therefore requests the next clock at the same moment. The servers answer when they have the effects of all partitions,
-and the node begins its next micro-tasks with the answer, while the controller processes the reports and sends its
+and the node begins its next tasks with the answer, while the controller processes the reports and sends its
 orders. Only a push and a read are on the critical path.
 
 No effect leaves the node before the order arrives. The order names the attempt under which the controller counts the
 clock before. If the rows that were read are of other attempts, or the map has changed, what was begun is dropped, and
-the batch runs as ordered. Micro-tasks that other nodes have now are dropped individually.
+the batch runs as ordered. Tasks that other nodes have now are dropped individually.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from proteus_spot.psengine.worker.kernel_threads import KernelBatch
 
 
 @dataclass(frozen=True)
-class MicroTaskResult:
-    """The result of a micro-task.
+class TaskResult:
+    """The result of a task.
 
     Attributes
     ----------
     update : what it adds to the tables on the servers.
-    state : the state of its executor after it; None if it has none.
+    state : the state of its partition after it; None if it has none.
     kept_bytes : size of the state that it began with.
-    result : what its executor returned for the driver.
+    result : what its partition returned for the driver.
     kernel_s : how long its kernel took.
-    read : of a task that reads rows: those that its executor has named, and what was read.
+    read : of a task that reads rows: those that its partition has named, and what was read.
     """
 
     update: Delta
@@ -49,18 +49,18 @@ class MicroTaskResult:
 
 
 #: Result of a withdrawn task.
-NOTHING_DONE = MicroTaskResult({}, None, 0, None, 0.0, 0, 0.0)
+NOTHING_DONE = TaskResult({}, None, 0, None, 0.0, 0, 0.0)
 
 #: Of blocks of partitions.
 Sums = list[tuple[Subtree, Delta]]
-#: The micro-tasks of a batch, by partition, and the sums of their updates.
-Kernels = KernelBatch[int, MicroTaskResult, Sums]
-#: The attempt of the effects that were read, and the micro-tasks under way.
+#: The tasks of a batch, by partition, and the sums of their updates.
+Kernels = KernelBatch[int, TaskResult, Sums]
+#: The attempt of the effects that were read, and the tasks under way.
 Begun = tuple[int, Kernels]
 
 
 class Ahead:
-    """The micro-tasks of the clock after `order`, begun.
+    """The tasks of the clock after `order`, begun.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Ahead:
         self._task = asyncio.get_running_loop().create_task(_begun(begin))
 
     async def kernels_for(self, order: Dispatch, map_version: int) -> Kernels | None:
-        """Return the micro-tasks wanted for `order`, once they are begun; None if what was begun does not fit."""
+        """Return the tasks wanted for `order`, once they are begun; None if what was begun does not fit."""
         asked = [task.partition for task in order.tasks if self._begins_with(task)]
         mine = (self._clock, self._generation, self._map_version)
         if not asked or not order.completed_by or mine != (order.clock, order.generation, map_version):
@@ -92,14 +92,14 @@ class Ahead:
         return begun[1]
 
     def _begins_with(self, task: TaskKey) -> bool:
-        """Return whether a micro-task was begun with the state that it is to begin with."""
+        """Return whether a task was begun with the state that it is to begin with."""
         attempt = None if task.withdrawn or task.args is not None else self._attempts.get(task.partition)
         if attempt is None or task.state is None:
             return attempt is not None
         return (task.state.group, task.state.attempt) == (self._clock - 1, attempt)
 
     def drop(self) -> None:
-        """Drop it: no further micro-task of it begins."""
+        """Drop it: no further task of it begins."""
         self._task.cancel()
         if self._task.done() and not self._task.cancelled():
             begun = self._task.result()

@@ -29,7 +29,7 @@ from proteus_spot.psengine.tables.row_updates import RowDelta, added, combined
 from proteus_spot.psengine.tables.tree_sum import Delta
 from proteus_spot.psengine.worker.routing import SupersededError
 
-#: Returns the sum of what some executors have added to a table, if the servers keep it.
+#: Returns the sum of what some partitions have added to a table, if the servers keep it.
 FetchSum = Callable[[str, tuple[int, ...]], Array | None]
 #: Returns rows of a table (None: all) from the servers; blocks.
 Fetch = Callable[[str, RowSet | None], RowBlock]
@@ -48,7 +48,7 @@ class TaskParameters:
     tables : mapping of name to TableSpec
         The tables on the servers.
     reads : mapping
-        The rows that the executor has named, checked.
+        The rows that the partition has named, checked.
     read : mapping
         Rows that were fetched before the task, among them those of `reads`.
     fetch : callable
@@ -68,7 +68,7 @@ class TaskParameters:
         reads: Mapping[str, RowSet | None],
         read: Mapping[str, RowBlock],
         fetch: Fetch,
-        fetch_sum: FetchSum = lambda table, executors: None,
+        fetch_sum: FetchSum = lambda table, partitions: None,
         read_group: int | None = None,
         finite: bool = True,
     ) -> None:
@@ -88,10 +88,10 @@ class TaskParameters:
             block = self._read[table] = self._fetch(table, wanted)
         return block.of(wanted)
 
-    def kept_sum(self, table: str, executors: Collection[int]) -> Array | None:
-        """Return the sum of what exactly these executors added: see `psengine.apps.base.Parameters`."""
+    def kept_sum(self, table: str, partitions: Collection[int]) -> Array | None:
+        """Return the sum of what exactly these partitions added: see `psengine.apps.base.Parameters`."""
         self._checked(table, None)
-        return self._fetch_sum(table, tuple(sorted(executors)))
+        return self._fetch_sum(table, tuple(sorted(partitions)))
 
     def add(self, table: str, delta: Any, rows: RowSet | None = None) -> None:
         """Add to rows of a table, or to all of it: see `psengine.apps.base.Parameters`."""
@@ -130,7 +130,7 @@ class WrittenRows:
 
     Attributes
     ----------
-    named : the rows that its executor has named.
+    named : the rows that its partition has named.
     read : what was read, these rows among it.
     pushed : done when its update is on the servers (True), or was given up (False).
     """
@@ -177,7 +177,7 @@ async def pushed(handed: Collection[WrittenRows]) -> None:
 
 
 def checked_reads(reads: Mapping[str, RowSet | None], tables: Mapping[str, TableSpec]) -> dict[str, RowSet | None]:
-    """Return the rows that an executor has named, after checking them.
+    """Return the rows that a partition has named, after checking them.
 
     Raises
     ------

@@ -20,7 +20,7 @@ Action = Literal["join", "notice", "kill", "drain"]
 
 COLUMNS = ("at", "action", "node", "seconds", "count")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-#: Real seconds that a drained node has to finish its micro-tasks, if its row gives none.
+#: Real seconds that a drained node has to finish its tasks, if its row gives none.
 DRAIN_S = 30.0
 
 
@@ -31,7 +31,7 @@ class ScriptedEvent:
     Attributes
     ----------
     clock, second : its time: the common clock, or the real seconds since the start of the training; the other is None.
-    seconds : seconds of warning (`notice`), or to finish micro-tasks (`drain`); None for the other actions.
+    seconds : seconds of warning (`notice`), or to finish tasks (`drain`); None for the other actions.
     """
 
     clock: int | None

@@ -36,7 +36,7 @@ _SOON_S, _LOOK_S = 0.02, 0.1
 #: Real seconds for the first nodes to join, and that a living controller may be silent.
 _JOIN_S = 60.0
 _SILENT_S = 30.0
-#: Real seconds for an interrupted training to keep its state; part of them for running micro-tasks to end.
+#: Real seconds for an interrupted training to keep its state; part of them for running tasks to end.
 _KEEP_S, _QUIET_S = 3.0, 1.0
 
 
@@ -238,7 +238,7 @@ class LocalTraining(ClosedAtEnd):
         return figures
 
     def _settle(self, address: str) -> None:
-        """Wait shortly for running micro-tasks to end, and write a checkpoint."""
+        """Wait shortly for running tasks to end, and write a checkpoint."""
         began_s = self._clock.now_s()
         client = ControllerClient(address, _KEEP_S)
         client.hold(0)
@@ -266,9 +266,9 @@ def figures_of(
 
     `seconds_by_clock` and `stage_by_clock` begin with clock 1, or after `clocks_left_out`; `stalls` are described in
     `psengine.telemetry.stalls`, `bytes_moved` in `psengine.telemetry.byte_counts`, `timeline` in
-    `psengine.telemetry.event_log`. `memory_by_clock`: [clock, bytes of tables, of states of executors, of input, number
-    of nodes] of common clocks. `driver_figures`: those that also stand beside the job's own; `remarks`: those of the
-    driver. `releases`: of each drained node the seconds from the notice or the request.
+    `psengine.telemetry.event_log`. `memory_by_clock`: [clock, bytes of tables, of states of partitions, of input,
+    number of nodes] of common clocks. `driver_figures`: those that also stand beside the job's own; `remarks`: those of
+    the driver. `releases`: of each drained node the seconds from the notice or the request.
     """
     totals = ("clocks", "passes", "seconds", "kernel_seconds", "losses", "metrics", "metrics_by_clock")
     by_clock = ("seconds_by_clock", "stage_by_clock")
@@ -305,8 +305,7 @@ def hints(job: LocalJob, events: Sequence[ScriptedEvent]) -> list[str]:
     servers, lines = (transient + 1) // 2, []
     if job.training.partitions < lanes:
         lines.append(
-            f"--partitions {job.training.partitions}: fewer than the {lanes} micro-tasks that the nodes can run at a "
-            "time"
+            f"--partitions {job.training.partitions}: fewer than the {lanes} tasks that the nodes can run at a time"
         )
     if job.training.shards < servers and stage != 1:
         lines.append(

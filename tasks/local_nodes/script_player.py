@@ -2,7 +2,7 @@
 
 The job is held at the clock of the next event until the event occurs, so that an event happens at its clock, however
 fast the clocks are. A kill then strikes during the work of the next clock: the node is stopped, the clock begun, the
-node killed, so that its micro-tasks are repeated elsewhere. The job does not wait for a new node to load, except for a
+node killed, so that its tasks are repeated elsewhere. The job does not wait for a new node to load, except for a
 node that a later event addresses: the event waits until that node has joined.
 """
 

@@ -200,7 +200,7 @@ def test_digests_see_every_bit_and_end_on_cycles() -> None:
 
 
 class Averages(Planted):
-    """Executors with state in place of `run`."""
+    """Partitions with state in place of `run`."""
 
     def executor(self, data: Any, partition: int, n_partitions: int) -> Any:
         application = self

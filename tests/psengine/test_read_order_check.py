@@ -21,12 +21,12 @@ class Blocks(Rotation):
         super().__init__()
         self.fault = fault
 
-    def writers(self, group: int, executor: int) -> tuple[int, ...]:
-        if self.fault == "forgets" and executor == 2:
+    def writers(self, group: int, partition: int) -> tuple[int, ...]:
+        if self.fault == "forgets" and partition == 2:
             return ()
-        if self.fault == "forgets later" and group == 4 and executor == 1:
+        if self.fault == "forgets later" and group == 4 and partition == 1:
             return (0,)
-        return super().writers(group, executor)
+        return super().writers(group, partition)
 
 
 class Block:
@@ -68,8 +68,8 @@ class Application:
 
 def line(group: int, reader: int, rows: str, writer: int, written: int) -> str:
     return (
-        f"driver, group {group}: the task of executor {reader} reads rows {rows} of table 'weights', which executor "
-        f"{writer} changes in group {written}; name executor {writer} in its `after`"
+        f"driver, group {group}: the task of partition {reader} reads rows {rows} of table 'weights', which partition "
+        f"{writer} changes in group {written}; name partition {writer} in its `after`"
     )
 
 
@@ -90,20 +90,20 @@ ROWS = slice(0, 4)
 
 
 def order(*tasks: Task, committed: int = 0) -> ReadOrder:
-    """Return the order of tasks that each read row 0, and change row 0 if it is of executor 0."""
+    """Return the order of tasks that each read row 0, and change row 0 if it is of partition 0."""
     noted = ReadOrder()
     noted.committed = committed
     for task in tasks:
         noted.dispatched(task)
-        noted.read(task.group, task.executor, "t", np.array([0]))
+        noted.read(task.group, task.partition, "t", np.array([0]))
         delta = np.zeros((4, 1))
-        delta[0 if task.executor == 0 else 1] = 1.0
-        noted.added(task.group, task.executor, "t", delta, ROWS)
+        delta[0 if task.partition == 0 else 1] = 1.0
+        noted.added(task.group, task.partition, "t", delta, ROWS)
     return noted
 
 
-def after(executor: int, group: int, *writers: int) -> Task:
-    return Task(executor, group, None, "rows", writers)
+def after(partition: int, group: int, *writers: int) -> Task:
+    return Task(partition, group, None, "rows", writers)
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_a_task_comes_after_those_that_are_named(tasks: tuple[Task, ...], commit
     found = order(*tasks, committed=committed).fault()
     assert (found is None) == (writer is None)
     if found is not None:
-        assert f"reads rows 0 of table 't', which executor {writer} changes in group 1;" in found[1]
+        assert f"reads rows 0 of table 't', which partition {writer} changes in group 1;" in found[1]

@@ -1,4 +1,4 @@
-"""Each fault of a snapshot is planted in an executor or a driver once, and found; the sound application passes."""
+"""Each fault of a snapshot is planted in a partition or a driver once, and found; the sound application passes."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class Sums(Driver):
         self.fault = fault
         self.n, self.group, self.results, self.lock = 0, 0, dict[int, float](), threading.Lock()
 
-    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
-        self.n = executors
+    def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
+        self.n = partitions
         self._dispatch(to)
 
     def completed(self, to: Dispatcher, done: Done) -> None:
-        self.results[done.task.executor] = done.result
+        self.results[done.task.partition] = done.result
 
     def committed(self, to: Dispatcher, group: int) -> None:
         self._dispatch(to)
@@ -100,8 +100,8 @@ class Sums(Driver):
 
     def _dispatch(self, to: Dispatcher) -> None:
         self.group += 1
-        for executor in range(self.n):
-            to.dispatch(Task(executor, self.group, round(sum(self.results.values()))))
+        for partition in range(self.n):
+            to.dispatch(Task(partition, self.group, round(sum(self.results.values()))))
         to.seal(self.group)
 
 
@@ -121,7 +121,7 @@ class Sums(Driver):
         ),
         (
             "no snapshot",
-            (f"run, partition 0: a new executor comes to other bits; {KEPT}",),
+            (f"run, partition 0: a new partition comes to other bits; {KEPT}",),
         ),
         ("driver shares", ("driver, snapshot: later calls write to what it returned; return copies",)),
         (

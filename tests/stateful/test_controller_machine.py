@@ -27,7 +27,7 @@ from proteus_spot.psengine.protocol.events import (
     TimerFired,
 )
 from proteus_spot.psengine.protocol.instructions import Dispatch
-from proteus_spot.psengine.scheduling.micro_tasks import lost_effects
+from proteus_spot.psengine.scheduling.task_table import lost_updates
 from tests.support.controller_model import SHARDS, ModelNode, World
 
 
@@ -368,7 +368,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
         for store in self.stores.values():
             assert store.read(clocks, exact=True)["w"].item() == total
         folded = tuple(store.folded for store in self.stores.values())
-        lost = lost_effects(folded, clocks * partitions)
+        lost = lost_updates(folded, clocks * partitions)
         assert folded == (clocks * partitions,) * SHARDS
         repeats = self.repeats_before + sum(count - 1 for count in self.dispatches.values())
         assert self.gathered.summary["repeated_micro_tasks"] == repeats

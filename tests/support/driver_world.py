@@ -1,6 +1,6 @@
 """Nodes and servers beside a controller whose job has a driver of its own, and the same job in one loop.
 
-The driver takes some executors for each group, at random but seeded, gives them arguments, and decides by what they
+The driver takes some partitions for each group, at random but seeded, gives them arguments, and decides by what they
 return. What a task adds depends on the model that it reads and on its arguments, so a completion that the driver hears
 twice, or of which it hears after a rollback, shows in the model.
 """
@@ -26,18 +26,18 @@ from tests.support.controller_model import SHARDS, ModelNode, World
 
 
 class Picky(Driver):
-    """Two groups at a time, each of some executors; the second of them reads what is there.
+    """Two groups at a time, each of some partitions; the second of them reads what is there.
 
-    `spares`: it does without executors that have vanished, until they return.
+    `spares`: it does without partitions that have vanished, until they return.
     """
 
     def __init__(self, groups: int, spares: bool = False) -> None:
         self.groups, self.spares = groups, spares
-        self.executors = self.seed = self.total = 0
+        self.partitions = self.seed = self.total = 0
         self.gone: set[int] = set()
 
-    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
-        self.executors, self.seed = executors, seed
+    def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
+        self.partitions, self.seed = partitions, seed
         self._dispatch(to, 0)
 
     def completed(self, to: Dispatcher, done: Done) -> None:
@@ -49,62 +49,62 @@ class Picky(Driver):
         elif group % 2 == 0:
             self._dispatch(to, group)
 
-    def vanished(self, to: Dispatcher, executors: Collection[int]) -> bool:
+    def vanished(self, to: Dispatcher, partitions: Collection[int]) -> bool:
         if self.spares:
-            self.gone |= set(executors)
+            self.gone |= set(partitions)
         return self.spares
 
-    def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
-        self.gone -= set(executors)
+    def returned(self, to: Dispatcher, partitions: Collection[int]) -> None:
+        self.gone -= set(partitions)
 
     def snapshot(self) -> Any:
-        return self.executors, self.seed, self.total, frozenset(self.gone)
+        return self.partitions, self.seed, self.total, frozenset(self.gone)
 
     def restore(self, state: Any) -> None:
-        self.executors, self.seed, self.total, gone = state
+        self.partitions, self.seed, self.total, gone = state
         self.gone = set(gone)
 
     def _dispatch(self, to: Dispatcher, group: int) -> None:
         rng = np.random.default_rng([self.seed, group, self.total % 1009])
         reads: tuple[Read, Read] = ("group", "parent")
         for number, read in enumerate(reads, start=group + 1):
-            chosen = np.flatnonzero(rng.random(self.executors) < 0.6).tolist() or [0]
-            present = [executor for executor in chosen if executor not in self.gone]
-            for executor in present or [next(e for e in range(self.executors) if e not in self.gone)]:
-                to.dispatch(Task(executor, number, args=self.total % 13 + number, read=read))
+            chosen = np.flatnonzero(rng.random(self.partitions) < 0.6).tolist() or [0]
+            present = [partition for partition in chosen if partition not in self.gone]
+            for partition in present or [next(e for e in range(self.partitions) if e not in self.gone)]:
+                to.dispatch(Task(partition, number, args=self.total % 13 + number, read=read))
             to.seal(number)
 
 
 def result_of(task: Task) -> int:
     """Return what a task returns to the driver."""
-    return 3 * task.executor + task.args
+    return 3 * task.partition + task.args
 
 
 def added_by(task: Task, before: float) -> float:
     """Return what a task adds to the model `before`; one that reads "parent" does not look at it."""
-    return (before if task.read == "group" else 2.0) * 0.1 * (task.executor + 1) / task.args
+    return (before if task.read == "group" else 2.0) * 0.1 * (task.partition + 1) / task.args
 
 
 class Loop:
     """The same job in one loop: a dispatcher that runs each group when it is sealed and committed."""
 
-    def __init__(self, driver: Driver, executors: int, seed: int) -> None:
+    def __init__(self, driver: Driver, partitions: int, seed: int) -> None:
         self.tasks: dict[int, dict[int, Task]] = {}
         self.values = [0.0]
         self.end: int | None = None
-        driver.start(self, executors, seed)
+        driver.start(self, partitions, seed)
         while self.end is None:
             group = len(self.values)
             before, updates = np.full((1, 1), self.values[-1]), dict[int, Delta]()
-            for executor, task in sorted(self.tasks[group].items()):
-                updates[executor] = {"w": np.full((1, 1), added_by(task, self.values[-1]))}
+            for partition, task in sorted(self.tasks[group].items()):
+                updates[partition] = {"w": np.full((1, 1), added_by(task, self.values[-1]))}
                 driver.completed(self, Done(task, result_of(task), 1, 1.0))
-            total = tree_sum((0, executors), partial(_leaf, updates)) or {}
+            total = tree_sum((0, partitions), partial(_leaf, updates)) or {}
             self.values.append((before + total["w"]).item())
             driver.committed(self, group)
 
     def dispatch(self, task: Task) -> None:
-        self.tasks.setdefault(task.group, {})[task.executor] = task
+        self.tasks.setdefault(task.group, {})[task.partition] = task
 
     def seal(self, group: int, members: Collection[int] | None = None) -> None:
         assert members is None
@@ -126,7 +126,7 @@ class DriverWorld(World):
         self.make = partial(Picky, config.clocks, spares)
         self.anew(config)
         self.controller = Controller(lambda _: self.make())
-        #: {(group, executor): task}, of the latest dispatch
+        #: {(group, partition): task}, of the latest dispatch
         self.tasks: dict[tuple[int, int], Task] = {}
 
     def restart(self) -> None:
@@ -277,10 +277,10 @@ class Picked:
 
 
 class Adder:
-    def __init__(self, executor: int) -> None:
-        self.executor = executor
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
 
     def run(self, args: int, params: Any, rng: np.random.Generator) -> tuple[int, float, int]:
-        task = Task(self.executor, params.group, args, "group" if params.group % 2 else "parent")
+        task = Task(self.partition, params.group, args, "group" if params.group % 2 else "parent")
         params.add("w", np.full((1, 1), added_by(task, params.get("w").item())))
         return result_of(task), 1.0, 1

@@ -16,7 +16,7 @@ from proteus_spot.psengine.protocol.instructions import (
 
 
 class InstantCluster:
-    """`config.n_reliable` reliable nodes and `transient` ones; each micro-task reports `kernel_s`."""
+    """`config.n_reliable` reliable nodes and `transient` ones; each task reports `kernel_s`."""
 
     def __init__(self, config: JobConfig, transient: int, kernel_s: float = 0.0) -> None:
         self.controller, self.now_s, self.kernel_s = Controller(), 0.0, kernel_s

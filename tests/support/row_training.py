@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from proteus_spot.psengine.apps.base import Work
-from proteus_spot.psengine.apps.executors import initial_rows, shared_tables, whole_own_tables
+from proteus_spot.psengine.apps.residents import initial_rows, shared_tables, whole_own_tables
 from proteus_spot.psengine.config import JobConfig, TableSpec
 from proteus_spot.psengine.membership.node_record import NodeRecord
 from proteus_spot.psengine.membership.placement import Placement
@@ -196,8 +196,8 @@ class Cluster:
         states = {}
         for ref in self.tasks.states.at(CLOCKS):
             agent = next(agent for agent in self.agents.values() if agent.address == ref.address)
-            (state,) = agent.host.sent([(ref.executor, ref.group, ref.attempt)])
-            states[ref.executor] = state.arrays
+            (state,) = agent.host.sent([(ref.partition, ref.group, ref.attempt)])
+            states[ref.partition] = state.arrays
         shared = Sharding(shared_tables(app), SHARDS).join([found[shard] for shard in range(SHARDS)])
         return shared | whole_own_tables(app, states, initial_rows(app, 0, SHARDS))
 

@@ -95,7 +95,7 @@ class Store:
 
 
 class Nodes:
-    """Nodes that carry out instructions at once; the updates of `loses` micro-tasks are left out."""
+    """Nodes that carry out instructions at once; the updates of `loses` tasks are left out."""
 
     def __init__(self) -> None:
         self.shell: ControllerShell

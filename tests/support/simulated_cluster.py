@@ -96,10 +96,10 @@ class Store:
         #: Complete checkpoints, the newest first, and the names of those that are damaged.
         self.kept: tuple[Checkpoint, ...] = ()
         self.damaged: set[str] = set()
-        #: What of them: "shards", "states" of executors, or "all".
+        #: What of them: "shards", "states" of partitions, or "all".
         self.damaged_in = "all"
         self.shards: dict[str, Mapping[int, Any]] = {}
-        #: {checkpoint: states by executor}
+        #: {checkpoint: states by partition}
         self.states: dict[str, Mapping[int, Any]] = {}
 
     def save(self, config: JobConfig, arrays: Mapping[str, Any], result: dict[str, Any]) -> None:
@@ -165,8 +165,8 @@ class Node:
             lambda url, partition: self.cluster.load(partition),
             lambda checkpoint, shard: self.cluster.store.read(self.cluster.store.shards, checkpoint, shard),
             lambda worker: wires.wire(worker.address),
-            state_loader=lambda checkpoint, executor: self.cluster.store.read(
-                self.cluster.store.states, checkpoint, executor
+            state_loader=lambda checkpoint, partition: self.cluster.store.read(
+                self.cluster.store.states, checkpoint, partition
             ),
         )
         self.plugin.setup(worker)

@@ -22,7 +22,7 @@ HURRY = "hurry"
 class Paced:
     """Counts the examples it has seen."""
 
-    #: Real seconds that a micro-task takes; it stands for a kernel, and waits for nothing.
+    #: Real seconds that a task takes; it stands for a kernel, and waits for nothing.
     kernel_s = 0.01
 
     def tables(self) -> tuple[TableSpec, ...]:
@@ -57,7 +57,7 @@ class Slow(Paced):
 class PacedMlr(MultinomialLogisticRegression):
     """It learns the digits, and leaves the machine most of its time."""
 
-    #: Real seconds that a micro-task takes at least.
+    #: Real seconds that a task takes at least.
     kernel_s = 0.01
 
     def run(self, data: MlrData, params: Mapping[str, Any], clock: int) -> Work:

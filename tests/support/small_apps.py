@@ -92,7 +92,7 @@ class Steered:
             "shift": (x.T @ out - params["shift"]) * np.float32(0.01),
             "seen": np.ones((1, 1), np.int64),
         }
-        if clock % 4:  # now and then no micro-task names this table, and its velocity stays
+        if clock % 4:  # now and then no task names this table, and its velocity stays
             updates["bias"] = out.sum(axis=0, keepdims=True, dtype=np.float64)
         return Work(updates, float((out**2).sum()), len(x))
 
@@ -104,7 +104,7 @@ class Steered:
 
 
 class Walk:
-    """Executors with state, general ones: each walks over rows of a table that its state and its dice name."""
+    """Partitions with state, general ones: each walks over rows of a table that its state and its dice name."""
 
     ROWS = 11
 

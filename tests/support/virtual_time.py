@@ -30,7 +30,7 @@ class _Leaping(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop of one thread: with the work of executors done in place, the same story runs the same way every time."""
+    """A loop of one thread: with the work of partitions done in place, the same story runs the same way every time."""
 
     def __init__(self) -> None:
         self._leaping = _Leaping()
@@ -42,7 +42,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class InPlace(ThreadPoolExecutor):
-    """An executor that does its work at once, on the thread of who asks."""
+    """A partition that does its work at once, on the thread of who asks."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -57,7 +57,7 @@ class InPlace(ThreadPoolExecutor):
 
 
 class InTurn(ThreadPoolExecutor):
-    """An executor of one thread, as it were: each piece of work is done in the loop, after `takes_s` of its time.
+    """A partition of one thread, as it were: each piece of work is done in the loop, after `takes_s` of its time.
 
     Work that waits for the loop (`wait_for`) is left and resumed; other work is done meanwhile, as by `KernelThreads`.
     """
@@ -76,7 +76,7 @@ class InTurn(ThreadPoolExecutor):
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of `work`, which the loop does while the calling piece of work waits."""
         parent = getcurrent().parent
-        assert parent is not None, "called outside of the executor"
+        assert parent is not None, "called outside of the partition"
         return cast("asyncio.Task[T]", parent.switch(work)).result()
 
     def _do_later(self, future: Future[T], work: partial[T]) -> None:

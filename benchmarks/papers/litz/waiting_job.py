@@ -21,8 +21,8 @@ from proteus_spot.benchmarks.training.through_engine import NODES, through_engin
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from proteus_spot.psengine.apps.base import Work
-from proteus_spot.psengine.apps.executors import shared_tables
 from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.apps.residents import shared_tables
 from proteus_spot.psengine.config import JobConfig, TableSpec
 from proteus_spot.psengine.tables.row_sets import RowSet, row_bytes
 from proteus_spot.psengine.tables.sharding import Arrays

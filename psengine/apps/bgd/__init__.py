@@ -1,6 +1,6 @@
 """Elastic batch gradient descent of linear models: partitions that vanish are approximated until they return.
 
-app         the application `ElasticDescent`: tables, driver, executors, evaluation, prediction
+app         the application `ElasticDescent`: tables, driver, partitions, evaluation, prediction
 directions  L-BFGS: its direction of descent, and the pairs that it is made of
 driver      Algorithm 2 as a driver of commit groups: scalars and sets, no vectors
 executor    its tasks: gradients of own examples, and work on whole vectors in tables

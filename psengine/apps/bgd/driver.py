@@ -4,7 +4,7 @@ Each step counts every partition once: by its gradient, or by that of the round 
 until it is back.
 
 A round is a few commit groups. ``gradient``: each member adds its gradient at `weights` to a table `gradient`, which
-holds the sum of one group. ``direction``: one executor, the leader, writes `direction` and returns the slope.
+holds the sum of one group. ``direction``: one partition, the leader, writes `direction` and returns the slope.
 ``trial``: the contributors return loss and slope at a step. ``step``: the leader moves the model. After a loss:
 ``kept``, in which the leader stores the sum that the servers keep of the lost partitions in a slot; if they have none,
 ``previous``, the survivors' gradients at the model before, and ``approximate``, in which the leader stores what is
@@ -14,7 +14,7 @@ There are two tables `gradient`: one has the sums of the last round that ended i
 second reduces do not replace them.
 
 Nodes are taken away in the middle of a group: tasks that are not completed then are withdrawn, and the group is sealed
-with the rest, so that the contributors are the executors that completed theirs.
+with the rest, so that the contributors are the partitions that completed theirs.
 
 Source: "Towards Resource-Elastic Machine Learning", Algorithm 2.
 Differs: a loss is undone at the same model (line 16 in its order); the gradient that is stored with the model of the
@@ -67,7 +67,7 @@ class _State:
     phase: Phase = "gradient"
     group: int = 0  # the open one, or the last one
     is_open: bool = False
-    is_waiting: bool = False  # for executors that return
+    is_waiting: bool = False  # for partitions that return
     asked: frozenset[int] = frozenset()
     pending: frozenset[int] = frozenset()
     results: dict[int, Any] = field(default_factory=dict)
@@ -146,20 +146,20 @@ class ElasticDescentDriver:
 
     # -- of the controller ----------------------------------------------------------------------------------------
 
-    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+    def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
         """Begin the first round."""
         del seed
-        self._state = _State(Roster(executors, self._missing), frozenset(range(executors)))
+        self._state = _State(Roster(partitions, self._missing), frozenset(range(partitions)))
         self._begin_round(to)
 
     def completed(self, to: Dispatcher, done: Done) -> None:
         """Note a result; the last one closes the group."""
         state = self._state
-        executor = done.task.executor
-        if done.task.group != state.group or executor not in state.pending:
+        partition = done.task.partition
+        if done.task.group != state.group or partition not in state.pending:
             return
-        state.pending -= {executor}
-        state.results[executor] = done.result
+        state.pending -= {partition}
+        state.results[partition] = done.result
         self._close(to)
 
     def committed(self, to: Dispatcher, group: int) -> None:
@@ -172,35 +172,35 @@ class ElasticDescentDriver:
         else:
             getattr(self, f"_after_{state.phase}")(to)
 
-    def vanished(self, to: Dispatcher, executors: Collection[int]) -> bool:
-        """Continue without these executors, unless a loss is to stall the descent."""
+    def vanished(self, to: Dispatcher, partitions: Collection[int]) -> bool:
+        """Continue without these partitions, unless a loss is to stall the descent."""
         state = self._state
         if self._missing == "stall":
             return False
-        state.available -= frozenset(executors)
-        state.pending = state.pending.difference(executors)
+        state.available -= frozenset(partitions)
+        state.pending = state.pending.difference(partitions)
         self._close(to)
         return True
 
-    def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
-        """Include executors again; continue if the descent was waiting for them."""
+    def returned(self, to: Dispatcher, partitions: Collection[int]) -> None:
+        """Include partitions again; continue if the descent was waiting for them."""
         state = self._state
-        state.available |= frozenset(executors)
+        state.available |= frozenset(partitions)
         if state.is_waiting and state.phase in _OF_THE_LEADER:
             self._ask_leader(to, state.phase, state.leader_args)
         elif state.is_waiting:
             self._begin_round(to)
 
     def restarts(self, absent: frozenset[int], free: int) -> tuple[int, ...]:
-        """Return which executors get a node: entries of the queue first, whole, first in first out (lines 18-20)."""
+        """Return which partitions get a node: entries of the queue first, whole, first in first out (lines 18-20)."""
         roster = self._state.roster
         found = roster.restarts(roster.everyone - absent, free)
         queued = absent & frozenset().union(*(entry.partitions for entry in roster.queue))
         return found if set(found) != queued else (*found, *sorted(absent - queued)[: free - len(found)])
 
-    def next_task(self, executor: int) -> Task | None:
+    def next_task(self, partition: int) -> Task | None:
         """Return None: what comes next depends on what the tasks return."""
-        del executor
+        del partition
         return None
 
     def snapshot(self) -> Any:
@@ -213,19 +213,19 @@ class ElasticDescentDriver:
 
     # -- groups ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, to: Dispatcher, phase: Phase, executors: frozenset[int], args: Any) -> bool:
-        """Open a group of tasks of these executors, as far as they are available; return whether any is."""
+    def _begin(self, to: Dispatcher, phase: Phase, partitions: frozenset[int], args: Any) -> bool:
+        """Open a group of tasks of these partitions, as far as they are available; return whether any is."""
         state = self._state
-        state.phase, state.asked, state.pending = phase, executors, executors & state.available
+        state.phase, state.asked, state.pending = phase, partitions, partitions & state.available
         state.results = {}
         state.is_open, state.is_waiting = bool(state.pending), not state.pending
         state.group += state.is_open
-        for executor in sorted(state.pending):
-            to.dispatch(Task(executor, state.group, (phase, args)))
+        for partition in sorted(state.pending):
+            to.dispatch(Task(partition, state.group, (phase, args)))
         return state.is_open
 
     def _ask_leader(self, to: Dispatcher, phase: Phase, args: Any) -> None:
-        """Give a task to the first available executor; wait if there is none."""
+        """Give a task to the first available partition; wait if there is none."""
         self._state.leader_args = args
         self._begin(to, phase, frozenset(sorted(self._state.available)[:1]), args)
 
@@ -258,7 +258,7 @@ class ElasticDescentDriver:
             self._begin_round(to)
             return
         state.contributors, state.standing = contributors, state.roster.standing(contributors)
-        state.loss = sum(state.results[executor] for executor in sorted(contributors))
+        state.loss = sum(state.results[partition] for partition in sorted(contributors))
         self._ask_direction(to)
 
     def _ask_direction(self, to: Dispatcher) -> None:
@@ -310,7 +310,7 @@ class ElasticDescentDriver:
         if self._voids(to, state.asked.difference(state.results)):
             return
         at, (constant, linear, square) = search.trial, state.figures.terms
-        found = [state.results[executor] for executor in sorted(state.results)]
+        found = [state.results[partition] for partition in sorted(state.results)]
         loss, slope = sum(loss for loss, _ in found), sum(slope for _, slope in found)
         search.receive(loss + constant + linear * at + square * at * at, slope + linear + 2.0 * square * at)
         self._continue_search(to)

@@ -29,8 +29,8 @@ class Vectors(Protocol):
         """Return a table, or rows of it."""
         ...
 
-    def kept_sum(self, table: str, executors: Collection[int]) -> NDArray[Any] | None:
-        """Return the sum of what exactly these executors added to a table, if it is kept."""
+    def kept_sum(self, table: str, partitions: Collection[int]) -> NDArray[Any] | None:
+        """Return the sum of what exactly these partitions added to a table, if it is kept."""
         ...
 
     def add(self, table: str, delta: NDArray[Any], rows: RowSet | None = None) -> None:

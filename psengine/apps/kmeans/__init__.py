@@ -1,6 +1,6 @@
 """k-means by Lloyd's algorithm.
 
-app      the application `KMeans`: tables, micro-tasks, evaluation, prediction
+app      the application `KMeans`: tables, tasks, evaluation, prediction
 kernels  compiled update of cluster sums and counts
 seeding  initial centres by greedy k-means++ on a sample
 """

@@ -3,7 +3,7 @@
 Each clock assigns every example to the nearest centre; the updates are the changes of the clusters' sums and counts by
 the examples that moved. Late clocks, in which few move, cost little more than the distances.
 
-Source: Lloyd, "Least squares quantization in PCM" (1982); the state of an executor as in Litz (2017), 3.1.
+Source: Lloyd, "Least squares quantization in PCM" (1982); the state of a partition as in Litz (2017), 3.1.
 
 Differs: the first centres are drawn by one partition, by k-means++ on its own examples. Partitions are dealt at random,
 so these are a fair sample, no node sees all of the data, and nothing travels but the centres.

@@ -1,7 +1,7 @@
 """Latent Dirichlet allocation by collapsed Gibbs sampling: the topics of a collection of documents.
 
 A partition holds documents, and the topics of its tokens are partition-local rows; word counts by topic are shared. A
-micro-task resamples the topics of its tokens, given the counts of the previous clock and its own changes to them.
+task resamples the topics of its tokens, given the counts of the previous clock and its own changes to them.
 `model_parallel` uses blocks of words instead.
 
 Source: Griffiths and Steyvers (PNAS 2004) for the sampler; Yu et al. (WWW 2015, "F+LDA") for going word by word;

@@ -1,7 +1,7 @@
 """Model-parallel latent Dirichlet allocation: blocks of words rotate among the partitions.
 
 In a group no two partitions resample tokens of one word, so that a pass is worth as much as one on a single machine.
-The topics of a partition's tokens and the topics of its documents are the state of its executor.
+The topics of a partition's tokens and the topics of its documents are the state of its partition.
 
 Source: Litz (2017), section 2.6.
 

@@ -41,9 +41,9 @@ class TopicRotation(Rotation):
         #: {group: changes of `_topics`} of groups that are not committed.
         self._changes: dict[int, I64] = {}
 
-    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+    def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
         """Dispatch the first group alone: the next one needs the topics that it gives."""
-        self._executors = executors
+        self._partitions = partitions
         self._dispatch_until(to, 1)
 
     def completed(self, to: Dispatcher, done: Done) -> None:
@@ -62,11 +62,11 @@ class TopicRotation(Rotation):
 
     def passes(self, group: int, examples: int) -> float:
         """Return the number of passes after the first group."""
-        return max(group - 1, 0) / self._executors
+        return max(group - 1, 0) / self._partitions
 
-    def writers(self, group: int, executor: int) -> tuple[int, ...]:
-        """Return all executors for the second group: in the first one each writes rows of all words."""
-        return tuple(range(self._executors)) if group == 2 else super().writers(group, executor)
+    def writers(self, group: int, partition: int) -> tuple[int, ...]:
+        """Return all partitions for the second group: in the first one each writes rows of all words."""
+        return tuple(range(self._partitions)) if group == 2 else super().writers(group, partition)
 
     def snapshot(self) -> Any:
         """Return the whole state."""

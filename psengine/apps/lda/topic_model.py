@@ -167,7 +167,7 @@ class TopicModel:
         return topics
 
     def key(self, clock: int, token_start: int) -> np.uint64:
-        """Return the key of the random stream of a micro-task."""
+        """Return the key of the random stream of a task."""
         return np.uint64(np.random.SeedSequence([self.seed, clock, token_start]).generate_state(1, np.uint64)[0])
 
 

@@ -1,6 +1,6 @@
 """Matrix factorisation by stochastic gradient descent.
 
-app             the application `MatrixFactorization`: tables, rotation of items by clock, micro-tasks, evaluation
+app             the application `MatrixFactorization`: tables, rotation of items by clock, tasks, evaluation
 kernels         compiled stochastic gradient descent over the ratings of a block
 model_parallel  the application `ModelParallelFactorization`: a driver rotates the items
 """

@@ -1,7 +1,7 @@
 """Matrix factorisation by stochastic gradient descent, the items rotated among the partitions.
 
 The model of a rating of item i by user u is mean + sd · ⟨p_u, q_i⟩. With P partitions, each a run of users, the items
-are cut into P blocks; in clock c partition p visits its ratings of block (p + c) mod P. So no two micro-tasks of a
+are cut into P blocks; in clock c partition p visits its ratings of block (p + c) mod P. So no two tasks of a
 clock write the same row, and P clocks are a pass over all ratings: under BSP the model equals, except for rounding,
 that of one thread that visits the blocks one after the other.
 

@@ -1,4 +1,4 @@
-"""Model-parallel matrix factorisation: a driver rotates blocks of items, users are the state of executors.
+"""Model-parallel matrix factorisation: a driver rotates blocks of items, users are the state of partitions.
 
 The schedule is that of `app` without stale reads: in a group each partition visits its ratings of one block of items,
 no two the same. A task waits for the task that had its block before, and not for the others.
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proteus_spot.psengine.apps.base import Parameters
-from proteus_spot.psengine.apps.executors import rows_name
 from proteus_spot.psengine.apps.mf.app import F32, MatrixFactorization, Strip
+from proteus_spot.psengine.apps.residents import rows_name
 from proteus_spot.psengine.drivers.rotation import Rotation
 from proteus_spot.psengine.tables.row_sets import RowSet
 from proteus_spot.psengine.tables.sharding import Arrays

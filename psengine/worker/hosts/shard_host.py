@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.protocol import events
 from proteus_spot.psengine.protocol.answers import HandedOver
-from proteus_spot.psengine.protocol.executor_state import ExecutorState
 from proteus_spot.psengine.protocol.instructions import BackUp, OpenShards, ReplicaSet, TakeShards
+from proteus_spot.psengine.protocol.partition_state import PartitionState
 from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.rpc.transfers import Transfers
 from proteus_spot.psengine.rpc.transport import Unreachable
@@ -24,7 +24,7 @@ from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.server.shard_store import StaleReadError
 from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 from proteus_spot.psengine.telemetry.byte_counts import arrays_bytes, count_moved, state_bytes
-from proteus_spot.psengine.worker.hosts.executor_host import ExecutorHost
+from proteus_spot.psengine.worker.hosts.resident_host import ResidentHost
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class ShardHost:
         node: str,
         address: str,
         server: ShardServer,
-        executors: ExecutorHost,
+        partitions: ResidentHost,
         transfers: Transfers,
         adopt: Callable[[JobConfig], Awaitable[tuple[JobConfig, Sharding]]],
         make_shards: Callable[[Sequence[int]], Awaitable[dict[int, Arrays]]],
@@ -82,7 +82,7 @@ class ShardHost:
         moved: Counter[str],
     ) -> None:
         self._node, self._address, self.server = node, address, server
-        self._executors, self._transfers = executors, transfers
+        self._partitions, self._transfers = partitions, transfers
         self._adopt, self._make_shards, self._read_shard = adopt, make_shards, read_shard
         self._report, self._line, self._moved = report, line_of, moved
         self.replicas = ReplicaStore()
@@ -144,7 +144,7 @@ class ShardHost:
         return states
 
     async def back_up(self, instruction: BackUp) -> None:
-        """Copy the served shards, and states of executors, to their backups.
+        """Copy the served shards, and states of partitions, to their backups.
 
         Their arrays are never written again, so nothing waits.
         """
@@ -152,18 +152,18 @@ class ShardHost:
         try:
             epochs = dict(zip(instruction.shards, instruction.epochs, strict=True))
             states = await self.server.copy(epochs, instruction.clock)
-            executors = self._executors.copies(instruction.states)
+            partitions = self._partitions.copies(instruction.states)
             self.replicas.put(number, last_complete, states, is_backup=False)
-            self._executors.states.replicate(
-                number, last_complete, [state for copy in executors.values() for state in copy]
+            self._partitions.states.replicate(
+                number, last_complete, [state for copy in partitions.values() for state in copy]
             )
             shards: dict[str, dict[int, ShardState]] = {}
             for shard, owner in zip(instruction.shards, instruction.backups, strict=True):
                 shards.setdefault(owner, {})[shard] = states[shard]
             copying = asyncio.gather(
                 *(
-                    self._send_replicas(instruction, owner, shards.get(owner, {}), executors.get(owner, []))
-                    for owner in shards.keys() | executors.keys()
+                    self._send_replicas(instruction, owner, shards.get(owner, {}), partitions.get(owner, []))
+                    for owner in shards.keys() | partitions.keys()
                     if owner
                 )
             )
@@ -177,7 +177,7 @@ class ShardHost:
             at = error.address if isinstance(error, Unreachable) else ""
             await self._report(events.NotBackedUp(self._node, self._address, number, self._line(error), 0.0, at))
         else:
-            copied = tuple(ref.executor for ref, _ in instruction.states)
+            copied = tuple(ref.partition for ref, _ in instruction.states)
             await self._report(events.BackedUp(self._node, self._address, number, instruction.shards, 0.0, copied))
 
     def stop_back_up(self, number: int) -> None:
@@ -190,23 +190,23 @@ class ShardHost:
         instruction: BackUp,
         backup: str,
         states: dict[int, ShardState],
-        executors: list[ExecutorState],
+        partitions: list[PartitionState],
     ) -> None:
         if backup == self._address:
             self.replicas.put(instruction.number, instruction.last_complete, states, is_backup=True)
             return
-        n_bytes = state_bytes(states.values()) + arrays_bytes(state.arrays for state in executors)
+        n_bytes = state_bytes(states.values()) + arrays_bytes(state.arrays for state in partitions)
         message: dict[str, Any] = {"number": instruction.number, "last_complete": instruction.last_complete}
-        message |= {"states": states, "executors": executors}
+        message |= {"states": states, "partitions": partitions}
         await self._transfers.call(backup, "proteus_store_backup", _COPY_DEADLINE_S, n_bytes, **message)
         count_moved(self._moved, "copy", backup, n_bytes)
 
     def keep_replicas(
-        self, number: int, last_complete: int, states: dict[int, ShardState], executors: Sequence[ExecutorState]
+        self, number: int, last_complete: int, states: dict[int, ShardState], partitions: Sequence[PartitionState]
     ) -> None:
         """Store what another node has copied here in the replication round `number`."""
         self.replicas.put(number, last_complete, states, is_backup=True)
-        self._executors.states.replicate(number, last_complete, executors)
+        self._partitions.states.replicate(number, last_complete, partitions)
 
     async def take(self, instruction: TakeShards) -> None:
         """Take shards over from their server."""

@@ -70,8 +70,8 @@ def replace_manifest(blobs: Blobs, name: str) -> None:
 @pytest.mark.parametrize(
     ("damage", "file"),
     [
-        *[(cut, file) for file in (MANIFEST, "shard-00001.npz", "executor-00000.npz")],
-        *[(remove, file) for file in ("shard-00000.npz", "executor-00000.npz")],
+        *[(cut, file) for file in (MANIFEST, "shard-00001.npz", "partition-00000.npz")],
+        *[(remove, file) for file in ("shard-00000.npz", "partition-00000.npz")],
         (replace_manifest, MANIFEST),
     ],
 )
@@ -130,11 +130,11 @@ def test_a_checkpoint_of_another_job_is_refused(blobs: Blobs, field: dict[str, o
 def test_states_of_executors_are_in_it_and_those_that_only_the_older_one_has_are_carried_on(blobs: Blobs) -> None:
     states = {p: {"users": np.full((2, 1), p, np.float32), "users/rows": np.array([[p, p + 2]])} for p in range(3)}
     first = save_checkpoint(blobs, CONFIG, 5, shards(5), SUMMARY, states)
-    assert first.executors == (0, 1, 2)
+    assert first.partitions == (0, 1, 2)
     save_checkpoint(blobs, CONFIG, 6, shards(6), SUMMARY, {1: {"users": np.zeros((1, 1))}}, {2: first.name})
     found = find_checkpoints(blobs, CONFIG).newest
     assert found is not None
-    assert (found.clock, found.executors) == (6, (1, 2))
+    assert (found.clock, found.partitions) == (6, (1, 2))
     carried = read_state(blobs, found.name, 2)
     assert {name: array.tobytes() for name, array in carried.items()} == {
         name: array.tobytes() for name, array in states[2].items()

@@ -172,7 +172,7 @@ def test_compressed_rows_come_to_the_same() -> None:
     assert (app.predict(tables, sparse(heldout)) == wanted.argmin(axis=1)).all()
 
 
-def test_a_micro_task_repeats_itself_bit_by_bit_and_writes_to_nothing() -> None:
+def test_a_task_repeats_itself_bit_by_bit_and_writes_to_nothing() -> None:
     app = KMeans(2, 400, k=4)
     part = parts_of(app, clouds(), 2)[1]
     seen, _ = clock_by_clock(app, parts_of(app, clouds(), 2), 3)

@@ -60,8 +60,8 @@ def test_in_a_pass_each_executor_has_each_block_once_and_in_a_group_no_two_have_
         driver.committed(sent, group)
     for group, tasks in sent.tasks.items():
         assert sorted(task.args for task in tasks) == [0, 1, 2, 3, 4], group
-    for executor in range(5):
-        assert sorted(sent.tasks[group][executor].args for group in range(2, 7)) == [0, 1, 2, 3, 4]
+    for partition in range(5):
+        assert sorted(sent.tasks[group][partition].args for group in range(2, 7)) == [0, 1, 2, 3, 4]
 
 
 def test_a_driver_that_is_restored_decides_alike() -> None:
@@ -70,7 +70,7 @@ def test_a_driver_that_is_restored_decides_alike() -> None:
 
     def complete(group: int, to: TopicRotation, sent: Sent) -> None:
         for task in sent.tasks[group]:
-            to.completed(sent, Done(task, np.array([group, task.executor, -1]), 1, 0.0))
+            to.completed(sent, Done(task, np.array([group, task.partition, -1]), 1, 0.0))
 
     complete(1, driver, sent)
     driver.committed(sent, 1)
@@ -81,8 +81,8 @@ def test_a_driver_that_is_restored_decides_alike() -> None:
     for to, dispatched in ((driver, sent), (other, others)):
         to.committed(dispatched, 2)
     assert [task.args.topics.tolist() for task in sent.tasks[4]] == [[6, 2, -4]] * 2
-    assert [(t.executor, t.args.block, t.args.topics.tolist()) for t in others.tasks[4]] == [
-        (t.executor, t.args.block, t.args.topics.tolist()) for t in sent.tasks[4]
+    assert [(t.partition, t.args.block, t.args.topics.tolist()) for t in others.tasks[4]] == [
+        (t.partition, t.args.block, t.args.topics.tolist()) for t in sent.tasks[4]
     ]
     assert isinstance(sent.tasks[1][0].args, BlockTask)
     assert sent.tasks[1][0].args.block is None

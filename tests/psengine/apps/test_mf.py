@@ -54,7 +54,7 @@ def visits(of: MatrixFactorization, strips: list[Strip], clock: int) -> Iterator
             yield strip.user[n] + users, strip.item[n] + items, float(strip.value[n])
 
 
-def test_a_pass_visits_each_rating_once_and_no_row_is_in_two_micro_tasks_of_a_clock() -> None:
+def test_a_pass_visits_each_rating_once_and_no_row_is_in_two_tasks_of_a_clock() -> None:
     of, parts = app(), made()
     strips = [of.prepare(part) for part in parts]
     assert isinstance(of, ReadsRows)

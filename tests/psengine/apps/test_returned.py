@@ -120,7 +120,7 @@ Unpicklable = type("Unpicklable", (), {"__reduce__": lambda self: 1 / 0})
         (state_of, {"a": np.array([None])}, "snapshot: 'a' is an array of object"),
         (state_of, {1: np.ones(1)}, "snapshot: 1 is the name of an array"),
         (rows_of, None, "method: returns None: want a dict of rows by table"),
-        (executor_of, None, "executor: returns None: want an object with run"),
+        (executor_of, None, "partition: returns None: want an object with run"),
         (figures_of, None, "returns None: want a dict of numbers by name"),
         (figures_of, {"a": np.ones(2)}, "'a' is a ndarray of 2: want one number"),
         (figures_of, {1: 1.0}, "1 is the name of a figure"),
@@ -158,7 +158,7 @@ def test_tables_are_a_tuple_of_distinct_ones(found: Any) -> None:
 def test_a_drivers_tasks_have_numbers_of_python_and_args_that_can_be_sent() -> None:
     task = checked_task(Task(np.int64(1), np.int64(2), [1], "rows", (np.int64(3),)))  # type: ignore[arg-type]
     assert task == Task(1, 2, [1], "rows", (3,))
-    assert {type(task.executor), type(task.group), type((task.after or ())[0])} == {int}
+    assert {type(task.partition), type(task.group), type((task.after or ())[0])} == {int}
     for wrong in (None, Task("1", 1), Task(0, 1.5), Task(0, 1, Unpicklable()), Task(0, 1, None, "all")):  # type: ignore[arg-type]
         with pytest.raises(WrongValue):
             checked_task(wrong)

@@ -1,4 +1,4 @@
-"""A job with a driver of its own under losses, rollbacks and restarts: groups of some executors, arguments, results.
+"""A job with a driver of its own under losses, rollbacks and restarts: groups of some partitions, arguments, results.
 
 Under any of that it must end with the model, and with the tasks, of the same job in one loop, bit for bit.
 """
@@ -11,13 +11,13 @@ from proteus_spot.psengine.protocol.events import JobStarted, NodeJoined, TimerF
 from tests.support.controller_model import SHARDS, ModelNode
 from tests.support.driver_world import DriverWorld, Loop, Picky
 
-GROUPS, EXECUTORS, SEED = 14, 5, 3
+GROUPS, PARTITIONS, SEED = 14, 5, 3
 
 
 def config() -> JobConfig:
     return JobConfig(
         "driven",
-        n_partitions=EXECUTORS,
+        n_partitions=PARTITIONS,
         n_shards=SHARDS,
         clocks=GROUPS,
         seed=SEED,
@@ -102,7 +102,7 @@ def check(storm: Storm) -> None:
     """Compare with the loop."""
     gathered = storm.world.gathered
     assert gathered is not None
-    loop = Loop(Picky(GROUPS), EXECUTORS, SEED)
+    loop = Loop(Picky(GROUPS), PARTITIONS, SEED)
     assert gathered.committed == GROUPS
     assert gathered.effects == sum(len(loop.tasks[group]) for group in range(1, GROUPS + 1))
     for store in storm.world.stores.values():

@@ -30,22 +30,22 @@ CONFIG = JobConfig("driven", app="mine:App", n_partitions=3, n_shards=1, clocks=
 
 
 class Alternating(Driver):
-    """Executor 0 and executors 1 and 2 in turns; `then` is called when a group is committed."""
+    """Executor 0 and partitions 1 and 2 in turns; `then` is called when a group is committed."""
 
     def __init__(self, then: Callable[[Dispatcher, int], None] = lambda to, group: None) -> None:
         self.then = then
         self.results: list[Any] = []
 
-    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+    def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
         self.dispatch(to, 1)
 
     def dispatch(self, to: Dispatcher, group: int) -> None:
-        for executor in (0,) if group % 2 else (1, 2):
-            to.dispatch(Task(executor, group, args={"group": group}))
+        for partition in (0,) if group % 2 else (1, 2):
+            to.dispatch(Task(partition, group, args={"group": group}))
         to.seal(group)
 
     def completed(self, to: Dispatcher, done: Done) -> None:
-        self.results.append((done.task.group, done.task.executor, done.result))
+        self.results.append((done.task.group, done.task.partition, done.result))
 
     def committed(self, to: Dispatcher, group: int) -> None:
         self.then(to, group)
@@ -122,7 +122,7 @@ def cancels(to: Dispatcher, group: int) -> None:
     [
         (cancels, "RuntimeError: CancelledError: enough"),
         (fails, "KeyError: 'weights'"),
-        (lambda to, group: to.dispatch(Task(7, 2)), "ValueError: there is no executor 7: they are 0 to 2"),
+        (lambda to, group: to.dispatch(Task(7, 2)), "ValueError: there is no partition 7: they are 0 to 2"),
         (lambda to, group: to.dispatch(Task(0, 5)), "ValueError: a task of group 5 was dispatched: group 2 is open"),
         (lambda to, group: to.seal(2), "ValueError: group 2 was sealed without tasks"),
         (lambda to, group: to.evaluate(1), "ValueError: group 1 is committed already: it cannot be evaluated any more"),
@@ -171,21 +171,21 @@ def test_a_checkpoint_of_another_application_is_refused_with_a_line() -> None:
 
 
 class Waiting(Alternating):
-    """It does without executors, and seals the open group when they return."""
+    """It does without partitions, and seals the open group when they return."""
 
     def dispatch(self, to: Dispatcher, group: int) -> None:
         to.dispatch(Task(0, group, args={"group": group}))
         if group > 1:
             to.seal(group)
 
-    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+    def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
         to.dispatch(Task(1, 1, args={"group": 1}))
-        super().start(to, executors, seed)
+        super().start(to, partitions, seed)
 
-    def vanished(self, to: Dispatcher, executors: Collection[int]) -> bool:
+    def vanished(self, to: Dispatcher, partitions: Collection[int]) -> bool:
         return True
 
-    def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
+    def returned(self, to: Dispatcher, partitions: Collection[int]) -> None:
         to.seal(1, {0})
 
 

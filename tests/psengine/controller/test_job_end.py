@@ -7,7 +7,6 @@ from proteus_spot.psengine.controller.consequences import MOST_NOT_OPENED, OPEN_
 from proteus_spot.psengine.controller.controller import Controller
 from proteus_spot.psengine.controller.status import describe
 from proteus_spot.psengine.protocol.events import (
-    EffectsMissing,
     JobFoundFinished,
     JobStarted,
     ModelSaved,
@@ -19,6 +18,7 @@ from proteus_spot.psengine.protocol.events import (
     ShardsOpened,
     StopRequested,
     TimerFired,
+    UpdatesMissing,
 )
 from proteus_spot.psengine.protocol.instructions import GatherModel, OpenShards
 from tests.support.controller import done, gathering, started
@@ -50,7 +50,7 @@ def test_a_stop_before_the_first_clock_leaves_a_result_and_no_model(asked: bool)
 
 def test_an_effect_that_is_missing_fails_the_job() -> None:
     controller, _ = gathering()
-    assert controller.handle(EffectsMissing(3, 3.0)) == []
+    assert controller.handle(UpdatesMissing(3, 3.0)) == []
     assert (controller.state, controller.reason) == ("failed", "3 effect(s) are missing from the model")
     assert (controller.lost_micro_tasks, controller.result) == (3, None)
 

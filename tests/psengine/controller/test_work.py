@@ -18,8 +18,8 @@ from proteus_spot.psengine.protocol.events import (
     TaskStats,
     TimerFired,
 )
-from proteus_spot.psengine.protocol.executor_state import StateRef
 from proteus_spot.psengine.protocol.instructions import Dispatch, LoadPartitions
+from proteus_spot.psengine.protocol.partition_state import StateRef
 from tests.support.controller import done, some_at_work, started
 
 
@@ -100,17 +100,17 @@ def test_states_count_as_taken_for_the_present_attempt_of_the_node_that_runs_it(
     for order in orders:
         stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0, has_state=True) for t in order.tasks)
         controller.handle(BatchDone(order.node, order.address, order.clock, stats, 1.0))
-    (executor,) = (executor for executor, running in tasks.running.items() if running.node == "s")
-    state = StateRef(executor, 1, 1, "tcp://r")
-    tasks.states.taken([state], "tcp://r")  # as if the executor had moved from r to s
+    (partition,) = (partition for partition, running in tasks.running.items() if running.node == "s")
+    state = StateRef(partition, 1, 1, "tcp://r")
+    tasks.states.taken([state], "tcp://r")  # as if the partition had moved from r to s
     assert tasks.states.held_at("tcp://r") == 2
-    controller.handle(BatchFailed("s", "tcp://s", 2, ((executor, 1),), "away", False, 1.5))
+    controller.handle(BatchFailed("s", "tcp://s", 2, ((partition, 1),), "away", False, 1.5))
     controller.handle(TimerFired(2.0))
-    assert tasks.running[executor].attempt == 2
+    assert tasks.running[partition].attempt == 2
     controller.handle(StatesTaken("s", "tcp://s", (state,), (1,), 2.1))
-    assert tasks.states.current(executor) == state, "of an earlier attempt"
+    assert tasks.states.current(partition) == state, "of an earlier attempt"
     controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 2.1))
     controller.handle(StatesTaken("t", "tcp://t", (state,), (2,), 2.1))
-    assert tasks.states.current(executor) == state, "another node runs it"
+    assert tasks.states.current(partition) == state, "another node runs it"
     controller.handle(StatesTaken("s", "tcp://s", (state,), (2,), 2.2))
     assert tasks.states.held_at("tcp://s") == 1

@@ -13,7 +13,7 @@ from sklearn import linear_model
 from proteus_spot.psengine.drivers.interface import Done, Driver, Task
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "lasso.py"
-EXAMPLES, INPUTS, EXECUTORS, ALPHA, CORRELATION = 300, 90, 4, 0.05, 0.2
+EXAMPLES, INPUTS, PARTITIONS, ALPHA, CORRELATION = 300, 90, 4, 0.05, 0.2
 
 
 def problem() -> tuple[np.ndarray, np.ndarray]:
@@ -27,27 +27,27 @@ def problem() -> tuple[np.ndarray, np.ndarray]:
 
 
 class Loop:
-    """A dispatcher that runs each group at once; after each, driver and executors begin anew from their snapshots."""
+    """A dispatcher that runs each group at once; after each, driver and partitions begin anew from their snapshots."""
 
     def __init__(self, app: Any, x: np.ndarray, y: np.ndarray) -> None:
         self.weights = np.zeros((INPUTS, 1))
         self.groups: list[list[Task]] = [[]]
         self.reason = ""
-        slices = np.array_split(np.arange(EXAMPLES), EXECUTORS)
+        slices = np.array_split(np.arange(EXAMPLES), PARTITIONS)
         data = [app.prepare({"x": x[rows], "y": y[rows]}) for rows in slices]
-        executors = [app.executor(part, number, EXECUTORS) for number, part in enumerate(data)]
+        executors = [app.executor(part, number, PARTITIONS) for number, part in enumerate(data)]
         driver: Driver = app.driver()
-        driver.start(self, EXECUTORS, 0)
+        driver.start(self, PARTITIONS, 0)
         while not self.reason:
             group = len(self.groups) - 1
             for task in reversed(self.groups[group]):
-                result, loss, examples = executors[task.executor].run(task.args, self, np.random.default_rng(0))
+                result, loss, examples = executors[task.partition].run(task.args, self, np.random.default_rng(0))
                 driver.completed(self, Done(task, result, examples, loss))
             driver.committed(self, group)
             state, states = driver.snapshot(), [executor.snapshot() for executor in executors]
             driver = app.driver()
             driver.restore(state)
-            executors = [app.executor(part, number, EXECUTORS) for number, part in enumerate(data)]
+            executors = [app.executor(part, number, PARTITIONS) for number, part in enumerate(data)]
             for executor, of_executor in zip(executors, states, strict=True):
                 executor.restore(of_executor)
         self.driver: Any = driver
@@ -61,7 +61,7 @@ class Loop:
         self.groups[task.group].append(task)
 
     def seal(self, group: int, members: Collection[int] | None = None) -> None:
-        assert [task.executor for task in self.groups[group]] == list(range(EXECUTORS))
+        assert [task.partition for task in self.groups[group]] == list(range(PARTITIONS))
 
     def evaluate(self, group: int) -> None: ...
 

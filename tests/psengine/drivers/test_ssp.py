@@ -17,7 +17,7 @@ class Recorder:
         self.tasks.append(task)
 
     def seal(self, group: int, members: Collection[int] | None = None) -> None:
-        assert {task.executor for task in self.tasks if task.group == group} == {0, 1, 2}
+        assert {task.partition for task in self.tasks if task.group == group} == {0, 1, 2}
         self.sealed.append(group)
 
     def evaluate(self, group: int) -> None: ...

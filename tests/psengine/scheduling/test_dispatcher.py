@@ -96,12 +96,12 @@ def test_bulk_synchronous_a_busy_node_is_sent_at_once_what_another_one_has_left(
 
 
 class Single(Ssp):
-    """One executor a group, several groups ahead."""
+    """One partition a group, several groups ahead."""
 
-    def resume(self, to: Dispatcher, executors: int, group: int) -> None:
-        for executor in range(executors):
-            to.dispatch(Task(executor, group + executor + 1, read="parent"))
-            to.seal(group + executor + 1)
+    def resume(self, to: Dispatcher, partitions: int, group: int) -> None:
+        for partition in range(partitions):
+            to.dispatch(Task(partition, group + partition + 1, read="parent"))
+            to.seal(group + partition + 1)
 
 
 def test_a_node_has_several_batches_in_flight_where_groups_have_few_executors() -> None:
@@ -143,8 +143,8 @@ def test_what_follows_is_recalled_when_the_partitions_of_its_node_change() -> No
     assert dispatcher.recalls(Placement(tuple("aaaa"), (None,) * 4), "b") == {"a": [2]}, "b ends, and has time for it"
     assert dispatcher.recalls(after) == {"a": [2], "b": [2]}, "a is to run all of it together"
     assert dispatcher.recalls(after) == {}, "once"
-    for node, executors in (("a", (0, 1)), ("b", (2, 3))):
-        recalled = tuple((executor, 1) for executor in executors)
+    for node, partitions in (("a", (0, 1)), ("b", (2, 3))):
+        recalled = tuple((partition, 1) for partition in partitions)
         assert dispatcher.failed(BatchFailed(node, f"tcp://{node}", 2, recalled, "", False, 0.0, recalled=True))
     assert orders(dispatcher, "aaab", "ready") == []
     complete(tasks, host, [0, 1, 2, 3])
@@ -162,7 +162,7 @@ def test_a_task_that_reads_a_committed_group_follows_none() -> None:
 def test_a_task_that_reads_rows_follows_once_their_writers_are_sent() -> None:
     tasks, host = driven_table(4, Rotation())
     dispatcher = BatchDispatcher(tasks, host)
-    assert orders(dispatcher, "aacc", "ready") == [("a", 1, [0, 1])], "executor 1 reads what 2 writes"
+    assert orders(dispatcher, "aacc", "ready") == [("a", 1, [0, 1])], "partition 1 reads what 2 writes"
     assert orders(dispatcher, "aabb", "ready") == [("b", 1, [2, 3]), ("a", 2, [0, 1]), ("b", 2, [2, 3])]
     assert [tasks.following[e].task.read for e in range(4)] == ["rows"] * 4
     assert orders(dispatcher, "aabb", "ready") == []
@@ -175,7 +175,7 @@ def test_a_batch_that_follows_names_what_writes_its_rows() -> None:
     batches = dispatcher.orders(Placement(tuple("aabb"), (None,) * 4), nodes, None, 1, 1)
     assert [task.written_by for batch in batches for task in batch.tasks] == [
         *[None] * 4,
-        *((1, executor) for executor in (1, 2, 3, 0)),
+        *((1, partition) for partition in (1, 2, 3, 0)),
     ]
     followers = [task for batch in batches[2:] for task in batch.tasks]
     assert all(task.after == (task.written_by, (1, task.partition)) for task in followers), "its own update counts, too"

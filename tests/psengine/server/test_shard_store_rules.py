@@ -101,7 +101,7 @@ def test_the_memory_moves_with_the_shard_and_with_its_copy() -> None:
         assert bits(each.committed) == expected(2)
 
 
-def test_micro_tasks_are_not_sent_the_memory_and_checkpoints_are() -> None:
+def test_tasks_are_not_sent_the_memory_and_checkpoints_are() -> None:
     async def run() -> None:
         server = ShardServer()
         server.sharding = SHARDING

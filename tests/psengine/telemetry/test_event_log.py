@@ -121,7 +121,7 @@ def test_what_befalls_the_server_of_a_shard_is_told_of_the_shard() -> None:
     assert texts(touching(entries, None, 1))[2:] == [notice, loss]
 
 
-def test_micro_tasks_are_counted_until_something_else_is_told_of_the_node() -> None:
+def test_tasks_are_counted_until_something_else_is_told_of_the_node() -> None:
     told = Told()
     for clock in (3, 4, 5):
         assert told.order(given(clock), 0.0, clock) == []
@@ -129,10 +129,10 @@ def test_micro_tasks_are_counted_until_something_else_is_told_of_the_node() -> N
         if clock < 5:
             assert told.hear(did(clock), 0.0, clock) == []
     assert texts(told.hear(NodesLost({"tcp://a": "killed"}, 0.0), 1.0, 4)) == [
-        "a was given 6 micro-task(s) and did 4, of clocks 3-5",
+        "a was given 6 task(s) and did 4, of clocks 3-5",
         "a is gone: killed",
     ]
-    assert texts(told.flush()) == ["b was given 6 micro-task(s) and did 0, of clocks 3-5"]
+    assert texts(told.flush()) == ["b was given 6 task(s) and did 0, of clocks 3-5"]
     assert told.flush() == []
 
 
@@ -152,7 +152,7 @@ def test_what_touches_everybody_is_part_of_every_story() -> None:
     told = Told()
     told.order(given(1), 0.0, 0)
     entries = told.say("all go back to clock 3", 1.0, 5)
-    assert texts(entries) == ["a was given 2 micro-task(s) and did 0, of clock 1", "all go back to clock 3"]
+    assert texts(entries) == ["a was given 2 task(s) and did 0, of clock 1", "all go back to clock 3"]
     assert entries[1]["nodes"] == [EVERYBODY]
     assert texts(touching(entries, "k", None)) == texts(touching(entries, None, 1)) == ["all go back to clock 3"]
 
@@ -184,7 +184,7 @@ def test_every_event_and_order_of_a_job_can_be_told() -> None:
         "r is to serve shards 0-1 as they begin, epoch 1",
         "r serves shards 0-1, epoch 1",
         "r receives map 1",
-        "r was given 6 micro-task(s) and did 6, of clocks 1-3",
+        "r was given 6 task(s) and did 6, of clocks 1-3",
         "the model of clock 3 is to be gathered",
     ]
 
@@ -237,7 +237,7 @@ def test_pages_are_written_when_there_is_something_new_and_a_full_one_once(monke
     asyncio.run(run())
     assert [texts(page) for page in shelf.pages.values()] == [
         ["a receives map 1", "a receives map 2", "a receives map 3"],
-        ["a receives map 4", "a receives map 5", "b was given 2 micro-task(s) and did 0, of clock 1"],
+        ["a receives map 4", "a receives map 5", "b was given 2 task(s) and did 0, of clock 1"],
     ]
 
 

@@ -32,9 +32,9 @@ def test_arrays_are_counted_once_in_whatever_holds_them() -> None:
 def test_what_was_counted_as_input_is_no_state() -> None:
     data = SimpleNamespace(words=np.zeros(500, np.int32))
     known = ArrayBytes().count(data)
-    executor = SimpleNamespace(data=data, words=data.words, own=np.zeros(30, np.int16))
-    assert ArrayBytes().count(executor, known=known).total == 60
-    assert ArrayBytes().count(executor).total == 2060
+    partition = SimpleNamespace(data=data, words=data.words, own=np.zeros(30, np.int16))
+    assert ArrayBytes().count(partition, known=known).total == 60
+    assert ArrayBytes().count(partition).total == 2060
 
 
 def test_a_shard_counts_what_is_committed_and_what_waits() -> None:

@@ -128,7 +128,7 @@ def test_what_a_job_may_roll_back_to_is_never_thinned() -> None:
 
 
 @pytest.mark.parametrize("staleness", [0, 2])
-def test_a_job_that_goes_on_from_a_checkpoint_in_mid_clock_counts_each_micro_task_once(staleness: int) -> None:
+def test_a_job_that_goes_on_from_a_checkpoint_in_mid_clock_counts_each_task_once(staleness: int) -> None:
     config = JobConfig("middle", n_partitions=PARTITIONS, n_shards=1, clocks=3, staleness=staleness)
     controller, (dispatch, *early) = started_early(config)
     orders = [*early, *controller.handle(done(dispatch, 1.0))]

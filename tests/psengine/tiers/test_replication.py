@@ -1,8 +1,8 @@
 """Rounds of backups: what is kept where, and when it is of use."""
 
 from proteus_spot.psengine.membership.node_record import NodeRecord
-from proteus_spot.psengine.protocol.executor_state import StateRef
 from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.partition_state import StateRef
 from proteus_spot.psengine.server.replica_store import ReplicaStore
 from proteus_spot.psengine.tiers.replication import Backup, ReplicationRounds, StateReplica
 
@@ -125,7 +125,7 @@ def test_states_of_executors_are_copied_in_the_same_round_and_are_of_use_while_o
     }
     for node, order in orders.items():
         assert backups.clock is None
-        backups.backed_up(order.address, order.number, order.shards, 1.0, [ref.executor for ref, _ in order.states])
+        backups.backed_up(order.address, order.number, order.shards, 1.0, [ref.partition for ref, _ in order.states])
         assert (backups.clock is None) == (node != list(orders)[-1])
     assert not backups.lacks({0: "r", 1: "r", 2: "s"}, ["r", "s"])
     assert backups.lacks({0: "r", 1: "r", 2: "s"}, ["s"]), "a backup that is to go"
@@ -139,7 +139,7 @@ def test_states_of_executors_are_copied_in_the_same_round_and_are_of_use_while_o
     ]
     assert backups.restore([]) is not None
     backups.saved("newer", {(3, "old")})
-    assert backups.restore([]) is None, "the checkpoint with the state of executor 3 was removed"
+    assert backups.restore([]) is None, "the checkpoint with the state of partition 3 was removed"
     backups.lose(R.address)
     assert backups.replica_owners() is None
 

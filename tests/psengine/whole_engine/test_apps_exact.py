@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from proteus_spot.psengine.apps.base import Application, MakesDriver
-from proteus_spot.psengine.apps.executors import prepare
 from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.apps.residents import prepare
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.controller.controller import Controller
 from proteus_spot.psengine.controller.state import ENDED
@@ -74,7 +74,7 @@ def documents() -> Subject:
 
 
 def rotated_documents() -> Subject:
-    """As many blocks of words as partitions, rotated by a driver; topics of tokens are state of executors."""
+    """As many blocks of words as partitions, rotated by a driver; topics of tokens are state of partitions."""
     of = documents()
     words = np.concatenate([part["words"] for part in of.parts])
 

@@ -1,4 +1,4 @@
-"""Jobs with a driver and executors with state on the whole engine: the bits of the undisturbed job under any loss."""
+"""Jobs with a driver and partitions with state on the whole engine: the bits of the undisturbed job under any loss."""
 
 import asyncio
 import runpy
@@ -136,14 +136,14 @@ def test_storms(seed: int, undisturbed: WiredCluster) -> None:
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.storm) for seed in range(4, 60))])
 def test_groups_of_some_executors_that_read_in_two_ways(seed: int) -> None:
     """A read of what is there must not be taken for one of exactly the group before, nor the other way round."""
-    groups, executors = 20, 6
+    groups, partitions = 20, 6
     app = "tests.support.driver_world:Picked"
     job = JobConfig(
         "picked",
         app,
         {"groups": groups},
         "",
-        executors,
+        partitions,
         2,
         clocks=groups,
         seed=seed,
@@ -156,7 +156,7 @@ def test_groups_of_some_executors_that_read_in_two_ways(seed: int) -> None:
             await storm(cluster, 4)
 
     cluster = trained(seed, befalls, Trouble(usual_s=0.05), job)
-    loop = Loop(Picky(groups), executors, seed)
+    loop = Loop(Picky(groups), partitions, seed)
     assert cluster.store.model is not None
     assert cluster.store.model["w"].item() == loop.values[-1]
     assert cluster.store.result is not None

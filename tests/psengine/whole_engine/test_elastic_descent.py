@@ -129,7 +129,7 @@ def test_partitions_above_the_cap_stay_without_a_node_until_there_are_more_nodes
     figures: dict[str, float] = {}
 
     async def at_clock(clock: int) -> None:
-        """Let the job come to a clock, and note which executors the driver does without there."""
+        """Let the job come to a clock, and note which partitions the driver does without there."""
         await cluster.shell.hold(clock)
         while (await cluster.shell.status())["clock"] < clock:
             await asyncio.sleep(0.1)

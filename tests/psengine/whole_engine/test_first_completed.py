@@ -22,19 +22,19 @@ GROUPS, PARTITIONS = 20, 4
 class Late(Driver):
     """It seals a group when all are completed, without the one that was reported last."""
 
-    def start(self, to: Any, executors: int, seed: int) -> None:
-        self.n, self.group, self.got = executors, 0, list[int]()
+    def start(self, to: Any, partitions: int, seed: int) -> None:
+        self.n, self.group, self.got = partitions, 0, list[int]()
         self.committed(to, 0)
 
     def completed(self, to: Any, done: Any) -> None:
-        self.got = [*self.got, done.task.executor]
+        self.got = [*self.got, done.task.partition]
         if len(self.got) == self.n:
             to.seal(self.group, self.got[:-1])
 
     def committed(self, to: Any, group: int) -> None:
         self.group, self.got = group + 1, []
-        for executor in range(self.n):
-            to.dispatch(Task(executor, self.group))
+        for partition in range(self.n):
+            to.dispatch(Task(partition, self.group))
 
     def snapshot(self) -> Any:
         return self.n, self.group, self.got
@@ -44,7 +44,7 @@ class Late(Driver):
 
 
 class First(Driver):
-    """All but the last one of each group count; executors say how many of their tasks count."""
+    """All but the last one of each group count; partitions say how many of their tasks count."""
 
     def __init__(self) -> None:
         self.n = self.group = 0
@@ -52,19 +52,22 @@ class First(Driver):
         self.counts: list[int] = []
         self.wrong: list[str] = []
 
-    def start(self, to: Any, executors: int, seed: int) -> None:
-        self.n, self.counts = executors, [0] * executors
+    def start(self, to: Any, partitions: int, seed: int) -> None:
+        self.n, self.counts = partitions, [0] * partitions
         self._next(to)
 
     def completed(self, to: Any, done: Any) -> None:
-        executor = done.task.executor
+        partition = done.task.partition
         if done.task.group != self.group or len(self.got) == self.n - 1:
-            self.wrong = [*self.wrong, f"executor {executor} in group {done.task.group} was left out"]
+            self.wrong = [*self.wrong, f"partition {partition} in group {done.task.group} was left out"]
             return
-        if done.result != self.counts[executor]:
-            self.wrong = [*self.wrong, f"executor {executor} had run {done.result} tasks, not {self.counts[executor]}"]
-        self.counts = [count + (e == executor) for e, count in enumerate(self.counts)]
-        self.got = [*self.got, executor]
+        if done.result != self.counts[partition]:
+            self.wrong = [
+                *self.wrong,
+                f"partition {partition} had run {done.result} tasks, not {self.counts[partition]}",
+            ]
+        self.counts = [count + (e == partition) for e, count in enumerate(self.counts)]
+        self.got = [*self.got, partition]
         if len(self.got) == self.n - 1:
             to.seal(self.group, self.got)
 
@@ -76,14 +79,14 @@ class First(Driver):
 
     def _next(self, to: Any) -> None:
         self.group, self.got = self.group + 1, []
-        for executor in range(self.n):
-            to.dispatch(Task(executor, self.group))
+        for partition in range(self.n):
+            to.dispatch(Task(partition, self.group))
 
     def remarks(self) -> list[str]:
         return self.wrong
 
     def figures(self) -> dict[str, float]:
-        return {f"counts {executor}": count for executor, count in enumerate(self.counts)}
+        return {f"counts {partition}": count for partition, count in enumerate(self.counts)}
 
     def snapshot(self) -> Any:
         return self.n, self.group, self.got, self.counts, self.wrong
@@ -179,7 +182,7 @@ def test_nodes_leave_the_last_one_out(seed: int) -> None:
     model, result = finished(cluster)
     assert result.get("remarks") is None
     figures = result["driver_figures"]
-    counts = [figures[f"counts {executor}"] for executor in range(PARTITIONS)]
+    counts = [figures[f"counts {partition}"] for partition in range(PARTITIONS)]
     assert model["w"].ravel().tolist() == counts
     assert sum(counts) == GROUPS * (PARTITIONS - 1)
     assert result["examples_done"] == GROUPS * (PARTITIONS - 1)

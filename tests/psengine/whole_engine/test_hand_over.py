@@ -15,17 +15,17 @@ from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import finished, reached, run_job
 from tests.support.virtual_time import InTurn
 
-NODES, EXECUTORS, CLOCKS = 6, 12, 20
+NODES, PARTITIONS, CLOCKS = 6, 12, 20
 STATE_BYTES, RATE, KERNEL_S, SLOW_S = 400_000, 200_000.0, 1.0, 3.0
-#: Seconds in which the leaving nodes' links carry the states of their executors.
-STATES_S = STATE_BYTES * EXECUTORS / NODES / RATE
+#: Seconds in which the leaving nodes' links carry the states of their partitions.
+STATES_S = STATE_BYTES * PARTITIONS / NODES / RATE
 
 
 class Heavy:
-    """Executors with large states: each micro-task adds 1 to its state, and to the table."""
+    """Partitions with large states: each task adds 1 to its state, and to the table."""
 
     def tables(self) -> tuple[TableSpec, ...]:
-        rows = EXECUTORS * STATE_BYTES // 400
+        rows = PARTITIONS * STATE_BYTES // 400
         return TableSpec("table", 8, 1), TableSpec("state", rows, 100, own=True)
 
     def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
@@ -78,10 +78,17 @@ def test_half_of_the_nodes_leave_in_little_more_than_the_time_of_their_states_on
 
     names = [f"r{i + 1}" for i in range(NODES)]
     config = JobConfig(
-        "job", f"{__name__}:Heavy", {}, n_partitions=EXECUTORS, n_shards=NODES, clocks=CLOCKS, n_reliable=NODES, stage=1
+        "job",
+        f"{__name__}:Heavy",
+        {},
+        n_partitions=PARTITIONS,
+        n_shards=NODES,
+        clocks=CLOCKS,
+        n_reliable=NODES,
+        stage=1,
     )
     run_job(cluster, config, names, befalls)
     model, result = finished(cluster)
-    assert result["bytes_moved"]["hand_over"] < 1.1 * STATE_BYTES * EXECUTORS / 2, "the others stay where they are"
-    assert (model["state"].min(), model["state"].max(), model["table"].max()) == (CLOCKS, CLOCKS, CLOCKS * EXECUTORS)
+    assert result["bytes_moved"]["hand_over"] < 1.1 * STATE_BYTES * PARTITIONS / 2, "the others stay where they are"
+    assert (model["state"].min(), model["state"].max(), model["table"].max()) == (CLOCKS, CLOCKS, CLOCKS * PARTITIONS)
     assert not cluster.shell.controller.rollbacks

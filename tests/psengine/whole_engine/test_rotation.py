@@ -25,7 +25,7 @@ BLOCKS, WIDTH, GROUPS, DEPTH = 6, 3, 30, 3
 
 
 class Rotation:
-    """Each executor has a number as state; what it adds to a block depends on that and on all of the block's bits."""
+    """Each partition has a number as state; what it adds to a block depends on that and on all of the block's bits."""
 
     def __init__(self, ruled: bool = False) -> None:
         self.ruled = ruled
@@ -75,8 +75,8 @@ class Rotating(Driver):
     def __init__(self) -> None:
         self.n = self.last = 0
 
-    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
-        self.n = executors
+    def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
+        self.n = partitions
         for _ in range(DEPTH):
             self._dispatch(to)
 
@@ -97,13 +97,13 @@ class Rotating(Driver):
 
     def _dispatch(self, to: Dispatcher) -> None:
         self.last += 1
-        for executor in range(self.n):
-            block = (executor + self.last) % self.n
-            to.dispatch(Task(executor, self.last, block, "rows", after=self._writers(executor)))
+        for partition in range(self.n):
+            block = (partition + self.last) % self.n
+            to.dispatch(Task(partition, self.last, block, "rows", after=self._writers(partition)))
         to.seal(self.last)
 
-    def _writers(self, executor: int) -> tuple[int, ...]:
-        return ((executor + 1) % self.n,)
+    def _writers(self, partition: int) -> tuple[int, ...]:
+        return ((partition + 1) % self.n,)
 
 
 class Forgetful(Rotation):
@@ -114,7 +114,7 @@ class Forgetful(Rotation):
 
 
 class Forgetting(Rotating):
-    def _writers(self, executor: int) -> tuple[int, ...]:
+    def _writers(self, partition: int) -> tuple[int, ...]:
         return ()
 
 
@@ -211,17 +211,17 @@ def test_a_training_whose_driver_forgets_a_writer_fails_and_never_ends_with_othe
         else:
             reasons.append(controller.reason)
     assert reasons
-    task = r"(the task of executor \d|one of the tasks of executors \d[\d, ]+) in group \d+"
+    task = r"(the task of partition \d|one of the tasks of partitions \d[\d, ]+) in group \d+"
     rows = r"(row \d+|\d rows from \d+ to \d+) of table 'blocks'"
     late = rf"{task} has read {rows} before {task} has changed them: the driver has to name"
     for reason in reasons:
         assert re.fullmatch(
-            rf"partition \d, clock \d+, on node \w+: ValueError: {late} that executor in `after`", reason
+            rf"partition \d, clock \d+, on node \w+: ValueError: {late} that partition in `after`", reason
         )
 
 
 class Relay(Rotation):
-    """One after the other, executor 0 writes the last row, 2 the first one, and 4 the last one again."""
+    """One after the other, partition 0 writes the last row, 2 the first one, and 4 the last one again."""
 
     def executor(self, data: None, partition: int, n_partitions: int) -> Runner:
         return Runner(partition)
@@ -243,8 +243,8 @@ class Runner:
 class Relaying(Rotating):
     def _dispatch(self, to: Dispatcher) -> None:
         self.last += 1
-        executor = 2 * ((self.last - 1) % 3)
-        to.dispatch(Task(executor, self.last, 0, "rows", after=((executor - 2) % 6,)))
+        partition = 2 * ((self.last - 1) % 3)
+        to.dispatch(Task(partition, self.last, 0, "rows", after=((partition - 2) % 6,)))
         to.seal(self.last)
 
 
@@ -259,7 +259,7 @@ def test_a_task_comes_after_those_that_its_writers_came_after_on_servers_that_th
 
 
 class Staying(Rotation):
-    """Each executor stays with its block: what a task reads was written by the one before it of its executor."""
+    """Each partition stays with its block: what a task reads was written by the one before it of its partition."""
 
     def executor(self, data: None, partition: int, n_partitions: int) -> Stayer:
         return Stayer(partition)

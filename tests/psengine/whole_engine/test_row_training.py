@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proteus_spot.psengine.apps.executors import wants
+from proteus_spot.psengine.apps.residents import wants
 from proteus_spot.psengine.config import TableSpec
 from proteus_spot.psengine.membership.placement import Placement
 from proteus_spot.psengine.protocol.events import BatchDone, BatchFailed, ShardsTaken
@@ -161,7 +161,7 @@ def test_with_stale_reads_rows_of_their_own_are_not_stale(staleness: int) -> Non
 
 
 @pytest.mark.parametrize("staleness", [1, 3])
-def test_who_does_a_micro_task_again_does_not_see_what_a_lost_node_left(staleness: int) -> None:
+def test_who_does_a_task_again_does_not_see_what_a_lost_node_left(staleness: int) -> None:
     async def body(cluster: Cluster) -> None:
         await cluster.train(2)
         cluster.dispatch(CLOCKS)

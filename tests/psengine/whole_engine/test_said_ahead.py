@@ -13,7 +13,7 @@ from proteus_spot import Driver, TableSpec, Task
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint
 from proteus_spot.psengine.scheduling.driver_host import DriverHost
-from proteus_spot.psengine.scheduling.micro_tasks import MicroTaskTable
+from proteus_spot.psengine.scheduling.task_table import TaskTable
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import finished, reached, run_job
@@ -27,8 +27,8 @@ class Ahead(Driver):
     def __init__(self, how: str, endless: bool) -> None:
         self.how, self.endless, self.n, self.last = how, endless, 0, 0
 
-    def start(self, to: Any, executors: int, seed: int) -> None:
-        self.n = executors
+    def start(self, to: Any, partitions: int, seed: int) -> None:
+        self.n = partitions
         self._next(to)
         if self.how == "start":
             self._say(to)
@@ -45,8 +45,8 @@ class Ahead(Driver):
 
     def _next(self, to: Any) -> None:
         self.last += 1
-        for executor in range(self.n):
-            to.dispatch(Task(executor, self.last))
+        for partition in range(self.n):
+            to.dispatch(Task(partition, self.last))
         to.seal(self.last)
 
     def snapshot(self) -> Any:
@@ -130,12 +130,12 @@ def test_what_was_said_of_later_groups_outlives_storms(seed: int) -> None:
 
 
 def test_a_checkpoint_holds_what_was_said_of_later_groups() -> None:
-    hosts = [DriverHost(lambda: Ahead("early", False), MicroTaskTable(1), 0) for _ in range(2)]
+    hosts = [DriverHost(lambda: Ahead("early", False), TaskTable(1), 0) for _ in range(2)]
     books = [host._tasks for host in hosts]
     hosts[0].resume(None)
     for group in range(1, 6):
         for task, _ in books[0].ready(None):
-            books[0].complete(task.executor, task.group, books[0].start(task.executor, "n").attempt)
+            books[0].complete(task.partition, task.group, books[0].start(task.partition, "n").attempt)
         assert books[0].commit_next()
         hosts[0].committed(group)
     assert hosts[0].end == (GROUPS, "enough")

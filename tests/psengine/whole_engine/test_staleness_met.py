@@ -1,4 +1,4 @@
-"""The staleness that a micro-task meets reaches the application, and is that of what it reads."""
+"""The staleness that a task meets reaches the application, and is that of what it reads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from proteus_spot.psengine.apps.base import Work
-from proteus_spot.psengine.apps.executors import as_application
 from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.apps.residents import as_application
 from proteus_spot.psengine.config import JobConfig, TableSpec
 from proteus_spot.psengine.tables.row_sets import RowBlock
 from proteus_spot.psengine.worker.task_parameters import TaskParameters
@@ -22,7 +22,7 @@ PARTITIONS, CLOCKS, STALENESS = 6, 30, 2
 
 
 class Meets:
-    """Counts completed micro-tasks by clock, and micro-tasks by the staleness that they met."""
+    """Counts completed tasks by clock, and tasks by the staleness that they met."""
 
     def tables(self) -> tuple[TableSpec, ...]:
         return TableSpec("done", CLOCKS + 1, 1, "int64"), TableSpec("met", CLOCKS, 1, "int64")

@@ -1,9 +1,9 @@
 """What a task sees: each kind of read is checked by the tasks themselves, under movement and loss.
 
-Every task adds 1 to the row of its executor, so what it reads shows which tasks it sees. The driver passes on what must
-be seen: of a task that reads "group" exactly the groups before its own, of one that reads "rows" these groups in some
-rows, of one that reads "parent" at least the tasks that the driver knew to be completed. A task that sees anything else
-raises, and the job fails.
+Every task adds 1 to the row of its partition, so what it reads shows which tasks it sees. The driver passes on what
+must be seen: of a task that reads "group" exactly the groups before its own, of one that reads "rows" these groups in
+some rows, of one that reads "parent" at least the tasks that the driver knew to be completed. A task that sees anything
+else raises, and the job fails.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from tests.support.simulated_cluster import WiredCluster
 from tests.support.simulated_jobs import run_job
 from tests.support.simulated_storm import storm
 
-GROUPS, EXECUTORS = 24, 6
+GROUPS, PARTITIONS = 24, 6
 
 
 class Witnesses:
-    """The application; `rows`: its tasks read rows that others write; `full`: all executors are in each group."""
+    """The application; `rows`: its tasks read rows that others write; `full`: all partitions are in each group."""
 
     def __init__(self, rows: bool = False, full: bool = False) -> None:
         self.rows, self.full = rows, full
 
     def tables(self) -> tuple[TableSpec, ...]:
-        return (TableSpec("tasks", EXECUTORS, 1, "int32"),)
+        return (TableSpec("tasks", PARTITIONS, 1, "int32"),)
 
     def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
         return np.zeros((rows[1] - rows[0], 1), np.int32)
@@ -57,8 +57,8 @@ class Witnesses:
 
 
 class Witness:
-    def __init__(self, executor: int) -> None:
-        self.executor = executor
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
 
     def run(
         self, args: tuple[Read, list[int] | None, list[int]], params: Any, rng: np.random.Generator
@@ -67,22 +67,22 @@ class Witness:
         seen = params.get("tasks", None if rows is None else np.array(rows))[:, 0].tolist()
         if any(np.less(seen, due)) if read == "parent" else (seen != due):
             raise AssertionError(f"read {read!r} of rows {rows} saw {seen}, must see {due}")
-        params.add("tasks", np.ones((1, 1), np.int32), np.array([self.executor]))
+        params.add("tasks", np.ones((1, 1), np.int32), np.array([self.partition]))
         return None, 0.0, 1
 
 
 class Ahead(Driver):
-    """It is three groups ahead; each is of some executors, and every third reads "group"."""
+    """It is three groups ahead; each is of some partitions, and every third reads "group"."""
 
     def __init__(self) -> None:
-        self.completions, self.dispatched, self.last = [0] * EXECUTORS, [0] * EXECUTORS, 0
+        self.completions, self.dispatched, self.last = [0] * PARTITIONS, [0] * PARTITIONS, 0
 
-    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+    def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
         for _ in range(3):
             self._dispatch(to)
 
     def completed(self, to: Dispatcher, done: Done) -> None:
-        self.completions[done.task.executor] += 1
+        self.completions[done.task.partition] += 1
 
     def committed(self, to: Dispatcher, group: int) -> None:
         self._dispatch(to)
@@ -98,9 +98,9 @@ class Ahead(Driver):
         self.last += 1
         read: Read = "parent" if self.last % 3 else "group"
         due = list(self.completions if read == "parent" else self.dispatched)
-        for executor in np.flatnonzero(np.random.default_rng(self.last).random(EXECUTORS) < 0.5).tolist() or [0]:
-            to.dispatch(Task(executor, self.last, (read, None, due), read))
-            self.dispatched[executor] += 1
+        for partition in np.flatnonzero(np.random.default_rng(self.last).random(PARTITIONS) < 0.5).tolist() or [0]:
+            to.dispatch(Task(partition, self.last, (read, None, due), read))
+            self.dispatched[partition] += 1
         to.seal(self.last)
 
 
@@ -114,14 +114,14 @@ class AheadByRows(Ahead):
     def _dispatch(self, to: Dispatcher) -> None:
         self.last += 1
         due, rng = list(self.dispatched), np.random.default_rng(self.last)
-        for executor in np.flatnonzero(rng.random(EXECUTORS) < (1.0 if self.full else 0.5)).tolist() or [0]:
-            rows = np.flatnonzero(rng.random(EXECUTORS) < 0.4).tolist() or [executor]
+        for partition in np.flatnonzero(rng.random(PARTITIONS) < (1.0 if self.full else 0.5)).tolist() or [0]:
+            rows = np.flatnonzero(rng.random(PARTITIONS) < 0.4).tolist() or [partition]
             if self.last % 4:
                 args = ("rows", rows, [due[row] for row in rows])
-                to.dispatch(Task(executor, self.last, args, "rows", after=tuple(rows)))
+                to.dispatch(Task(partition, self.last, args, "rows", after=tuple(rows)))
             else:
-                to.dispatch(Task(executor, self.last, ("group", None, due), "group"))
-            self.dispatched[executor] += 1
+                to.dispatch(Task(partition, self.last, ("group", None, due), "group"))
+            self.dispatched[partition] += 1
         to.seal(self.last)
 
 
@@ -131,7 +131,7 @@ def trained(seed: int, rows: bool = False, full: bool = False) -> WiredCluster:
         "witnesses",
         "tests.psengine.whole_engine.test_visibility:Witnesses",
         {"rows": rows, "full": full},
-        n_partitions=EXECUTORS,
+        n_partitions=PARTITIONS,
         n_shards=2,
         clocks=GROUPS,
         stage_2_above=0.5,
@@ -148,10 +148,10 @@ def test_each_task_sees_what_it_must(seed: int, rows: bool, full: bool) -> None:
     assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
     assert cluster.store.model is not None
     share = 1.0 if full else 0.5
-    groups = [np.flatnonzero(np.random.default_rng(group).random(EXECUTORS) < share) for group in range(1, GROUPS + 1)]
+    groups = [np.flatnonzero(np.random.default_rng(group).random(PARTITIONS) < share) for group in range(1, GROUPS + 1)]
     members = [group.tolist() or [0] for group in groups]
     assert cluster.store.model["tasks"][:, 0].tolist() == [
-        sum(e in group for group in members) for e in range(EXECUTORS)
+        sum(e in group for group in members) for e in range(PARTITIONS)
     ]
 
 

@@ -26,7 +26,7 @@ WEATHERS = (
 )
 APPS = ("Descent", "Tally", "Walk")
 #: Those of `make test`: the first of those with stale reads is among them (12), one in which a checkpoint replaces the
-#: one that executors were to begin from (37), one in which a checkpoint was due when a backup was lost (189), and one
+#: one that partitions were to begin from (37), one in which a checkpoint was due when a backup was lost (189), and one
 #: in which a task that runs on after a rollback reads (315).
 QUICK = (0, 1, 12, 37, 189, 301, 315)
 SEEDS = [seed if seed in QUICK else pytest.param(seed, marks=pytest.mark.storm) for seed in range(400)]

@@ -161,14 +161,14 @@ class Says(Driver):
         if what == "clock":
             self.clocks = None
 
-    def start(self, to: Any, executors: int, seed: int) -> None:
-        self.n = executors
+    def start(self, to: Any, partitions: int, seed: int) -> None:
+        self.n = partitions
         self._next(to)
 
     def _next(self, to: Any) -> None:
         self.group += 1
-        for executor in range(self.n):
-            to.dispatch(Task(np.int64(executor), np.int32(self.group)))  # type: ignore[arg-type]
+        for partition in range(self.n):
+            to.dispatch(Task(np.int64(partition), np.int32(self.group)))  # type: ignore[arg-type]
         to.seal(np.int64(self.group), members=(np.int64(e) for e in range(self.n)))
 
     def committed(self, to: Any, group: int) -> None:

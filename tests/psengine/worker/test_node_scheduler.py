@@ -175,7 +175,7 @@ def test_a_batch_that_follows_another_one_runs_while_that_one_pushes() -> None:
 
 
 def test_a_batch_begins_in_the_state_that_the_one_before_leaves() -> None:
-    """Each task adds its clock to the rows of its partition, which are the state of its executor."""
+    """Each task adds its clock to the rows of its partition, which are the state of its partition."""
 
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         here.instruct(dispatch(1, 1, [(0, 1)], read="parent"))
@@ -192,12 +192,12 @@ def test_a_batch_begins_in_the_state_that_the_one_before_leaves() -> None:
 def test_a_batch_whose_predecessor_is_given_up_or_is_not_here_is_given_up() -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         here.instruct(follow(1, 2, [(1, 1)], (1, 1)))
-        assert "the tasks before those of executors [1] were given up" in (await wires.report(BatchFailed)).error
+        assert "the tasks before those of partitions [1] were given up" in (await wires.report(BatchFailed)).error
         here.instruct(dispatch(2, 1, [(0, 1)], read="parent", map_version=9))
         here.instruct(follow(3, 2, [(0, 1)], (1, 1)))
         failed = [await wires.report(BatchFailed) for _ in range(2)]
         assert [report.clock for report in failed] == [1, 2]
-        assert "the tasks before those of executors [0] were given up" in failed[1].error
+        assert "the tasks before those of partitions [0] were given up" in failed[1].error
 
     story(body)
 

@@ -29,23 +29,23 @@ X = _RNG.standard_normal((6 * COUNT, INPUTS)).astype(np.float32)
 Y = (X @ _RNG.standard_normal(INPUTS) + 0.5 * _RNG.standard_normal(len(X)) > 0).astype(np.int64)
 
 
-def loss_of(executors: Collection[int], model: np.ndarray) -> tuple[float, np.ndarray]:
+def loss_of(partitions: Collection[int], model: np.ndarray) -> tuple[float, np.ndarray]:
     """The logistic loss of the examples of some partitions, as a share of the mean of all; and its gradient."""
-    rows = [row for executor in sorted(executors) for row in range(executor, len(Y), COUNT)]
+    rows = [row for partition in sorted(partitions) for row in range(partition, len(Y), COUNT)]
     wide, signs = np.c_[X[rows].astype(np.float64), np.ones(len(rows))], 2.0 * Y[rows, None] - 1.0
     margins = signs * (wide @ model)
     gradient = wide.T @ (-signs / (1.0 + np.exp(margins)))
     return float(np.log1p(np.exp(-margins)).sum()) / len(Y), gradient / len(Y)
 
 
-def gradient_of(executors: Collection[int], model: np.ndarray) -> np.ndarray:
-    return loss_of(executors, model)[1]
+def gradient_of(partitions: Collection[int], model: np.ndarray) -> np.ndarray:
+    return loss_of(partitions, model)[1]
 
 
 class CheckedDescent(JobAlone):
     """A descent whose tasks run in a random order, and whose driver is restored from its snapshot after each group.
 
-    Nodes have two executors. A step is checked before it is made.
+    Nodes have two partitions. A step is checked before it is made.
     """
 
     def __init__(self, rule: str, clocks: int | None = 8, seed: int = 0, per_node: int = 2, **params: Any) -> None:
@@ -94,14 +94,14 @@ class CheckedDescent(JobAlone):
         while (self.state.phase, self.state.rounds) != (phase, rounds):
             assert self.run_one()
 
-    def lose(self, executors: Collection[int]) -> None:
+    def lose(self, partitions: Collection[int]) -> None:
         group = self.committed
-        super().lose(executors)
+        super().lose(partitions)
         self._restore(group)
 
-    def bring_back(self, executors: Collection[int]) -> None:
+    def bring_back(self, partitions: Collection[int]) -> None:
         group = self.committed
-        super().bring_back(executors)
+        super().bring_back(partitions)
         self._restore(group)
 
     def _restore(self, group: int) -> None:

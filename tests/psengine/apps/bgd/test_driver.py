@@ -126,10 +126,10 @@ def test_whatever_vanishes_each_step_counts_every_partition_once(
     events: Any, rule: str, seed: int, approximation: str
 ) -> None:
     job = CheckedDescent(rule, clocks=60, seed=seed, approximation=approximation)
-    for tasks, executors, is_loss in events:
+    for tasks, partitions, is_loss in events:
         for _ in range(tasks):
             job.run_one()
-        (job.lose if is_loss else job.bring_back)(executors)
+        (job.lose if is_loss else job.bring_back)(partitions)
     job.bring_back(range(COUNT))
     rounds = job.state.rounds
     while job.state.rounds < rounds + 2 and job.run_one():
@@ -139,7 +139,7 @@ def test_whatever_vanishes_each_step_counts_every_partition_once(
 
 
 def lost_nodes(approximation: str, events: Any, per_node: int) -> CheckedDescent:
-    """A descent of 8 steps in which whole nodes go between two rounds, or some of a node's executors."""
+    """A descent of 8 steps in which whole nodes go between two rounds, or some of a node's partitions."""
     job = CheckedDescent("constant", per_node=per_node, approximation=approximation)
     for vanishing, returning in events:
         job.bring_back(returning)

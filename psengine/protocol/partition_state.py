@@ -1,4 +1,4 @@
-"""State of one executor, as it is moved, replicated and restored."""
+"""State of one partition, as it is moved, replicated and restored."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from proteus_spot.psengine.tables.sharding import Arrays
 
 
 @dataclass(frozen=True)
-class ExecutorState:
-    """State that a task of an executor has left. Its arrays are never written to.
+class PartitionState:
+    """State that a task of a partition has left. Its arrays are never written to.
 
     Attributes
     ----------
@@ -17,7 +17,7 @@ class ExecutorState:
         The task's group, and the attempt that left the state: the two identify it.
     """
 
-    executor: int
+    partition: int
     group: int
     attempt: int
     arrays: Arrays
@@ -25,9 +25,9 @@ class ExecutorState:
 
 @dataclass(frozen=True)
 class StateRef:
-    """Where the state of an executor is: in the process at `address`, or else in the checkpoint of that name."""
+    """Where the state of a partition is: in the process at `address`, or else in the checkpoint of that name."""
 
-    executor: int
+    partition: int
     group: int
     attempt: int
     address: str = ""

@@ -131,7 +131,7 @@ def whole_own_tables(
 
 
 def wants(app: App, tables: Sequence[TableSpec], data: Any, clock: int) -> dict[str, RowSet]:
-    """Return the rows that a micro-task of an easy application needs of the tables that it does not need whole.
+    """Return the rows that a task of an easy application needs of the tables that it does not need whole.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def wants(app: App, tables: Sequence[TableSpec], data: Any, clock: int) -> dict[
 def checked_updates(
     updates: Mapping[str, Any], tables: Mapping[str, TableSpec], rows: Mapping[str, RowSet]
 ) -> dict[str, Array]:
-    """Return the updates of a micro-task of an easy application that wanted these rows, in the types of the tables.
+    """Return the updates of a task of an easy application that wanted these rows, in the types of the tables.
 
     Raises
     ------
@@ -276,7 +276,7 @@ class _EasyExecutorWithState(_EasyExecutor):
         self._own = {name: block for name, block in blocks.items() if block is not None}
 
 
-class ResidentExecutor:
+class Resident:
     """An executor on this node, and the state that it is in.
 
     Parameters

@@ -1,4 +1,4 @@
-"""The easy application as executors: what it is passed, what its state is, and that any state can be gone on from."""
+"""The easy application as partitions: what it is passed, what its state is, and that any state can be gone on from."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from proteus_spot.psengine.apps.base import Work
-from proteus_spot.psengine.apps.executors import (
-    ResidentExecutor,
+from proteus_spot.psengine.apps.residents import (
+    Resident,
     as_application,
     initial_rows,
     own_tables,
@@ -88,12 +88,12 @@ def test_first_rows_are_those_that_servers_would_begin_with() -> None:
         assert np.array_equal(initial_rows(Dealt(), 5, SHARDS)(table, rows), whole[rows])
 
 
-def resident(app: Any, partition: int, n: int) -> ResidentExecutor:
+def resident(app: Any, partition: int, n: int) -> Resident:
     general = as_application(app, initial_rows(app, 5, SHARDS))
-    return ResidentExecutor(partial(general.executor, prepare(app, {"x": partition}, partition, n), partition, n))
+    return Resident(partial(general.partition, prepare(app, {"x": partition}, partition, n), partition, n))
 
 
-def step(executor: ResidentExecutor, app: Any, before: Any, group: int) -> Any:
+def step(executor: Resident, app: Any, before: Any, group: int) -> Any:
     """Run a task on the tables of clock 0; return its state and what it adds."""
     tables = {table.name: table for table in shared_tables(app)}
     read = {name: RowBlock(None, read_only(initial(app, 5, SHARDS)[name])) for name in tables}
