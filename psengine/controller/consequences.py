@@ -95,7 +95,7 @@ class Consequences(ControllerState):
                 self.tasks.common,
                 self.shards.owners,
                 summary(self, now_s),
-                self.tasks.effects,
+                self.tasks.n_updates,
                 self.tasks.states.at(self.tasks.common),
             )
         )

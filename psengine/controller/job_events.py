@@ -74,7 +74,7 @@ class JobEvents(Consequences):
 
     def _fail_for_missing(self, lost: int) -> NoReturn:
         self.lost_micro_tasks = lost
-        raise CannotContinue(f"{lost} effect(s) are missing from the model")
+        raise CannotContinue(f"{lost} update(s) are missing from the model")
 
     def _on_checkpoint_saved(self, event: events.CheckpointSaved) -> None:
         unplaced = self.state == "waiting" and not self._begun and not self.shards.opening

@@ -112,8 +112,8 @@ class Recovery:
         owners = self._tiers.shards.owners if replicas is None else replicas
         states = tasks.states.at(clock) if replicas is None else backups.state_replicas()
         self._carried = {(ref.partition, ref.checkpoint) for ref in states if ref.checkpoint}
-        kept, effects = {**figures(clock), **driver.record(clock)}, driver.n_updates_at(clock)
-        return [SaveCheckpoint(config, clock, owners, kept, effects, replicas is not None, states)]
+        kept, n_updates = {**figures(clock), **driver.record(clock)}, driver.n_updates_at(clock)
+        return [SaveCheckpoint(config, clock, owners, kept, n_updates, replicas is not None, states)]
 
     def saved(self, checkpoint: Checkpoint, now_s: float, unplaced: bool) -> bool:
         """Note that a checkpoint is complete; return whether the job has to roll back to it.

@@ -49,7 +49,7 @@ class StaleRead(Answer):
 
 @dataclass(frozen=True)
 class NotYet(Answer):
-    """The requested effects have not arrived in time; the request may be repeated."""
+    """The requested updates have not arrived in time; the request may be repeated."""
 
     error: str
 
@@ -78,7 +78,7 @@ class Pushed(Answer):
 
 @dataclass(frozen=True)
 class Rows(Answer):
-    """Rows by shard and table; `attempt` is that of all effects of their clock, if the request was for it."""
+    """Rows by shard and table; `attempt` is that of all updates of their clock, if the request was for it."""
 
     shards: Mapping[int, Arrays]
     attempt: int = 0
@@ -139,7 +139,7 @@ class JoinedRows(Answer):
 
 @dataclass(frozen=True)
 class GatheredRows(Answer):
-    """Rows by shard and table, with the memory of update rules, and the number of effects in each shard."""
+    """Rows by shard and table, with the memory of update rules, and the number of updates in each shard."""
 
     shards: Mapping[int, Arrays]
     folded: Mapping[int, int]

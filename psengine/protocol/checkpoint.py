@@ -15,7 +15,7 @@ class Checkpoint:
     """A complete checkpoint: its last group, its name in the blob store, and the job's figures up to then.
 
     `summary` is the job's summary (losses, seconds, …, see `psengine.controller.status`); JSON-able. If the job has a
-    driver with state, it holds that as `driver`, and as `effects` the number of tasks of the groups up to `group`.
+    driver with state, it holds that as `driver`, and as `n_updates` the number of tasks of the groups up to `group`.
     `residents` are those whose states are in the checkpoint.
     """
 
@@ -29,13 +29,13 @@ class Checkpoint:
         """The number of clocks that are complete in it; a clock may have several groups."""
         return int(self.summary.get("clocks", self.group))
 
-    def effects(self, n_partitions: int) -> int:
+    def n_updates(self, n_partitions: int) -> int:
         """Return the number of tasks of the groups up to `group`; by default one for each partition and group."""
-        return int(self.summary.get("effects", self.group * n_partitions))
+        return int(self.summary.get("n_updates", self.group * n_partitions))
 
     def for_nodes(self) -> Checkpoint:
         """Return what nodes need of it: without the figures of the job, which grow, and the state of its driver."""
-        needed = {name: value for name, value in self.summary.items() if name == "effects"}
+        needed = {name: value for name, value in self.summary.items() if name == "n_updates"}
         return replace(self, summary=needed)
 
 

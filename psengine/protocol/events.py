@@ -299,7 +299,7 @@ class ModelSaved(Event):
 
 @dataclass(frozen=True)
 class UpdatesMissing(Event):
-    """The shards lack effects of the clock at which they were gathered; nothing was saved."""
+    """The shards lack updates of the clock at which they were gathered; nothing was saved."""
 
     lost: int
     now_s: float

@@ -83,7 +83,7 @@ class OpenShards:
 class TakeShards:
     """Take these shards over from their server, and serve them under `epoch` from then on.
 
-    `served_under` is, for each of them, the epoch under which the server at `from_address` has it. The effects of the
+    `served_under` is, for each of them, the epoch under which the server at `from_address` has it. The updates of the
     clocks up to `committed` travel as one state, those of later clocks block by block.
     """
 
@@ -176,7 +176,7 @@ class LoadPartitions:
 class Dispatch:
     """Run these tasks of one clock (group).
 
-    `parent_clock` is the number of completions that must be visible; every effect of the clocks up to `committed`
+    `parent_clock` is the number of completions that must be visible; every update of the clocks up to `committed`
     is on the servers, which may fold them. `read` is what the tasks see (see `psengine.drivers.interface.Task`): with
     "group" exactly the state of `committed`, which is the clock before; with "rows" that of the clock before, in the
     rows that they read, which may not be committed; with "parent" all that is there.
@@ -184,7 +184,7 @@ class Dispatch:
     `completed_by` is the attempt under which each of the partitions completed `committed`, if they all did under the
     same one and none has gone further, else 0. `goes_on`: the node may begin its next clock before its instruction.
 
-    `apart`: the servers get the effect of each task by itself, since the group is not sealed: a task may be withdrawn
+    `apart`: the servers get the update of each task by itself, since the group is not sealed: a task may be withdrawn
     when it is completed already.
     """
 
@@ -205,7 +205,7 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class GatherModel:
-    """Collect the shards, which must hold `effects` effects, and the states of partitions at `committed`.
+    """Collect the shards, which must hold `n_updates` updates, and the states of partitions at `committed`.
 
     Then evaluate, and write the model.
 
@@ -216,7 +216,7 @@ class GatherModel:
     committed: int
     owners: tuple[ShardOwner, ...]
     summary: dict[str, Any]
-    effects: int
+    n_updates: int
     states: tuple[StateRef, ...] = ()
 
 
@@ -224,7 +224,7 @@ class GatherModel:
 class SaveCheckpoint:
     """Collect the shards and the states of partitions at `committed` and save them.
 
-    The answer is `CheckpointSaved` or `CheckpointFailed`. `effects`: the number of effects that the shards must hold.
+    The answer is `CheckpointSaved` or `CheckpointFailed`. `n_updates`: the number of updates that the shards must hold.
     `from_replicas`: `owners` are the shards' backups, with the round in place of the epoch.
     """
 
@@ -232,7 +232,7 @@ class SaveCheckpoint:
     committed: int
     owners: tuple[ShardOwner, ...]
     summary: dict[str, Any]
-    effects: int
+    n_updates: int
     from_replicas: bool = False
     states: tuple[StateRef, ...] = ()
 

@@ -10,7 +10,7 @@ from proteus_spot.psengine.tables.row_sets import Wanted
 
 @dataclass(frozen=True)
 class Committed:
-    """The state at `clock`, a complete one, which may be folded; unless `exact`, with later effects that are there."""
+    """The state at `clock`, a complete one, which may be folded; unless `exact`, with later updates that are there."""
 
     clock: int
     exact: bool
@@ -27,9 +27,9 @@ class KeptSum:
 
 @dataclass(frozen=True)
 class Complete:
-    """The state at `clock` once the effects of all partitions have arrived, before the controller declares it complete.
+    """The state at `clock` once the updates of all partitions have arrived, before the controller declares it complete.
 
-    The reader may use the rows only once the controller has confirmed the `attempt` of these effects.
+    The reader may use the rows only once the controller has confirmed the `attempt` of these updates.
     """
 
     clock: int
@@ -37,12 +37,12 @@ class Complete:
 
 @dataclass(frozen=True)
 class Before:
-    """The state before `clock` once some effects have arrived, committed or not.
+    """The state before `clock` once some updates have arrived, committed or not.
 
     Attributes
     ----------
     after : tuple of (clock, partition)
-        The effects that the rows need. Others of clocks before `clock` are not of these rows.
+        The updates that the rows need. Others of clocks before `clock` are not of these rows.
     committed : int
         A complete clock: it may be folded.
     readers : tuple of int

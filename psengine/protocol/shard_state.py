@@ -35,9 +35,9 @@ class ShardState:
     Attributes
     ----------
     arrays, clock, folded
-        Its rows of every table, full or sparse, at the common clock `clock`, and the number of effects in them.
+        Its rows of every table, full or sparse, at the common clock `clock`, and the number of updates in them.
     later
-        (clock, first partition, attempts, update) of each block of effects after that clock.
+        (clock, first partition, attempts, update) of each block of updates after that clock.
     reads
         Reads that these have not come too late for; none in a replica.
     """

@@ -121,7 +121,7 @@ class BatchDispatcher:
             batch=self._batches,
             clock=clock,
             tasks=started,
-            parent_clock=tasks.completions if read == "parent" else tasks.effects,
+            parent_clock=tasks.completions if read == "parent" else tasks.n_updates,
             committed=tasks.common,
             map_version=0,
             generation=0,

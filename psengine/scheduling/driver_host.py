@@ -3,7 +3,7 @@
 A cut is the state of the driver after the call in which a group was sealed, with the tasks that it had dispatched for
 later groups. Up to then only tasks of this and earlier groups were reported: a task goes into the open group.
 To roll back to a group, a new driver is restored from the cut of that group, and the calls since are repeated without
-those that concern later groups: their effects are gone. What the driver has said up to the cut of later groups, that
+those that concern later groups: their updates are gone. What the driver has said up to the cut of later groups, that
 they end the job or are to be evaluated, stays.
 
 A driver with `resume` (see `Resumes`) needs no cuts: its state follows from the last committed group.
@@ -122,7 +122,7 @@ class DriverHost:
         self._dropped = 0
         self._cuts: dict[int, _Cut] = {}
         #: {committed group: number of tasks in the groups up to it}, of a driver that needs cuts.
-        self._effects: dict[int, int] = {}
+        self._n_updates: dict[int, int] = {}
         #: What the call under way has dispatched and sealed, in order.
         self._done: list[_Step] = []
 
@@ -210,9 +210,9 @@ class DriverHost:
         else:
             absent, group, n_partitions = set(self.absent), checkpoint.group, self._tasks.n_partitions
             cut: _Cut = self._run(lambda: from_text(checkpoint.summary["driver"]))
-            self._tasks.roll_back(group, checkpoint.effects(n_partitions))
+            self._tasks.roll_back(group, checkpoint.n_updates(n_partitions))
             self._calls, self._dropped, self._cuts = [], 0, {group: cut}
-            self._effects = {group: checkpoint.effects(n_partitions)}
+            self._n_updates = {group: checkpoint.n_updates(n_partitions)}
             self._restore(cut)
             self.vanished(absent - self.absent)
 
@@ -233,12 +233,12 @@ class DriverHost:
         """Report to the driver that a group is committed."""
         self.evaluations.discard(group)
         if not self._resumes:
-            self._effects[group] = self._tasks.effects
+            self._n_updates[group] = self._tasks.n_updates
         self._call(_Call("committed", group, group))
 
     def n_updates_at(self, group: int) -> int:
         """Return the number of tasks in the groups up to `group`, which is committed and not forgotten."""
-        return self._effects.get(group, group * self._tasks.n_partitions)
+        return self._n_updates.get(group, group * self._tasks.n_partitions)
 
     def vanished(self, partitions: Collection[int]) -> None:
         """Report partitions whose nodes were lost; their tasks are withdrawn if the driver does without them."""
@@ -268,7 +268,7 @@ class DriverHost:
         if not self._cuts or group not in self._cuts:
             return
         self._cuts = {number: cut for number, cut in self._cuts.items() if number >= group}
-        self._effects = {number: effects for number, effects in self._effects.items() if number >= group}
+        self._n_updates = {number: n_updates for number, n_updates in self._n_updates.items() if number >= group}
         needed = min(cut.calls for cut in self._cuts.values())
         del self._calls[: needed - self._dropped]
         self._dropped = needed
@@ -278,14 +278,14 @@ class DriverHost:
         absent, calls, cut = set(self.absent), self._calls, self._cuts.get(group)
         self._tasks.roll_back(group, self.n_updates_at(group))
         if group == 0 or self._resumes or self._driver is None:
-            self._calls, self._dropped, self._cuts, self._effects = [], 0, {}, {}
+            self._calls, self._dropped, self._cuts, self._n_updates = [], 0, {}, {}
             self._start()
             self.vanished(absent)
             return
         assert cut is not None, f"no cut of group {group}"
         self._calls, later = calls[: cut.calls - self._dropped], calls[cut.calls - self._dropped :]
         self._cuts = {number: cut for number, cut in self._cuts.items() if number <= group}
-        self._effects = {number: effects for number, effects in self._effects.items() if number <= group}
+        self._n_updates = {number: n_updates for number, n_updates in self._n_updates.items() if number <= group}
         self._restore(cut)
         for call in later:
             if call.group <= group:
@@ -296,7 +296,7 @@ class DriverHost:
         if self._resumes:
             return {}
         copy = DriverHost(self._make, TaskTable(self._tasks.n_partitions), self._seed)
-        copy._driver, copy.absent, copy._effects = self._driver, set(self.absent), dict(self._effects)
+        copy._driver, copy.absent, copy._n_updates = self._driver, set(self.absent), dict(self._n_updates)
         copy._calls, copy._dropped, copy._cuts = list(self._calls), self._dropped, dict(self._cuts)
         copy.roll_back(group)
         tasks, later = copy._tasks.queued(), list[_Step]()
@@ -304,7 +304,7 @@ class DriverHost:
             later += [task for task in tasks if task.group == number]
             later += [(number, None)] if number <= copy._tasks.sealed else []
         cut = copy._cut_with(copy._snapshot(), 0, tuple(later))
-        return {"effects": self.n_updates_at(group), "driver": to_text(cut)}
+        return {"n_updates": self.n_updates_at(group), "driver": to_text(cut)}
 
     def _start(self) -> None:
         self._begin()

@@ -29,7 +29,7 @@ class Group:
 
     members: set[int] = field(default_factory=set)
     open: set[int] = field(default_factory=set)
-    #: Members whose tasks are withdrawn: they count as an empty effect.
+    #: Members whose tasks are withdrawn: they count as an empty update.
     withdrawn: set[int] = field(default_factory=set)
     #: Number of its tasks that run.
     running: int = 0

@@ -6,7 +6,7 @@ queue to the partition's node. Tasks of one group (clock) are committed together
 completed: it follows the first one.
 
 Invariants: a partition has at most one task under way, and one that follows it on the same node; its tasks run, and are
-completed, in the order of their dispatch; only the latest attempt of a task can complete it, so each effect counts
+completed, in the order of their dispatch; only the latest attempt of a task can complete it, so each update counts
 once; a group is committed when it is sealed, all of its tasks are completed, and the group before is committed.
 """
 
@@ -31,7 +31,7 @@ class TaskTable:
         #: The last committed group.
         self.common = 0
         #: Number of tasks in the committed groups.
-        self.effects = 0
+        self.n_updates = 0
         #: Number of completed tasks, those of groups that are not committed included.
         self.completions = 0
         #: The last group that is sealed; the one after it is open.
@@ -67,7 +67,7 @@ class TaskTable:
         self._committed_by = 0
         #: Number of partitions that have completed a task of a group that is not committed.
         self._ahead = 0
-        #: Tasks of groups that are not committed, as (group, partition), whose effects a task that was sent reads.
+        #: Tasks of groups that are not committed, as (group, partition), whose updates a task that was sent reads.
         self._awaited: set[tuple[int, int]] = set()
 
     # -- of the driver --------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class TaskTable:
     def _reopen(self, partition: int, group: int) -> None:
         """Put a completed task of the last group back in its queue, to be sent under a higher attempt.
 
-        The server has its effect apart from those of others (see `Dispatch.apart`), so no other task is repeated.
+        The server has its update apart from those of others (see `Dispatch.apart`), so no other task is repeated.
         """
         of_group = self._groups[group]
         if (done := of_group.completed.pop(partition, None)) is not None:
@@ -155,7 +155,7 @@ class TaskTable:
     def withdraw(self, partition: int, group: int | None = None) -> None:
         """Withdraw the incomplete tasks of a partition, or that of one group.
 
-        A task that was sent may have left an effect: a withdrawn task is sent in its place, which replaces it. It
+        A task that was sent may have left an update: a withdrawn task is sent in its place, which replaces it. It
         replaces the whole sum that its node sent, so that the other tasks of the group on that node are repeated.
 
         Raises
@@ -303,13 +303,13 @@ class TaskTable:
         self.common += 1
         if self._awaited:
             self._awaited = {task for task in self._awaited if task[0] > self.common}
-        self.effects += len(group.members)
+        self.n_updates += len(group.members)
         self._ahead -= len(group.members)
         full = len(group.members) == self.n_partitions and len(group.attempts) == 1
         self._committed_by = next(iter(group.attempts)) if full else 0
         return True
 
-    def roll_back(self, clock: int, effects: int) -> None:
+    def roll_back(self, clock: int, n_updates: int) -> None:
         """Go to the committed group `clock`; no task of a later group is queued, and later attempts are higher.
 
         It is an earlier one, but for a checkpoint of a group that the job has rolled back from since.
@@ -321,7 +321,7 @@ class TaskTable:
         self._may_follow.clear()
         self._awaited.clear()
         self.common = self.sealed = clock
-        self.completions = self.effects = effects
+        self.completions = self.n_updates = n_updates
         self._committed_by = self._ahead = 0
 
     def give_up(self, node: str) -> list[int]:
@@ -449,14 +449,14 @@ class TaskTable:
                 self._may_follow.add(partition)
 
 
-def lost_updates(folded: Sequence[int], effects: int) -> int:
-    """Return how many effects are missing from the model: the most that any shard lacks of `effects`.
+def lost_updates(folded: Sequence[int], n_updates: int) -> int:
+    """Return how many updates are missing from the model: the most that any shard lacks of `n_updates`.
 
     Parameters
     ----------
     folded : sequence of int
-        Distinct effects that each shard has folded.
-    effects : int
+        Distinct updates that each shard has folded.
+    n_updates : int
         Number of tasks in the committed groups.
     """
-    return max((effects - count for count in folded), default=0)
+    return max((n_updates - count for count in folded), default=0)

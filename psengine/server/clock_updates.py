@@ -41,7 +41,7 @@ class ClockUpdates:
         return sum(high - low for low, high in self.by_block)
 
     def attempt(self, n_partitions: int) -> int:
-        """Return the common attempt of the effects of all partitions; 0 if one is missing, or they differ."""
+        """Return the common attempt of the updates of all partitions; 0 if one is missing, or they differ."""
         if len(self) < n_partitions:
             return 0
         attempts = set(self.attempts.values())

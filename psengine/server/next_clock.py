@@ -1,6 +1,6 @@
-"""The tables of a shard after the next clock: computed as its effects arrive, before it is committed.
+"""The tables of a shard after the next clock: computed as its updates arrive, before it is committed.
 
-Nodes that read ahead receive them when all effects have arrived; then they are committed.
+Nodes that read ahead receive them when all updates have arrived; then they are committed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})
 
 
 class NextClock:
-    """The tables of a shard with the effects of the clock after `committed` that have arrived."""
+    """The tables of a shard with the updates of the clock after `committed` that have arrived."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class NextClock:
         #: Tables with an update rule: nothing is written to them before the sum of all updates is known.
         self._ruled = ruled
         self._memory = frozenset(memory.name for table in ruled.values() for memory in memory_tables(table))
-        self._effects = ClockUpdates()
-        #: Tables of `committed` with the effects that have arrived.
+        self._arrived = ClockUpdates()
+        #: Tables of `committed` with the updates that have arrived.
         self._next: Tables = {}
-        #: Tables that are read ahead: they are written as the effects arrive.
+        #: Tables that are read ahead: they are written as the updates arrive.
         self._early: frozenset[str] = frozenset()
         #: Tables whose updates had to be summed the last time: they are not written early.
         self._summed: frozenset[str] = frozenset()
@@ -55,15 +55,15 @@ class NextClock:
         #: Memory that the changing tables are written to.
         self._room: Arrays = {}
 
-    def go_on(self, committed: Tables, effects: ClockUpdates | None) -> None:
-        """Begin with the clock after `committed`, of which `effects` have arrived."""
+    def go_on(self, committed: Tables, arrived: ClockUpdates | None) -> None:
+        """Begin with the clock after `committed`, of which `arrived` are here."""
         self._committed = committed
-        self._effects = ClockUpdates() if effects is None else effects
+        self._arrived = ClockUpdates() if arrived is None else arrived
         self._next, self._growing = {}, {}
 
-    def take(self, effects: ClockUpdates, update: Delta, replaces: bool) -> None:
-        """Note that `update` is among the effects; `replaces`: it replaces that of another attempt."""
-        self._effects, self._next = effects, {}
+    def take(self, arrived: ClockUpdates, update: Delta, replaces: bool) -> None:
+        """Note that `update` is among the updates; `replaces`: it replaces that of another attempt."""
+        self._arrived, self._next = arrived, {}
         if replaces:
             self._growing, self._early = {}, frozenset()
         self._grow(update)
@@ -76,7 +76,7 @@ class NextClock:
             before = self._committed[name]
             if isinstance(before, SparseRows):
                 continue  # it would be full until the clock is committed
-            if begun := self._effects.growing(before, name):
+            if begun := self._arrived.growing(before, name):
                 self._growing[name] = begun
 
     def read_early(self, tables: Collection[str]) -> None:
@@ -84,7 +84,7 @@ class NextClock:
         self._early |= frozenset(tables) - self._summed - self._ruled.keys()
 
     def tables(self, names: Collection[str] | None = None) -> Tables:
-        """Return the tables of these names, or all, with the effects that have arrived.
+        """Return the tables of these names, or all, with the updates that have arrived.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class NextClock:
             for name in missing:
                 before = full(self._committed[name])
                 self._check_sum(name, before)
-                begun = self._growing.pop(name, None) or self._effects.growing(before, name, room.get(name))
+                begun = self._growing.pop(name, None) or self._arrived.growing(before, name, room.get(name))
                 grown = None if begun is None else begun.whole()
                 if grown is not None:
                     self._check_finite(name, grown)
@@ -113,7 +113,7 @@ class NextClock:
                     self._summed -= {name}
             rest = {name: full(self._committed[name]) for name in missing if name not in self._next}
             if rest:
-                summed = with_update(rest, self._effects.sum(self._n_partitions, rest), room)
+                summed = with_update(rest, self._arrived.sum(self._n_partitions, rest), room)
                 for name, table in summed.items():
                     self._check_finite(name, table)
                 self._next |= {name: self._stored(name, table) for name, table in summed.items()}
@@ -122,11 +122,11 @@ class NextClock:
         return self._next
 
     def _changes(self, name: str) -> bool:
-        return any(name in update for update in self._effects.by_block.values())
+        return any(name in update for update in self._arrived.by_block.values())
 
     def _check_sum(self, name: str, before: NDArray[np.generic]) -> None:
         if before.dtype.kind in "iu" and self._changes(name):
-            updates = [full_update(update[name]) for update in self._effects.by_block.values() if name in update]
+            updates = [full_update(update[name]) for update in self._arrived.by_block.values() if name in update]
             check_sum(name, updates, before)
 
     def _check_finite(self, name: str, after: NDArray[np.generic]) -> None:
@@ -146,14 +146,14 @@ class NextClock:
         before = {name: full(self._committed[name]) for name in names}
         if not self._changes(table.name):
             return before
-        total = self._effects.sum(self._n_partitions, (table.name,)).get(table.name)
+        total = self._arrived.sum(self._n_partitions, (table.name,)).get(table.name)
         nothing = RowDelta(slice(0, 0), before[table.name][:0])
         return apply_rule(table, before, nothing if total is None else total, room)
 
     def work_bytes(self, names: Collection[str] | None = None) -> int:
         """Return about how many bytes `tables` reads and writes."""
         missing = [name for name in self._committed if name not in self._next and (names is None or name in names)]
-        return self._effects.sum_bytes(self._committed, missing)
+        return self._arrived.sum_bytes(self._committed, missing)
 
     def early_bytes(self, update: Delta, goes_on: bool) -> int:
         """Return about how many bytes `take` reads and writes; `goes_on`: once the clock after this one has begun."""
@@ -163,7 +163,7 @@ class NextClock:
 
     def changes(self) -> set[str]:
         """Return the tables that change and are not computed yet."""
-        changed = {name for update in self._effects.by_block.values() for name in update}
+        changed = {name for update in self._arrived.by_block.values() for name in update}
         return changed - self._next.keys() - self._growing.keys()
 
     def write_to(self, room: Arrays) -> None:

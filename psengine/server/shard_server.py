@@ -47,7 +47,7 @@ from proteus_spot.psengine.tables.row_sets import Wanted
 from proteus_spot.psengine.tables.sharding import Sharding
 from proteus_spot.psengine.tables.tree_sum import Delta
 
-#: Maximum seconds that a read waits for effects before its client has to repeat it.
+#: Maximum seconds that a read waits for updates before its client has to repeat it.
 AHEAD_WAITS_S = 5.0
 
 P = ParamSpec("P")
@@ -142,7 +142,7 @@ class ShardServer:
         Parameters
         ----------
         committed : int
-            A complete clock: its effects are folded before the state is taken, since block by block they would be as
+            A complete clock: its updates are folded before the state is taken, since block by block they would be as
             many arrays as nodes have worked on it.
         """
         async with self._turn:
@@ -221,7 +221,7 @@ class ShardServer:
         ----------
         epochs : mapping of shard to epoch
         blocks : sequence of (first partition, attempt of each of the block's partitions)
-        updates : mapping of shard to the sum of each block's updates; it may be empty, and still counts as effects.
+        updates : mapping of shard to the sum of each block's updates; it may be empty, and still counts as one.
         committed : int
             A complete clock, known to the sender from the controller: it may be folded.
         """
@@ -240,7 +240,7 @@ class ShardServer:
         return Pushed()
 
     async def fold(self, committed: int, generation: int) -> None:
-        """Add the effects of the clocks up to `committed`, a complete one of `generation`, to the shards."""
+        """Add the updates of the clocks up to `committed`, a complete one of `generation`, to the shards."""
         async with self._turn:
             if generation == self.generation:
                 own = (store for shard, store in self.stores.items() if shard not in self._moved)
@@ -295,7 +295,7 @@ class ShardServer:
 
     @_checking_sums
     async def gather(self, epochs: Mapping[int, int], committed: int) -> GatheredRows | Refusal:
-        """Return the committed rows at `committed` and the number of distinct effects folded in each shard.
+        """Return the committed rows at `committed` and the number of distinct updates folded in each shard.
 
         The memory of update rules is among the rows: the training goes on from them.
         """
@@ -318,7 +318,7 @@ class ShardServer:
             if refused := self._stale(epochs):
                 return refused
             stores = {shard: self.stores[shard] for shard in epochs}
-            # A store that was handed over may lack effects.
+            # A store that was handed over may lack updates.
             await self.large.do(*store_work.fold([store for s, store in stores.items() if s not in self._moved], clock))
             for shard, store in stores.items():
                 if clock not in store.marks:
@@ -338,7 +338,7 @@ class ShardServer:
                 for clock, partition in version.after
                 if clock > version.committed and not all(store.has(clock, partition) for store in stores)
             ]
-            return NotYet(f"the effects {missing} have not arrived") if missing else None
+            return NotYet(f"the updates {missing} have not arrived") if missing else None
         attempts = {store.attempt(version.clock) for store in stores}
         if len(attempts) == 1 and 0 not in attempts:
             return None

@@ -4,7 +4,7 @@
 until the controller declares their clock complete; then they are added in the order of `tree_sum`, so that the sum has
 the same bits wherever and in whatever groups they were computed. A rollback to the committed state drops `pending`.
 
-Invariants: an effect (clock, partition) is folded at most once, and it is that of the highest attempt that arrived
+Invariants: an update (clock, partition) is folded at most once, and it is that of the highest attempt that arrived
 before its clock was committed; rows handed out are never written again.
 """
 
@@ -54,7 +54,7 @@ class ShardStore:
     n_partitions : int
         Number of partitions of the job's input.
     clock, folded : int
-        Clock of `arrays`, and the number of effects that they include; 0 at the beginning of a job.
+        Clock of `arrays`, and the number of updates that they include; 0 at the beginning of a job.
     sharding : Sharding, optional
         The cut of the tables; without it updates are added to all.
     is_compact : bool
@@ -92,7 +92,7 @@ class ShardStore:
         self.committed_clock = clock
         #: {clock: its updates}, of clocks above `committed_clock` only.
         self.pending: dict[int, ClockUpdates] = {}
-        #: Number of distinct effects (clock, partition) in `committed`.
+        #: Number of distinct updates (clock, partition) in `committed`.
         self.folded = folded
         self._n_partitions = n_partitions
         #: Reads of rows ahead of the commit of the groups before.
@@ -108,7 +108,7 @@ class ShardStore:
         self.marks: dict[int, Tables] = {}
         #: Tables that were read including pending updates.
         self._live: Arrays = {}
-        #: Attempt of all effects of `committed_clock`; 0 if unknown, or if they differ.
+        #: Attempt of all updates of `committed_clock`; 0 if unknown, or if they differ.
         self._committed_by = 0
         #: State of the clock after `committed_clock`.
         self._next = NextClock(arrays, n_partitions, self._ruled, is_compact, finite)
@@ -137,9 +137,9 @@ class ShardStore:
     def state(self) -> ShardState:
         """Return the present content, including pending updates."""
         later = tuple(
-            (clock, low, tuple(effects.attempts[p] for p in range(low, high)), _full_delta(update))
-            for clock, effects in sorted(self.pending.items())
-            for (low, high), update in sorted(effects.by_block.items(), key=lambda item: item[0])
+            (clock, low, tuple(arrived.attempts[p] for p in range(low, high)), _full_delta(update))
+            for clock, arrived in sorted(self.pending.items())
+            for (low, high), update in sorted(arrived.by_block.items(), key=lambda item: item[0])
         )
         return ShardState(self.committed, self.committed_clock, self.folded, later, self.reads.pending())
 
@@ -174,13 +174,13 @@ class ShardStore:
         """
         if clock <= self.committed_clock:
             return "repeated"
-        effects = self.pending.setdefault(clock, ClockUpdates())
-        new = not any(partition in effects.attempts for partition in range(first, first + len(attempts)))
+        arrived = self.pending.setdefault(clock, ClockUpdates())
+        new = not any(partition in arrived.attempts for partition in range(first, first + len(attempts)))
         stored = compact_delta(update) if self._is_compact else update
-        answer = effects.take(first, attempts, stored)
+        answer = arrived.take(first, attempts, stored)
         if answer == "accepted":
             if clock == self.committed_clock + 1:
-                self._next.take(effects, update, replaces=not new)
+                self._next.take(arrived, update, replaces=not new)
             if new:
                 self.reads.check(clock, range(first, first + len(attempts)), update, self._first_rows)
                 self._late.append(stored)
@@ -192,14 +192,14 @@ class ShardStore:
         self._live, self._late = {}, []
 
     def attempt(self, clock: int) -> int:
-        """Return the common attempt of the effects of all partitions at `clock`; 0 if one is missing.
+        """Return the common attempt of the updates of all partitions at `clock`; 0 if one is missing.
 
         It is also 0 if their attempts differ or are unknown, and for any but the committed clock and the next one.
         """
         if clock == self.committed_clock:
             return self._committed_by
-        effects = self.pending.get(clock) if clock == self.committed_clock + 1 else None
-        return 0 if effects is None else effects.attempt(self._n_partitions)
+        arrived = self.pending.get(clock) if clock == self.committed_clock + 1 else None
+        return 0 if arrived is None else arrived.attempt(self._n_partitions)
 
     def ahead(self, clock: int, wanted: Wanted | None = None) -> Tables:
         """Return the `wanted` tables as they are once `clock` is committed, unless another attempt at it arrives.
@@ -214,11 +214,11 @@ class ShardStore:
         return {name: state[name] for name in self.committed if name in (self.readable if wanted is None else wanted)}
 
     def has(self, clock: int, partition: int) -> bool:
-        """Return whether the effect of a partition at `clock` has arrived."""
+        """Return whether the update of a partition at `clock` has arrived."""
         return clock <= self.committed_clock or (clock in self.pending and self.pending[clock].has(partition))
 
     def before(self, clock: int, wanted: Wanted) -> Arrays:
-        """Return the `wanted` rows, by table, with the effects that have arrived of all clocks before `clock`.
+        """Return the `wanted` rows, by table, with the updates that have arrived of all clocks before `clock`.
 
         Raises
         ------
@@ -249,7 +249,7 @@ class ShardStore:
         self._next.write_to(room)
 
     def fold(self, through: int) -> None:
-        """Add every pending effect of the clocks up to `through` to the committed state.
+        """Add every pending update of the clocks up to `through` to the committed state.
 
         Raises
         ------
@@ -262,12 +262,12 @@ class ShardStore:
             self._committed_by = 0
             if clock in self.pending:
                 after = self._after()
-                effects = self.pending.pop(clock)
+                arrived = self.pending.pop(clock)
                 self.committed = {name: after[name] for name in self.committed}
-                self.folded += len(effects)
-                self._committed_by = effects.attempt(self._n_partitions)
+                self.folded += len(arrived)
+                self._committed_by = arrived.attempt(self._n_partitions)
                 for name in self._sums:
-                    blocks = {block: update[name] for block, update in effects.by_block.items() if name in update}
+                    blocks = {block: update[name] for block, update in arrived.by_block.items() if name in update}
                     if blocks:
                         self._sums[name] = {block: full_update(update) for block, update in blocks.items()}
             self.committed_clock = clock
@@ -310,8 +310,8 @@ class ShardStore:
         """Return about how many bytes `fold` reads and writes."""
         if through <= self.committed_clock:
             return 0
-        later = (effects for clock, effects in self.pending.items() if self.committed_clock + 1 < clock <= through)
-        return self._next.work_bytes() + sum(effects.sum_bytes(self.committed, self.committed) for effects in later)
+        later = (arrived for clock, arrived in self.pending.items() if self.committed_clock + 1 < clock <= through)
+        return self._next.work_bytes() + sum(arrived.sum_bytes(self.committed, self.committed) for arrived in later)
 
     def push_bytes(self, clock: int, update: Delta, committed: int) -> int:
         """Return about how many bytes `push` reads and writes once `committed` is folded."""
@@ -325,7 +325,7 @@ class ShardStore:
         if not exact and self.pending:
             names = [name for name in self.committed if wanted is None or name in wanted]
             missing = [name for name in names if name not in self._live]
-            n_bytes += sum(effects.sum_bytes(self.committed, missing) for effects in self.pending.values())
+            n_bytes += sum(arrived.sum_bytes(self.committed, missing) for arrived in self.pending.values())
             late = (name for update in self._late for name in update if name in self._live)
             n_bytes += sum(2 * self._live[name].nbytes for name in late)
         return n_bytes
@@ -341,8 +341,8 @@ class ShardStore:
             rows, table = wanted[name], self.committed[name]
             low, high = (0, len(table)) if rows is None else span(rows) if count(rows) else (0, 0)
             read = (high - low) * full_bytes(table) // max(1, len(table))
-            earlier = (effects for number, effects in self.pending.items() if number < clock)
-            updates = [update[name] for effects in earlier for update in effects.by_block.values() if name in update]
+            earlier = (arrived for number, arrived in self.pending.items() if number < clock)
+            updates = [update[name] for arrived in earlier for update in arrived.by_block.values() if name in update]
             n_bytes += sum((min(read, full_bytes(update)) for update in updates), read if updates else 0)
         return n_bytes + self._copied_bytes(wanted)
 
@@ -361,7 +361,7 @@ class ShardStore:
 
     def state_bytes(self) -> int:
         """Return about how many bytes `state` writes: sparse updates are full in it."""
-        updates = (update for effects in self.pending.values() for update in effects.by_block.values())
+        updates = (update for arrived in self.pending.values() for update in arrived.by_block.values())
         return sum(map(full_bytes, (u for by in updates for u in by.values()))) if self._is_compact else 0
 
     def mark(self, clock: int) -> None:

@@ -85,7 +85,7 @@ def kept_sums(stores: Stores, committed: int, table: str, partitions: Collection
 
 
 def read_ahead(stores: Stores, clock: int, attempt: int, rows: Mapping[int, Wanted] | None) -> Work[Rows]:
-    """Return rows at `clock` (`Complete`), all of whose effects are of this `attempt`."""
+    """Return rows at `clock` (`Complete`), all of whose updates are of this `attempt`."""
 
     def work() -> Rows:
         if rows is None:
@@ -97,7 +97,7 @@ def read_ahead(stores: Stores, clock: int, attempt: int, rows: Mapping[int, Want
 
 
 def read_before(stores: Stores, clock: int, rows: Mapping[int, Wanted]) -> Work[Rows | StaleRead]:
-    """Return rows before `clock` (`Before`), once the effects that they need have arrived."""
+    """Return rows before `clock` (`Before`), once the updates that they need have arrived."""
 
     def work() -> Rows | StaleRead:
         try:

@@ -18,7 +18,7 @@ from proteus_spot.psengine.tables.sparse_rows import full
 
 _DEADLINE_S = 60.0
 
-#: Rows of every shard, and the number of effects folded in each.
+#: Rows of every shard, and the number of updates folded in each.
 Collected = tuple[dict[int, Arrays], list[int]]
 
 

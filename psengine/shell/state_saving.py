@@ -89,7 +89,7 @@ class StateSaver:
         config, committed = instruction.config, instruction.committed
         sharding = await on_thread(sharding_of, config)
         shards, folded = await from_servers(self._transfers, sharding, instruction.owners, committed)
-        if lost := lost_updates(folded, instruction.effects):
+        if lost := lost_updates(folded, instruction.n_updates):
             return events.UpdatesMissing(lost, self._now())  # nothing is written: a manifest means that the job is done
         states = await own_states(self._transfers, config, instruction.states)
         await self._count("model", shards, instruction.owners, states, instruction.states)
@@ -133,8 +133,8 @@ class StateSaver:
             collect = from_replicas if instruction.from_replicas else from_servers
             sharding = await on_thread(sharding_of, config)
             shards, folded = await collect(self._transfers, sharding, instruction.owners, committed)
-            if lost := lost_updates(folded, instruction.effects):
-                raise RuntimeError(f"{lost} effect(s) are missing from the shards")
+            if lost := lost_updates(folded, instruction.n_updates):
+                raise RuntimeError(f"{lost} update(s) are missing from the shards")
             states = await states_at(self._transfers, instruction.states)
             carried = {ref.partition: ref.checkpoint for ref in instruction.states if ref.checkpoint}
             await self._count("checkpoint", shards, instruction.owners, states, instruction.states)

@@ -38,7 +38,7 @@ class RowCache:
         self._tags: set[ReadTag] = set()
 
     def find(self, table: str, rows: RowSet | None, parent_clock: int, exact: bool) -> RowBlock | None:
-        """Return a block that holds `rows` (None: the whole table) and every effect up to `parent_clock`."""
+        """Return a block that holds `rows` (None: the whole table) and every update up to `parent_clock`."""
         for tag, block in reversed(self._blocks.get(table, ())):
             if tag.serves(parent_clock, exact) and block.has(rows):
                 return block

@@ -219,7 +219,7 @@ class BatchRunner:
             rows: Wanted, parts: Collection[int], named: Mapping[str, RowSet] = _ALL_NAMED
         ) -> Mapping[str, RowBlock]:
             if order.read == "rows" and order.committed < order.clock - 1:
-                after = sorted({effect for task in tasks if task.partition in parts for effect in task.after})
+                after = sorted({named for task in tasks if task.partition in parts for named in task.after})
                 about = (order.clock, after, order.committed, sorted(parts), named)
                 return await self._client.read_before(sharding, rows, *about)
             return await self._client.read_rows(sharding, rows, order.parent_clock, order.committed, exact)
@@ -256,7 +256,7 @@ class BatchRunner:
             del parts
             found, others = await self._client.read_ahead(sharding, rows, order.clock)
             if others != attempt:
-                raise SupersededError(f"the effects of clock {order.clock} are of attempts {attempt} and {others}")
+                raise SupersededError(f"the updates of clock {order.clock} are of attempts {attempt} and {others}")
             return found
 
         async def read_sum(table: str, partitions: tuple[int, ...]) -> Array | None:

@@ -29,7 +29,7 @@ R = TypeVar("R")
 _at_work = threading.local()
 #: Maximum number of threads of a batch, for each core, that are started since others of it wait for reads.
 _EXTRA_A_CORE = 6
-#: Each batch limits its threads. They have no common limit: batches that wait for the effects of another one would take
+#: Each batch limits its threads. They have no common limit: batches that wait for the updates of another one would take
 #: all threads, and leave it none.
 _NO_LIMIT = 1 << 20
 

@@ -6,7 +6,7 @@ wants only some rows of a table, their union is read.
 
 Source: Litz (2017), 3.1 and 5.
 Differs: updates are summed by blocks of partitions (see `tree_sum`), where Litz sums all: only then is the sum on the
-server the same bit for bit wherever partitions were worked on, and can the effects of lost tasks be replaced.
+server the same bit for bit wherever partitions were worked on, and can the updates of lost tasks be replaced.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ParameterClient:
         self.transfers = Transfers(transport)
         self.routes = Routes()
         self._calls = ServerCalls(address, self.transfers, self.routes, own)
-        #: Whether a read that waits for effects is given up: the next batch of this process may produce them.
+        #: Whether a read that waits for updates is given up: the next batch of this process may produce them.
         self.gives_way: Callable[[], bool] = lambda: False
         self._cache = RowCache()
         self._reading = PendingReads()
@@ -92,7 +92,7 @@ class ParameterClient:
         committed: int,
         exact: bool,
     ) -> dict[str, RowBlock]:
-        """Return tables, or rows of them, with every effect up to `parent_clock`; do not modify them.
+        """Return tables, or rows of them, with every update up to `parent_clock`; do not modify them.
 
         Rows that were read for another task under this clock, or a newer one, or are being read, are not read again
         (`row_cache`). The first read under a clock is sent to every server, even for no rows, so that each learns which
@@ -144,7 +144,7 @@ class ParameterClient:
         return as_blocks(sharding, {table: None}, shards)[table].values
 
     async def read_ahead(self, sharding: Sharding, wanted: Wanted, clock: int) -> tuple[dict[str, RowBlock], int]:
-        """Return the rows that `read_rows` returns at the committed clock `clock`, once the servers have its effects.
+        """Return the rows that `read_rows` returns at the committed clock `clock`, once the servers have its updates.
 
         Returns
         -------
@@ -166,7 +166,7 @@ class ParameterClient:
             again=lambda tried: tried < _AHEAD_TRIES,
         )
         if len(attempts) > 1:
-            raise SupersededError(f"the effects of clock {clock} are of several attempts")
+            raise SupersededError(f"the updates of clock {clock} are of several attempts")
         return as_blocks(sharding, wanted, shards), attempts.pop()
 
     async def read_before(
@@ -179,11 +179,11 @@ class ParameterClient:
         readers: Sequence[int],
         named: Mapping[str, RowSet],
     ) -> dict[str, RowBlock]:
-        """Return rows as they are before `clock`, once the effects `after` (clock, partition) have arrived.
+        """Return rows as they are before `clock`, once the updates `after` (clock, partition) have arrived.
 
         That clock need not be committed, but `committed` is. `gives_way` is called every few seconds.
 
-        Servers of none of the rows are asked, too: what the tasks write there comes after the effects `after`, so that
+        Servers of none of the rows are asked, too: what the tasks write there comes after the updates `after`, so that
         a task which comes after these tasks need not name the writers before.
 
         Parameters

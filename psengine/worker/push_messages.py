@@ -22,7 +22,7 @@ def sum_up(
 ) -> list[tuple[Subtree, Delta]]:
     """Return the sums of a batch's updates (by partition) over the largest possible blocks, in the smaller form.
 
-    `apart`: each partition is a block. So a server has the effect of a task whatever happens to others of its batch.
+    `apart`: each partition is a block. So a server has the update of a task whatever happens to others of its batch.
     """
     by_block = {(partition, partition + 1): update for partition, update in updates.items()}
     blocks = sorted(by_block) if apart else largest_subtrees(updates.keys(), n_partitions)

@@ -1,11 +1,11 @@
 """A batch that a node begins ahead of its order: the way from one bulk-synchronous clock to the next.
 
 Between two clocks lie a push, a report, a dispatch and a read, one after the other. A node that sends its updates
-therefore requests the next clock at the same moment. The servers answer when they have the effects of all partitions,
+therefore requests the next clock at the same moment. The servers answer when they have the updates of all partitions,
 and the node begins its next tasks with the answer, while the controller processes the reports and sends its
 orders. Only a push and a read are on the critical path.
 
-No effect leaves the node before the order arrives. The order names the attempt under which the controller counts the
+No update leaves the node before the order arrives. The order names the attempt under which the controller counts the
 clock before. If the rows that were read are of other attempts, or the map has changed, what was begun is dropped, and
 the batch runs as ordered. Tasks that other nodes have now are dropped individually.
 """
@@ -55,7 +55,7 @@ NOTHING_DONE = TaskResult({}, None, 0, None, 0.0, 0, 0.0)
 Sums = list[tuple[Subtree, Delta]]
 #: The tasks of a batch, by partition, and the sums of their updates.
 Kernels = KernelBatch[int, TaskResult, Sums]
-#: The attempt of the effects that were read, and the tasks under way.
+#: The attempt of the updates that were read, and the tasks under way.
 Begun = tuple[int, Kernels]
 
 

@@ -329,7 +329,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
             assert [clock for clock, _ in self.controller.progress.losses] == list(range(1, self.common() + 1))
 
     def teardown(self) -> None:
-        """Whatever happened, with one more node the job ends, and each effect is in the model exactly once."""
+        """Whatever happened, with one more node the job ends, and each update is in the model exactly once."""
         if getattr(self, "controller", None) is None:
             return
         self.hold(None)

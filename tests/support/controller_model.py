@@ -270,7 +270,7 @@ class World:
             self.feed(CheckpointFailed("store away", self.now_s))
 
     def push(self, order: Dispatch, shards: tuple[int, ...]) -> None:
-        """Bring the effects of a batch to some of the shards."""
+        """Bring the updates of a batch to some of the shards."""
         attempts = {task.partition: task.attempt for task in order.tasks}
         if order.generation < self.generation:
             return  # its epochs are of before
@@ -291,7 +291,7 @@ class World:
         """Tell the controller that a batch is done."""
         for task in order.tasks:
             key = order.clock, task.partition
-            # its effect is on every server; yet the report of a superseded or given-up attempt must not count
+            # its update is on every server; yet the report of a superseded or given-up attempt must not count
             counts = order.generation == self.generation and (*key, task.attempt) not in self.given_up
             if self.attempts[key] == task.attempt and counts:
                 self.completed.add(key)

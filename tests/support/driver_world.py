@@ -165,7 +165,7 @@ class DriverWorld(World):
             states = [self.replicas[owner.address, owner.shard, owner.epoch] for owner in order.owners]
         else:
             states = [store.copy(order.committed) for store in stores]
-        assert {(state.clock, state.folded) for state in states} == {(order.committed, order.effects)}
+        assert {(state.clock, state.folded) for state in states} == {(order.committed, order.n_updates)}
         values = {shard: state.arrays["w"].item() for shard, state in enumerate(states)}
         self.keeping = Checkpoint(order.committed, f"clock-{order.committed}", order.summary), values
 
@@ -188,7 +188,7 @@ class DriverWorld(World):
                 assert self.kept is not None
                 value, checkpoint = np.full((1, 1), self.kept[1][shard]), order.checkpoint
                 assert "driver" not in checkpoint.summary, "it is the controller's"
-                states[shard] = ShardState({"w": value}, checkpoint.group, checkpoint.effects(n_partitions))
+                states[shard] = ShardState({"w": value}, checkpoint.group, checkpoint.n_updates(n_partitions))
             else:
                 states[shard] = ShardState({"w": np.zeros((1, 1))}, 0, 0)
         for shard, state in states.items():
@@ -197,7 +197,7 @@ class DriverWorld(World):
         self.feed(ShardsOpened(node.name, node.address, order.shards, order.epoch, self.now_s))
 
     def push(self, order: Dispatch, shards: tuple[int, ...]) -> None:
-        """Run the tasks of a batch, and bring their effects to some of the shards; withdrawn ones change nothing."""
+        """Run the tasks of a batch, and bring their updates to some of the shards; withdrawn ones change nothing."""
         if order.generation < self.generation:
             return
         attempts = {task.partition: task.attempt for task in order.tasks}

@@ -29,6 +29,6 @@ async def read_when_there(
     return await server.read(epochs, version, rows)
 
 
-def first_states(shards: Mapping[int, Any], clock: int = 0, effects: int = 0) -> dict[int, ShardState]:
+def first_states(shards: Mapping[int, Any], clock: int = 0, n_updates: int = 0) -> dict[int, ShardState]:
     """Return shards with these tables at `clock`."""
-    return {shard: ShardState(dict(tables), clock, effects) for shard, tables in shards.items()}
+    return {shard: ShardState(dict(tables), clock, n_updates) for shard, tables in shards.items()}

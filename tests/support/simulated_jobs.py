@@ -80,7 +80,7 @@ async def ended(cluster: WiredCluster) -> None:
 
 
 def finished(cluster: WiredCluster) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the model and the result of a job that has finished without a fault or a lost effect."""
+    """Return the model and the result of a job that has finished without a fault or a lost update."""
     controller, store = cluster.shell.controller, cluster.store
     assert cluster.faults == []
     assert controller.state == "finished", controller.reason

@@ -117,7 +117,7 @@ class ShardHost:
                     return
                 rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 self._moved["restore"] += arrays_bytes([rows])
-                states[shard] = ShardState({**rows}, saved.group, saved.effects(config.n_partitions))
+                states[shard] = ShardState({**rows}, saved.group, saved.n_updates(config.n_partitions))
         await self.server.open(states, config.n_partitions, instruction.epoch)
         await self._report(events.ShardsOpened(self._node, self._address, instruction.shards, instruction.epoch, 0.0))
 

@@ -82,7 +82,7 @@ class Storm:
             self.begin()
             return
         lost = alive[rng.integers(len(alive))]
-        if lost.batches and rng.random() < 0.5:  # its effects are there, its report is not
+        if lost.batches and rng.random() < 0.5:  # its updates are there, its report is not
             world.push(lost.batches[0], (int(rng.integers(SHARDS)),) if rng.random() < 0.5 else (0, 1))
         world.lose(lost)
         self.losses += 1
@@ -104,10 +104,10 @@ def check(storm: Storm) -> None:
     assert gathered is not None
     loop = Loop(Picky(GROUPS), PARTITIONS, SEED)
     assert gathered.committed == GROUPS
-    assert gathered.effects == sum(len(loop.tasks[group]) for group in range(1, GROUPS + 1))
+    assert gathered.n_updates == sum(len(loop.tasks[group]) for group in range(1, GROUPS + 1))
     for store in storm.world.stores.values():
         assert store.read(GROUPS, exact=True)["w"].item() == loop.values[-1]
-        assert store.folded == gathered.effects
+        assert store.folded == gathered.n_updates
     assert [clock for clock, _ in gathered.summary["losses"]] == list(range(1, GROUPS + 1))  # type: ignore[attr-defined]
 
 
@@ -132,7 +132,7 @@ def test_a_driver_that_wants_all_back_ends_with_the_bits_of_the_loop(seeds: rang
     ],
     ids=str,
 )
-def test_a_driver_that_does_without_executors_counts_each_effect_of_the_others_once(seeds: range) -> None:
+def test_a_driver_that_does_without_executors_counts_each_update_of_the_others_once(seeds: range) -> None:
     withdrawn = 0
     for seed in seeds:
         storm = Storm(seed, spares=True)
@@ -142,6 +142,6 @@ def test_a_driver_that_does_without_executors_counts_each_effect_of_the_others_o
         assert gathered.committed == GROUPS
         values = {store.read(GROUPS, exact=True)["w"].item() for store in storm.world.stores.values()}
         assert len(values) == 1
-        assert {store.folded for store in storm.world.stores.values()} == {gathered.effects}
+        assert {store.folded for store in storm.world.stores.values()} == {gathered.n_updates}
         withdrawn += storm.withdrawn
     assert withdrawn >= 3 or len(seeds) == 1, "what was sent is replaced, sometimes"

@@ -97,7 +97,7 @@ def test_it_ends_the_job_with_the_model_of_a_group() -> None:
     orders = answer(controller, answer(controller, orders, 1.0), 2.0)
     (gather,) = answer(controller, orders, 3.0)
     assert isinstance(gather, GatherModel)
-    assert (gather.committed, gather.effects) == (3, 4)
+    assert (gather.committed, gather.n_updates) == (3, 4)
     controller.handle(ModelSaved({"stopped": None}, 4.0))
     assert (controller.state, controller.reason) == ("finished", "good enough")
 

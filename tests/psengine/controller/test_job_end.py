@@ -48,10 +48,10 @@ def test_a_stop_before_the_first_clock_leaves_a_result_and_no_model(asked: bool)
     assert (result["lost_micro_tasks"], result["repeated_micro_tasks"], result["seconds"]) == (0, 0, 0.0)
 
 
-def test_an_effect_that_is_missing_fails_the_job() -> None:
+def test_an_update_that_is_missing_fails_the_job() -> None:
     controller, _ = gathering()
     assert controller.handle(UpdatesMissing(3, 3.0)) == []
-    assert (controller.state, controller.reason) == ("failed", "3 effect(s) are missing from the model")
+    assert (controller.state, controller.reason) == ("failed", "3 update(s) are missing from the model")
     assert (controller.lost_micro_tasks, controller.result) == (3, None)
 
 
@@ -60,7 +60,7 @@ def test_an_effect_that_is_missing_fails_the_job() -> None:
     [
         (None, 0, "finished", "the model was there already"),
         ("enough", 0, "stopped", "enough"),
-        (None, 2, "failed", "2 effect(s) are missing from the model"),
+        (None, 2, "failed", "2 update(s) are missing from the model"),
     ],
 )
 def test_a_model_that_is_there_says_how_the_job_ended(stopped: str | None, lost: int, state: str, reason: str) -> None:

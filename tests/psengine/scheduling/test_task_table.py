@@ -39,7 +39,7 @@ def test_ssp_is_bulk_synchronous_without_staleness_and_bounded_with() -> None:
         stale.start(0, "n")
         complete(stale, host, [0])
     assert ready(stale) == [(1, 1)]
-    assert (stale.common, stale.completions, stale.effects) == (0, 3, 0)
+    assert (stale.common, stale.completions, stale.n_updates) == (0, 3, 0)
 
 
 def test_only_the_latest_attempt_completes() -> None:
@@ -92,7 +92,7 @@ def test_a_group_of_some_executors_is_committed_when_they_are_done() -> None:
     assert not table.commit_next()
     done(table, 2)
     assert table.commit_next()
-    assert (table.common, table.effects, table.completed_by) == (1, 2, 0)
+    assert (table.common, table.n_updates, table.completed_by) == (1, 2, 0)
     assert ready(table) == [(1, 2)]
 
 
@@ -122,7 +122,7 @@ def test_a_withdrawn_task_that_was_sent_is_replaced_and_one_that_was_not_is_drop
     assert running is not None
     assert running.withdrawn
     assert table.commit_next()
-    assert table.effects == 2, "partition 1 left no effect"
+    assert table.n_updates == 2, "partition 1 left no effect"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_task_that_is_completed_when_its_group_is_sealed_without_it_is_withdra
     assert table.seal(1, (0, 2)) == 3
     assert table.is_withdrawn(Task(1, 1))
     assert not table.is_withdrawn(Task(0, 1))
-    assert not table.commit_next(), "the effect is on the servers"
+    assert not table.commit_next(), "the update is on the servers"
     assert [(task.partition, withdrawn) for task, withdrawn in table.ready(None)] == [(1, True)]
     key = table.start(1, "n")
     assert (key.withdrawn, key.attempt, key.state) == (True, first[1] + 1, None)
@@ -176,7 +176,7 @@ def test_a_task_that_is_completed_when_its_group_is_sealed_without_it_is_withdra
     assert table.states.held_at("n") == 2
 
 
-def test_lost_effects_are_counted_on_the_worst_shard() -> None:
+def test_lost_updates_are_counted_on_the_worst_shard() -> None:
     assert lost_updates((12, 11, 12), 12) == 1
     assert lost_updates((12, 12), 12) == 0
 
@@ -273,6 +273,6 @@ def test_what_follows_a_withdrawn_task_goes_back_too() -> None:
             table.start(partition, "a")
     table.withdraw(1, 2)
     assert sorted(table.running) == [0, 1]
-    assert table.following == {}, "the sum that node a sends of group 2 has the effect of partition 1"
+    assert table.following == {}, "the sum that node a sends of group 2 has the update of partition 1"
     assert table.complete(1, 1, 1)
     assert [(task.group, withdrawn) for task, withdrawn in table.ready(None) if task.partition == 1] == [(2, True)]

@@ -42,7 +42,7 @@ async def waiting(server: ShardServer, **message: Any) -> asyncio.Task[Any]:
     return task
 
 
-def test_who_reads_ahead_gets_what_will_be_committed_when_all_effects_are_there() -> None:
+def test_who_reads_ahead_gets_what_will_be_committed_when_all_updates_are_there() -> None:
     async def run() -> None:
         server = serving()
         asked = await waiting(server)
@@ -94,7 +94,7 @@ def test_who_reads_ahead_is_not_kept_waiting_for_nothing(how: type, monkeypatch:
     asyncio.run(run())
 
 
-def test_effects_of_several_attempts_are_not_read_ahead() -> None:
+def test_updates_of_several_attempts_are_not_read_ahead() -> None:
     async def run() -> None:
         server = serving()
         asked = await waiting(server)
@@ -123,7 +123,7 @@ def test_a_higher_attempt_takes_the_place_of_what_was_read_ahead() -> None:
 
 
 @pytest.mark.parametrize("lacks", [0, 1])
-def test_a_read_that_names_tasks_waits_for_their_effects_on_each_shard(lacks: int) -> None:
+def test_a_read_that_names_tasks_waits_for_their_updates_on_each_shard(lacks: int) -> None:
     server, version = serving(), Before(2, ((1, 0),), 0, (1,))
     rows = {shard: {"w": slice(0, 1)} for shard in (0, 1)}
     for shard, expected in ((1 - lacks, NotYet), (lacks, Rows)):

@@ -21,13 +21,13 @@ def test_a_save_that_fails_in_passing_is_done_again() -> None:
     story(body, store := Store(failures=2))
 
 
-def test_nothing_is_saved_when_effects_are_missing() -> None:
+def test_nothing_is_saved_when_updates_are_missing() -> None:
     async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
         nodes.loses = 1
         shell._on_joined("r", NODE, "reliable", 1)
         await shell.start(job().to_dict())
         status = await until(shell, "finished", "failed")
-        assert (status["reason"], status["lost_micro_tasks"]) == ("1 effect(s) are missing from the model", 1)
+        assert (status["reason"], status["lost_micro_tasks"]) == ("1 update(s) are missing from the model", 1)
         assert store.saved == []
 
     story(body, store := Store())

@@ -118,7 +118,7 @@ def test_a_server_folds_what_is_committed_when_its_node_is_sent_tasks_that_read_
         await wires.report(BatchDone)
         await here.server.hand_over({0: 1}, "there", THERE, 2)
         await here.server.fold(2, 1)
-        assert stores[0].committed_clock == 1, "handed over: it may lack effects"
+        assert stores[0].committed_clock == 1, "handed over: it may lack updates"
 
     story(body)
 

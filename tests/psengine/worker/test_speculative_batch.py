@@ -66,7 +66,7 @@ def test_work_that_was_done_again_is_not_gone_on_from_ahead() -> None:
     async def body(cluster: Cluster) -> None:
         await go_on(cluster, 3)
         cluster.dispatch(CLOCKS)
-        cluster.tasks.give_up("b")  # it is taken for lost when its effects are there already
+        cluster.tasks.give_up("b")  # it is taken for lost when its updates are there already
         cluster.wires.calls.clear()
         await go_on(cluster, CLOCKS)
         assert pulls(cluster.wires) >= len(NODES) * (len(NODES) - 1)
@@ -166,7 +166,7 @@ class Failing(Counting):
 
 
 async def all_of_clock_1(wires: Wires, here: Any, there: Any) -> None:
-    """Have clock 1 done: partitions 0 and 1 here, and the others' effects, which are nothing, come from elsewhere."""
+    """Have clock 1 done: partitions 0 and 1 here, and the others' updates, which are nothing, come from elsewhere."""
     here.instruct(dispatch(1, 1, [(0, 1), (1, 1)], goes_on=True))
     await wires.report(BatchDone)
     for agent, shard in ((here, 0), (there, 1)):
