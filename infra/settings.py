@@ -50,7 +50,9 @@ class Settings(BaseSettings):
     ec2_key_id: SecretStr | None = Field(
         None, description="Key of a simulated market that was started here; unset: the credentials that boto3 finds."
     )
-    image_id: str = Field("ami-00000000", description="Machine image of a node; it carries this project.")
+    image_id: str = Field(
+        "ami-00000000", description="Machine image of a node, with this project in it; the default is none: set it."
+    )
     root_volume_gb: int | None = Field(
         None, ge=1, le=16384, description="Size of a node's encrypted root volume in GiB; unset: that of the image."
     )
@@ -60,14 +62,17 @@ class Settings(BaseSettings):
     node_host: str | None = Field(None, description="Address that nodes listen on; unset: that of their connections.")
     node_python: str = Field("python3", description="Path of the interpreter on a node.")
     catalog: Path | None = Field(None, description="CSV of instance types; unset: the shipped one.")
-    tick_s: int = Field(120, gt=0, le=_MOST_S, description="Seconds between decisions.")
+    tick_s: int = Field(
+        120, gt=0, le=_MOST_S, description="Seconds between decisions; the schedule is in prefect.yaml."
+    )
     notice_s: int = Field(120, gt=0, le=_MOST_S, description="Warning that the market gives before it takes a machine.")
     poll_s: float = Field(5.0, gt=0, le=_MOST_S, description="Seconds between two looks for a notice, on a node.")
     lease_minutes: float = Field(
         60.0,
         ge=10,
         le=_MOST_S / 60,
-        description="Minutes that a tick extends the lease of a machine by; without ticks it ends itself then.",
+        description="Minutes that a tick extends the lease of a machine by, at least five ticks; without ticks it ends "
+        "itself then.",
     )
     alarm_webhook: SecretStr | None = Field(
         None, description="URL that a machine posts to when it ends because no tick has extended its lease."
@@ -82,7 +87,8 @@ class Settings(BaseSettings):
         21 * 86_400,
         gt=0,
         le=_MOST_S,
-        description="Nothing is bought or fitted on prices that were not reported for this long.",
+        description="Nothing is bought or fitted on prices that were not reported for this long; nothing is bought "
+        "either when a feed that had reported some price every half-hour has been silent for three hours.",
     )
     cpu_kernels: Literal["native", "avx2"] = Field(
         "native",
@@ -115,7 +121,9 @@ class Settings(BaseSettings):
         description="Real minutes to wait for a silent controller of a stopping job; then its checkpoint counts.",
     )
     events_url: str | None = Field(
-        None, description="Prefect API to which the reliable tier reports notices; unset: the next tick finds them."
+        None,
+        description="Prefect API to which the reliable tier reports notices, as in http://HOST:4200/api; unset: the "
+        "run of `train` reports them, else the next tick finds them. It is of no use where the server has a login.",
     )
 
     @field_validator("database_url", "blob_url", "predictors_url", "clock", "catalog", mode="before")

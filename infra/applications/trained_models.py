@@ -33,6 +33,8 @@ NAMES = "names.npz"
 #: Arrays of `names.npz` and of the held-out part: the user and the item of the source by number.
 _NAMES = ("user_names", "item_names")
 _ABOUT = "model"
+#: Where a run, and a blob store, keep the models of their jobs.
+_MODELS_BELOW = ("blobs/jobs/*/model/manifest.json", "jobs/*/model/manifest.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,8 @@ def load_model(
 
     Parameters
     ----------
-    where : directory or fsspec URL of the model, as ``…/jobs/JOB/model``, or of the `model.npz` in it.
+    where : directory or fsspec URL of the model, as ``…/jobs/JOB/model``, or of the `model.npz` in it; also the
+        directory of a run, or of a blob store, that has one model.
     app : the expected application; required for one that is not built in, as loading runs its code.
     code : path or URL of the file of a user's application; empty if its module is installed.
     directory : receives that code, which is then imported.
@@ -243,8 +246,17 @@ def _names(data_url: str) -> dict[str, bytes]:
 
 
 def _url(where: str) -> str:
-    url = where if "://" in where else file_url(Path(where))
+    url = where if "://" in where else file_url(_only_model(Path(where)))
     return url.rstrip("/").removesuffix(f"/{MODEL}").removesuffix(f"/{NET_MODEL}").rstrip("/")
+
+
+def _only_model(directory: Path) -> Path:
+    """Return the directory of the one model below the directory of a run or a blob store, else `directory` itself."""
+    found = [path for pattern in _MODELS_BELOW for path in sorted(directory.glob(pattern))]
+    if len(found) > 1:
+        names = ", ".join(str(path.parent) for path in found[:3])
+        raise InputError(f"{directory}: has {len(found)} models, such as {names}; name one")
+    return found[0].parent if found else directory
 
 
 def _set_at(url: str) -> tuple[Blobs, str]:

@@ -140,7 +140,8 @@ def read(source: str, n_partitions: int, app: str | None = None, how: Reading = 
         raise InputError(f"data {source}: no document has two words; there is none to hold out")
     if n_partitions > len(train):
         raise InputError(
-            f"data {source}: has {len(train)} documents to train on, too few for {n_partitions} parts; want one a part"
+            f"data {source}: has {len(train)} documents to train on, too few for {n_partitions} parts; "
+            f"give --partitions {len(train)} or fewer (partitions of a job)"
         )
     return DocumentSet(whole.take(train), whole.take(held), n_words, n_partitions)
 

@@ -141,7 +141,8 @@ def read(source: str, n_partitions: int, app: str | None = None, how: Reading = 
     train, held = hold_out(source, table, whole, labels)
     if n_partitions > len(train):
         raise InputError(
-            f"data {source}: has {len(train)} rows to train on, too few for {n_partitions} parts; want one a part"
+            f"data {source}: has {len(train)} rows to train on, too few for {n_partitions} parts; "
+            f"give --partitions {len(train)} or fewer (partitions of a job)"
         )
     fill: tuple[float, ...] = ()
     notes = table.notes

@@ -187,7 +187,8 @@ def divided(source: str, ratings: Ratings, n_partitions: int) -> RatingSet:
     for what, names in (("users", ratings.user_names), ("items", ratings.item_names)):
         if n_partitions > len(names):
             raise InputError(
-                f"data {source}: has {len(names)} {what}, too few for {n_partitions} parts; want one a part"
+                f"data {source}: has {len(names)} {what}, too few for {n_partitions} parts; "
+                f"give --partitions {len(names)} or fewer (partitions of a job)"
             )
     rng = np.random.default_rng(_SPLIT_SEED)
     users, user_names, user_bounds = _balanced(ratings.users, ratings.user_names, held, n_partitions, rng)

@@ -1,6 +1,7 @@
 """Models are saved and loaded; other files, and models of other applications, are refused in one line."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,15 @@ def test_names_of_users_and_items_are_kept_with_the_model(tmp_path: Path, model:
     assert sorted(file.name for file in model.iterdir()) == ["manifest.json", "model.npz"]
     (of / "names.npz").write_bytes((of / "model.npz").read_bytes())
     refused(str(of), r"names\.npz: (has \d+ bytes, not|its content differs)")
+
+
+def test_a_model_is_found_below_the_directory_of_its_run(model: Path, tmp_path: Path) -> None:
+    assert (
+        load_model(str(tmp_path))[2].url == load_model(str(model))[2].url == load_model(str(tmp_path / "blobs"))[2].url
+    )
+    other = model.parents[1] / "job-2"
+    shutil.copytree(model.parent, other)
+    refused(str(tmp_path), "has 2 models, such as .*/job-2/model.*; name one")
 
 
 def test_what_is_not_there_or_damaged_is_told(model: Path) -> None:

@@ -1,0 +1,61 @@
+"""The pages of the documentation say what the program says, and their first steps work."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("bidding", "flows", "infra", "psengine", "studies", "tasks")
+
+
+def texts_of(node: ast.AST) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.JoinedStr):
+            yield "\0".join(str(value.value) for value in part.values if isinstance(value, ast.Constant))
+        elif isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+
+
+@pytest.fixture(scope="module")
+def texts() -> str:
+    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return "\0".join(text for path in files for text in texts_of(ast.parse(path.read_text("utf-8"))))
+
+
+def messages(page: str) -> list[str]:
+    """What the first column of the tables of a page quotes, but for codes of EC2."""
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE)
+    quoted = [quote for row in rows for quote in re.findall(r"`([^`]+)`", row)]
+    return [quote for quote in quoted if not re.fullmatch(r"[A-Z]\w+", quote)]
+
+
+@pytest.mark.parametrize("page", ["troubleshooting.md", "questions.md"])
+def test_a_page_quotes_messages_that_there_are(page: str, texts: str) -> None:
+    quoted = messages(page)
+    assert quoted
+    parts = [part.strip() for quote in quoted for part in quote.split("…")]
+    assert [part for part in parts if len(part) > 3 and part not in texts] == []
+
+
+def test_every_page_is_on_the_site() -> None:
+    config = (ROOT / "mkdocs.yml").read_text("utf-8")
+    nav = yaml.safe_load(config[config.index("\nnav:") :])["nav"]
+    named = {page for page in re.findall(r"[\w/-]+\.md", str(nav))}
+    there = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert there == named
+
+
+def test_the_quickstart_ends_with_the_classes_that_it_names(tmp_path: Path) -> None:
+    found = re.search(r"```sh\n(.*?)```", (ROOT / "docs" / "quickstart.md").read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    assert len(found[1].splitlines()) <= 15
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(["sh", "-e", "-c", found[1]], cwd=tmp_path, env=environment, check=True, timeout=300)
+    assert (tmp_path / "colours.csv").read_text().splitlines() == ["row,class", '0,"red"', '1,"blue"']
