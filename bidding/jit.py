@@ -106,10 +106,11 @@ def _tell_numba_of_compiled() -> None:
 
 
 _HERE = Path(__file__).parent
-#: Sources that a compiled function may call. Of the policies only the rules are compiled.
+#: Sources that a compiled function may call. Of the policies only the rules and `deadline` are compiled.
 _COMPILED = (
     *(_HERE / name for name in ("backtest", "billing", "economics", "forecast")),
     _HERE / "policies" / "rules.py",
+    _HERE / "policies" / "deadline",
     _HERE / "jit.py",
 )
 

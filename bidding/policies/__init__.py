@@ -5,6 +5,7 @@ The modules:
     base             the `Policy` Protocol, its input `MarketView`, and its output `Decision`
     best             policy `best`: the hour of work that the forecast expects to be cheapest
     cheapest_market  purchase in the cheapest market, shared by `standard` and `just_above`
+    deadline/        the deadline is kept at the least expected cost: one machine
     fixed_delta      names with a bid delta: ``fixed-delta:0.01`` bids a cent above the price
     footprint        the held allocations in the terms of equations (1)-(4), and their cost per work
     just_above       policies `just-above` and `fixed-delta`: the cheapest market, a fixed bid delta

@@ -1,0 +1,10 @@
+"""Policy `deadline`: a job ends in time, whatever spot does, at the least expected cost.
+
+one_machine    the next step of a job of one machine, with and without memory
+slack_plan     the plan that it follows: what slack is best spent on
+spot_spells    hazards of spot by the time since it came or went
+"""
+
+from proteus_spot.bidding.policies.deadline.one_machine import OneMachine, one_machine
+
+__all__ = ["OneMachine", "one_machine"]
