@@ -172,7 +172,8 @@ class TestRecords:
         for kind in ("k80_1", "k80_8", "v100_1", "v100_8"):
             gains = []
             for zone in "ab":
-                gap_s, there = recorded(Path(os.environ["PROTEUS_TRACES"]) / f"availability/aws-2022-10/us-west-2{zone}_{kind}.json")
+                name = f"availability/aws-2022-10/us-west-2{zone}_{kind}.json"
+                gap_s, there = recorded(Path(os.environ["PROTEUS_TRACES"]) / name)
                 for start in rng.integers(0, len(there) - deadline_h * 6, size=20):
                     mine, theirs = (
                         run(each, job, [gap_s], _from(there, int(start))) for each in (rule, uniform_progress)
