@@ -3,6 +3,7 @@
 `runner` runs many jobs, `simulate` one; `price_arrays`, `eviction_arrays` and `parameters` are its input, `view` is the
 input of a scheme, and `outcomes` the result. `clairvoyant` bounds the cost from below.
 
+    capacity/          jobs with deadlines on records of what could be had, whatever was bid
     clairvoyant/       the least cost of a job for a scheme that knows all prices
     replay/            one simulated job through the live engine, to check the compiled loop
     schemes/           the rules of the compiled loop, and the registry of schemes by name

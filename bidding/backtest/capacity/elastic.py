@@ -1,0 +1,108 @@
+"""Jobs under the policy `deadline`, many machines of many zones, step by step."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from proteus_spot.bidding.backtest.capacity.job import CapacityJob, Result
+from proteus_spot.bidding.backtest.capacity.record import CapacityRecord, Floats
+from proteus_spot.bidding.jit import entry
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.traces import Int64s
+from proteus_spot.bidding.policies.deadline.fleet import (
+    MARGIN,
+    fill,
+    highest_price,
+    least_on_demand,
+    paced_on_demand,
+    work_price,
+)
+
+_COST, _FINISHED, _SPOT = int(Result.COST_USD), int(Result.FINISHED_S), int(Result.SPOT_S)
+_ON_DEMAND, _LOST, _STARTED = int(Result.ON_DEMAND_S), int(Result.LOST), int(Result.STARTED)
+#: Seconds after which what was seen of a zone counts as much as what was fitted.
+_FORGETS_S = 12.0 * HOUR_S
+
+
+def _elastic(version: int) -> Callable[..., int]:
+    def elastic(
+        counts: Int64s, step_s: float, prices: Floats, on_demand: float, fitted: Floats, losses: Floats,
+        starts: Int64s, machines: int, work_s: float, deadline_s: float, boot_s: float, out: Floats,
+    ) -> int:  # fmt: skip
+        zones = len(prices)
+        held, seen, wanted = np.zeros(zones), np.zeros(zones), np.zeros(zones)
+        fresh, usual, booting = np.zeros(zones), np.zeros(zones), np.zeros(zones)
+        for job in range(len(starts)):
+            held[:] = 0.0
+            usual[:] = fitted
+            row = out[job]
+            row[:] = 0.0
+            row[_FINISHED] = np.inf
+            left_s, dear = work_s, 0
+            for step in range(len(counts) - starts[job]):
+                time_left_s = deadline_s - step * step_s
+                for zone in range(zones):
+                    seen[zone] = min(float(counts[starts[job] + step, zone]), float(machines))
+                    if held[zone] > seen[zone]:
+                        row[_LOST] += held[zone] - seen[zone]
+                        held[zone] = seen[zone]
+                    usual[zone] += (seen[zone] - usual[zone]) * (step_s / _FORGETS_S)
+                    fresh[zone] = work_price(prices[zone], 0.0, losses[zone], boot_s, left_s / machines)
+                asked = least_on_demand(left_s, time_left_s, step_s, boot_s, machines, dear)
+                highest = highest_price(fresh, usual, MARGIN * left_s / max(time_left_s, 1.0), machines)
+                fill(prices, fresh, held, seen, machines - asked, highest, -1.0, wanted)
+                paced = paced_on_demand(left_s, time_left_s, usual.sum())
+                asked = max(asked, min(paced, machines - int(wanted.sum())))
+                # what the step does, if the job lasts so long
+                rate_old, rate_new = float(min(asked, dear)), float(max(asked - dear, 0))
+                pay = asked * on_demand
+                for zone in range(zones):
+                    booting[zone] = max(wanted[zone] - held[zone], 0.0)
+                    rate_new += booting[zone]
+                    rate_old += wanted[zone] - booting[zone]
+                    row[_STARTED] += booting[zone]
+                    pay += wanted[zone] * prices[zone]
+                    held[zone] = wanted[zone]
+                used_s = step_s
+                late_s = min(boot_s, step_s)
+                done_s = rate_old * late_s + (rate_old + rate_new) * (step_s - late_s)
+                if done_s >= left_s:
+                    if rate_old * late_s >= left_s:
+                        used_s = left_s / rate_old
+                    else:
+                        used_s = late_s + (left_s - rate_old * late_s) / (rate_old + rate_new)
+                spot = 0.0
+                for zone in range(zones):
+                    spot += held[zone]
+                row[_COST] += pay * used_s
+                row[_SPOT] += spot * used_s
+                row[_ON_DEMAND] += asked * used_s
+                dear = asked
+                left_s -= done_s
+                if left_s <= 1e-6:
+                    row[_FINISHED] = step * step_s + used_s
+                    break
+        return version
+
+    return elastic
+
+
+_run = entry(_elastic)
+
+
+def run_elastic(record: CapacityRecord, job: CapacityJob, starts: Int64s, fit_steps: int) -> Floats:
+    """Return the results of jobs that begin at the steps `starts`, shape (jobs, len(Result)).
+
+    Parameters
+    ----------
+    fit_steps : the record's first steps, from which the zones' usual counts and rates of loss are fitted.
+    """
+    fitted = np.minimum(record.counts[:fit_steps], job.machines)
+    falls = np.maximum(-np.diff(fitted, axis=0), 0).sum(axis=0)
+    losses = (falls + 0.5) / ((fitted.sum(axis=0) + 1.0) * record.step_s)
+    out = np.zeros((len(starts), len(Result)))
+    _run(
+        record.counts, float(record.step_s), record.spot / HOUR_S, float(record.on_demand.min()) / HOUR_S,
+        fitted.mean(axis=0), losses, starts, job.machines, job.work_s, job.deadline_s, job.restart_s, out,
+    )  # fmt: skip
+    return out
