@@ -1,5 +1,6 @@
 """Policy `deadline`: a job ends in time, whatever spot does, at the least expected cost.
 
+fleet          the machines of a job of many, by market and on demand
 one_machine    the next step of a job of one machine, with and without memory
 slack_plan     the plan that it follows: what slack is best spent on
 spot_spells    hazards of spot by the time since it came or went
