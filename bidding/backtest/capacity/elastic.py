@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from proteus_spot.bidding.backtest.capacity.job import CapacityJob, Result
+from proteus_spot.bidding.backtest.capacity.job import CapacityJob, JobFigure
 from proteus_spot.bidding.backtest.capacity.record import CapacityRecord, Floats
 from proteus_spot.bidding.jit import entry
 from proteus_spot.bidding.market.model import HOUR_S
@@ -18,8 +18,8 @@ from proteus_spot.bidding.policies.deadline.fleet import (
     work_price,
 )
 
-_COST, _FINISHED, _SPOT = int(Result.COST_USD), int(Result.FINISHED_S), int(Result.SPOT_S)
-_ON_DEMAND, _LOST, _STARTED = int(Result.ON_DEMAND_S), int(Result.LOST), int(Result.STARTED)
+_COST, _FINISHED, _SPOT = int(JobFigure.COST_USD), int(JobFigure.FINISHED_S), int(JobFigure.SPOT_S)
+_ON_DEMAND, _LOST, _STARTED = int(JobFigure.ON_DEMAND_S), int(JobFigure.LOST), int(JobFigure.STARTED)
 #: Seconds after which what was seen of a zone counts as much as what was fitted.
 _FORGETS_S = 12.0 * HOUR_S
 
@@ -91,7 +91,7 @@ _run = entry(_elastic)
 
 
 def run_elastic(record: CapacityRecord, job: CapacityJob, starts: Int64s, fit_steps: int) -> Floats:
-    """Return the results of jobs that begin at the steps `starts`, shape (jobs, len(Result)).
+    """Return the results of jobs that begin at the steps `starts`, shape (jobs, len(JobFigure)).
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def run_elastic(record: CapacityRecord, job: CapacityJob, starts: Int64s, fit_st
     fitted = np.minimum(record.counts[:fit_steps], job.machines)
     falls = np.maximum(-np.diff(fitted, axis=0), 0).sum(axis=0)
     losses = (falls + 0.5) / ((fitted.sum(axis=0) + 1.0) * record.step_s)
-    out = np.zeros((len(starts), len(Result)))
+    out = np.zeros((len(starts), len(JobFigure)))
     _run(
         record.counts, float(record.step_s), record.spot / HOUR_S, float(record.on_demand.min()) / HOUR_S,
         fitted.mean(axis=0), losses, starts, job.machines, job.work_s, job.deadline_s, job.restart_s, out,

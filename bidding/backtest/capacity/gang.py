@@ -15,14 +15,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from proteus_spot.bidding.backtest.capacity.job import CapacityJob, Result
+from proteus_spot.bidding.backtest.capacity.job import CapacityJob, JobFigure
 from proteus_spot.bidding.backtest.capacity.record import CapacityRecord, Floats
 from proteus_spot.bidding.jit import entry, inline_jit
 from proteus_spot.bidding.market.model import HOUR_S
 from proteus_spot.bidding.market.traces import Int64s
 
-_COST, _FINISHED, _SPOT = int(Result.COST_USD), int(Result.FINISHED_S), int(Result.SPOT_S)
-_ON_DEMAND, _LOST, _STARTED = int(Result.ON_DEMAND_S), int(Result.LOST), int(Result.STARTED)
+_COST, _FINISHED, _SPOT = int(JobFigure.COST_USD), int(JobFigure.FINISHED_S), int(JobFigure.SPOT_S)
+_ON_DEMAND, _LOST, _STARTED = int(JobFigure.ON_DEMAND_S), int(JobFigure.LOST), int(JobFigure.STARTED)
 _ALWAYS, _FAILOVER, _EVEN, _EVEN_ALL, _UTILITY = range(5)
 #: {name: code in the compiled loop}.
 GANGS = MappingProxyType(
@@ -118,7 +118,7 @@ _run = entry(_gang)
 
 
 def run_gang(name: str, record: CapacityRecord, job: CapacityJob, starts: Int64s, fit_steps: int) -> Floats:
-    """Return the results of jobs that begin at the steps `starts`, shape (jobs, len(Result)).
+    """Return the results of jobs that begin at the steps `starts`, shape (jobs, len(JobFigure)).
 
     Raises
     ------
@@ -130,7 +130,7 @@ def run_gang(name: str, record: CapacityRecord, job: CapacityJob, starts: Int64s
     lost = (full[:-1] & ~full[1:]).sum(axis=0)
     lives_s = (full.sum(axis=0) + 1.0) * record.step_s / (lost + 0.5)
     home = int(np.argmax(full.mean(axis=0) * (record.on_demand.min() - prices[0])))
-    out = np.zeros((len(starts), len(Result)))
+    out = np.zeros((len(starts), len(JobFigure)))
     _run(
         GANGS[name], counts, float(record.step_s), prices / HOUR_S, float(record.on_demand.min()) / HOUR_S, home,
         lives_s, starts, job.machines, job.work_s / job.machines, job.deadline_s, job.restart_s, out,

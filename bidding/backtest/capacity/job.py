@@ -6,7 +6,7 @@ from enum import IntEnum
 from proteus_spot.bidding.market.model import HOUR_S
 
 
-class Result(IntEnum):
+class JobFigure(IntEnum):
     """Columns of a job's row."""
 
     COST_USD = 0

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from proteus_spot.bidding.backtest.capacity.job import CapacityJob, Result
+from proteus_spot.bidding.backtest.capacity.job import CapacityJob, JobFigure
 from proteus_spot.bidding.backtest.capacity.record import Floats
 from proteus_spot.bidding.jit import entry
 from proteus_spot.bidding.market.model import HOUR_S
@@ -14,8 +14,8 @@ from proteus_spot.bidding.policies.deadline.one_machine import looks_at_spot, ne
 from proteus_spot.bidding.policies.deadline.slack_plan import Choices, slack_plan
 from proteus_spot.bidding.policies.deadline.spot_spells import AGES
 
-_COST, _FINISHED, _SPOT = int(Result.COST_USD), int(Result.FINISHED_S), int(Result.SPOT_S)
-_ON_DEMAND, _LOST, _STARTED = int(Result.ON_DEMAND_S), int(Result.LOST), int(Result.STARTED)
+_COST, _FINISHED, _SPOT = int(JobFigure.COST_USD), int(JobFigure.FINISHED_S), int(JobFigure.SPOT_S)
+_ON_DEMAND, _LOST, _STARTED = int(JobFigure.ON_DEMAND_S), int(JobFigure.LOST), int(JobFigure.STARTED)
 _EVEN, _DEADLINE, _REMEMBERS = range(3)
 #: {name: code in the compiled loop}.
 RULES = MappingProxyType({"uniform-progress": _EVEN, "deadline": _DEADLINE, "deadline+memory": _REMEMBERS})
@@ -87,7 +87,7 @@ _run = entry(_one)
 def run_one(
     name: str, there: Int64s, step_s: float, spot: float, on_demand: float, job: CapacityJob, starts: Int64s
 ) -> Floats:
-    """Return the results of jobs of one machine, shape (jobs, len(Result)).
+    """Return the results of jobs of one machine, shape (jobs, len(JobFigure)).
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def run_one(
     spot, on_demand : dollars an hour.
     """
     plan = slack_plan(step_s, job.work_s, job.deadline_s, job.restart_s)
-    out = np.zeros((len(starts), len(Result)))
+    out = np.zeros((len(starts), len(JobFigure)))
     _run(
         RULES[name], *plan, there, float(step_s), spot / HOUR_S, on_demand / HOUR_S, starts, job.work_s,
         job.deadline_s, float(job.restart_s), out,

@@ -20,7 +20,7 @@ MARGIN: Final = 1.15
 
 
 @dataclass(frozen=True, slots=True)
-class MarketFacts:
+class SpotOffer:
     """What is known of a market at a decision.
 
     Attributes
@@ -45,7 +45,7 @@ class MarketFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class JobFacts:
+class RemainingJob:
     """What is known of a job at a decision.
 
     Attributes
@@ -75,7 +75,7 @@ class Fleet:
 
     Attributes
     ----------
-    spot : by market, also those with 0; an ask is what exceeds `MarketFacts.held`.
+    spot : by market, also those with 0; an ask is what exceeds `SpotOffer.held`.
     on_demand : machines on demand.
     highest_usd_per_h : dollars of an hour of work above which it is expected to be had cheaper later.
     """
@@ -189,7 +189,7 @@ def fill(
         floor = best
 
 
-def fleet(job: JobFacts, markets: tuple[MarketFacts, ...]) -> Fleet:
+def fleet(job: RemainingJob, markets: tuple[SpotOffer, ...]) -> Fleet:
     """Return the machines to hold until the next decision."""
     left_s = job.left_machine_h * HOUR_S
     held, seen, usual = (np.array([float(getattr(one, name)) for one in markets]) for name in ("held", "seen", "usual"))
