@@ -59,7 +59,7 @@ async def times(n: int, staleness: int = 0) -> ControllerTimes:
         for number in range(_WARM + _CLOCKS):
             reports = cluster.reports(await cluster.instructions())
             gc.collect()  # of the nodes' side
-            before = cluster.shell.controller.history.common
+            before = cluster.shell.controller.job.history.common
             began = process_time()
             for event, moved in reports:
                 await cluster.shell.event(event, event.address, moved)
@@ -67,7 +67,7 @@ async def times(n: int, staleness: int = 0) -> ControllerTimes:
             cluster.inbox += received  # for the next clock
             if number >= _WARM:
                 clocks.append(process_time() - began)
-            if cluster.shell.controller.history.common != before + 1:
+            if cluster.shell.controller.job.history.common != before + 1:
                 raise RuntimeError(f"clock {before + 1} of {n} virtual nodes did not end")
         for _ in range(_TICKS):
             began = process_time()

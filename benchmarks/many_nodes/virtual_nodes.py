@@ -123,7 +123,7 @@ class VirtualCluster:
         for index in range(self._n):
             self.join(f"n{index:05d}", "reliable" if index < self.config.n_reliable else "transient")
         controller = self.shell.controller
-        while not (controller.tiers.settled and controller.stage == 3 and controller.history.common):
+        while not (controller.job.tiers.settled and controller.job.stage == 3 and controller.job.history.common):
             await self.answer(await self.instructions())
             await self.tick()
 
@@ -163,7 +163,7 @@ class VirtualCluster:
             (self.inbox if is_batch and instruction.node in busy else present).append(instruction)
             if is_batch:
                 busy.add(instruction.node)
-        servers = sorted({owner.address for owner in self.shell.controller.shards.owners})
+        servers = sorted({owner.address for owner in self.shell.controller.job.shards.owners})
         moved = {"read": 1, "push": 1, **{link(address): 1 for address in servers}}
         events: list[Any] = [event for instruction in present if (event := _answer(instruction)) is not None]
         return [(event, self._bytes.setdefault(event.node, ReportedBytes()).of(moved)) for event in events]

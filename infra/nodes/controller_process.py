@@ -75,7 +75,7 @@ async def run_controller(
         control.close()
         await shell.close()
         await asyncio.to_thread(_withdraw, blobs, rendezvous, meeting)
-    return 1 if shell.fault and shell.controller.config is None else 0
+    return 1 if shell.fault and shell.controller.job.config is None else 0
 
 
 def _dashboard_url(scheduler: Any) -> str:

@@ -1,4 +1,4 @@
-"""The state of a controller, which holds all of one job. The controller changes it, others read it."""
+"""The state of one job. The collaborators of the controller change it, others read it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ControllerState:
     """
 
     def __init__(self, make_driver: Callable[[JobConfig], Driver] = default_driver) -> None:
-        self._make_driver = make_driver
+        self.make_driver = make_driver
         self.config: JobConfig | None = None
         self.state: JobState = "starting"
         self.reason = "waiting for a job"
@@ -89,30 +89,34 @@ class ControllerState:
         self.result: dict[str, object] | None = None
         #: Nodes with a notice or a drain request, and until when each works.
         self.departures = Departures(self.members, self.tiers, self.progress)
-        self._recovery = Recovery(self.members, self.tiers, self.progress)
-        self._dispatcher: BatchDispatcher | None = None
+        self.recovery = Recovery(self.members, self.tiers, self.progress)
+        self.dispatcher: BatchDispatcher | None = None
         #: Nodes that have joined, until they are planned for.
-        self._joins = JoinBatching()
-        self._begun = False
+        self.joins = JoinBatching()
+        self.begun = False
         #: Version of the map that every node was sent, and whether the present one is to be sent at the next tick.
-        self._map_sent = 0
-        self._maps_due = False
+        self.map_sent = 0
+        self.maps_due = False
         #: Partitions without a node, as last reported to the driver.
-        self._unowned: frozenset[int] = frozenset()
+        self.unowned: frozenset[int] = frozenset()
         #: What the events have changed, and whether the nodes are to be planned for at the next tick.
-        self._due = Due.NOTHING
-        self._plan_due = False
+        self.due = Due.NOTHING
+        self.plan_due = False
         #: Instructions that the event under way has brought, in order.
-        self._instructions: list[Instruction] = []
+        self.instructions: list[Instruction] = []
         #: Number of successive failures to open the shards.
-        self._not_opened = 0
+        self.not_opened = 0
         #: When the shards are to be opened again after a failure; None unless one is waited for.
-        self._reopen_s: float | None = None
+        self.reopen_s: float | None = None
         #: Generation of the shards that are being opened, and since when.
-        self._opening: tuple[int, float] | None = None
-        self._saving: Saving | None = None
+        self.opening: tuple[int, float] | None = None
+        self.saving: Saving | None = None
         #: Reason of a stop that was requested while the model was being saved; used only if saving fails.
-        self._late_stop: str | None = None
+        self.late_stop: str | None = None
+
+    def mark_due(self, due: Due) -> None:
+        """Have `Reconciler.reconcile` bring that much in line."""
+        self.due = max(self.due, due)
 
     @property
     def shards(self) -> ShardMap:
@@ -122,17 +126,17 @@ class ControllerState:
     @property
     def checkpoints(self) -> CheckpointSchedule:
         """The newest checkpoint, and when the next is due."""
-        return self._recovery.checkpoints
+        return self.recovery.checkpoints
 
     @property
     def rollbacks(self) -> list[tuple[int, str]]:
         """(clock, reason) of every rollback."""
-        return self._recovery.rollbacks
+        return self.recovery.rollbacks
 
     @property
     def damage(self) -> str:
         """A line on the last checkpoint that could not be used; empty if there was none."""
-        return self._recovery.damage
+        return self.recovery.damage
 
     @property
     def stage(self) -> Stage:
@@ -142,9 +146,9 @@ class ControllerState:
     @property
     def gathering(self) -> bool:
         """Whether the model is being gathered and saved; the training is over unless shards are lost."""
-        return self._saving is not None
+        return self.saving is not None
 
     @property
     def training(self) -> bool:
         """Whether the shards are open and the job has not ended."""
-        return self._begun and self.state not in ENDED
+        return self.begun and self.state not in ENDED

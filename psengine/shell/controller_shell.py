@@ -81,9 +81,9 @@ class ControllerShell:
         self._watch = NodeWatch(scheduler, self.controller, self._feed, self._queues.drop, self._spawn, self._now)
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
-        self._saver = StateSaver(Transfers(self._transport), callbacks, self.controller.history, self._feed)
-        self._describer = Describer(self.controller.history.log, callbacks.wall_s)
-        self._writer = EventLogWriter(callbacks.keep_page, self.controller.history.log)
+        self._saver = StateSaver(Transfers(self._transport), callbacks, self.controller.job.history, self._feed)
+        self._describer = Describer(self.controller.job.history.log, callbacks.wall_s)
+        self._writer = EventLogWriter(callbacks.keep_page, self.controller.job.history.log)
 
     def open(self) -> None:
         """Register handlers and plugin; the scheduler must be running."""
@@ -111,8 +111,8 @@ class ControllerShell:
         """Start the job, attach to it if it runs, or find it finished. Returns {"error": line} for an invalid job."""
         try:
             config = JobConfig.from_dict(job)
-            if self.controller.config is None:
-                self.controller.reason = f"{IMPORTING} {config.app}"
+            if self.controller.job.config is None:
+                self.controller.job.reason = f"{IMPORTING} {config.app}"
             await on_thread(self._callbacks.load_code, config)
             # a user's imports may be slow
             config = dataclasses.replace(config, scale_in=await on_thread(scales_in, config))
@@ -123,7 +123,7 @@ class ControllerShell:
         except WrongValue as error:
             return {"error": format_error(error, config.app)}
         async with self._starting:
-            current = self.controller.config
+            current = self.controller.job.config
             if current is not None and current.job_id != config.job_id:
                 return {"error": f"this controller runs job {current.job_id!r}, not {config.job_id!r}"}
             if current is None:
@@ -145,18 +145,18 @@ class ControllerShell:
                     self._feed(
                         events.JobStarted(config, self._now(), found.newest, tuple(found.kept[1:]), found.damaged)
                     )
-                if self.controller.config is None:
+                if self.controller.job.config is None:
                     return {"error": self.fault}
-        return await self.status(since_clock=describe(self.controller, 0, self._now())["clock"])
+        return await self.status(since_clock=describe(self.controller.job, 0, self._now())["clock"])
 
     async def status(self, since_clock: int = 0) -> dict[str, Any]:
         """Return the status (see `status.describe`), JSON-able, with the losses of the clocks after `since_clock`."""
         now_s = self._now()
         try:
-            status = describe(self.controller, since_clock, now_s)
+            status = describe(self.controller.job, since_clock, now_s)
         except DriverFailed as error:  # in its own figures; now it is asked no more
             self.controller.fail_by_driver(error)
-            status = describe(self.controller, since_clock, now_s)
+            status = describe(self.controller.job, since_clock, now_s)
         elapsed = status["elapsed_s"]
         status["started"] = None if elapsed is None else self._callbacks.wall_s() - elapsed
         return status
@@ -164,32 +164,32 @@ class ControllerShell:
     async def stop(self, reason: str = "asked to stop") -> dict[str, Any]:
         """End the job at the clock under way and save the model, unless no clock was begun."""
         self._feed(events.StopRequested(reason, self._now()))
-        return await self.status(since_clock=self.controller.tasks.common if self.controller.tasks else 0)
+        return await self.status(since_clock=self.controller.job.tasks.common if self.controller.job.tasks else 0)
 
     async def checkpoint(self) -> dict[str, Any]:
         """Save the committed state; returns {"clock": clock of the newest checkpoint, "error": "" unless it failed}."""
-        tasks, saver, tries = self.controller.tasks, self._saver, 0
+        tasks, saver, tries = self.controller.job.tasks, self._saver, 0
         saver.checkpoint_error = ""
         wanted = 0 if tasks is None else tasks.common
-        while self.controller.checkpoints.clock < wanted and self.controller.state not in ENDED:
+        while self.controller.job.checkpoints.clock < wanted and self.controller.job.state not in ENDED:
             if saver.too_late and tries < _TRIES:  # the clock had ended before its servers received the request
                 saver.checkpoint_error = ""
             self._feed(events.CheckpointRequested(self._now()))
-            if self.controller.checkpoints.under_way is None or saver.checkpoint_error:
+            if self.controller.job.checkpoints.under_way is None or saver.checkpoint_error:
                 break  # there is nothing to save (any more), or the store failed
             tries += 1
             await saver.checkpoint_ended()
-        clock = self.controller.progress.clock_at(self.controller.checkpoints.clock)
+        clock = self.controller.job.progress.clock_at(self.controller.job.checkpoints.clock)
         return {"clock": clock, "error": saver.checkpoint_error}
 
     async def traffic(self) -> dict[str, Any]:
         """Return `links`, what pairs of nodes have exchanged (see `byte_counts`), and `model_bytes`."""
-        config = self.controller.config
+        config = self.controller.job.config
         model_bytes = 0
         if config is not None:
             sharding = await on_thread(sharding_of, config)
             model_bytes = sharding.all_bytes(range(config.n_shards))
-        return {"links": self.controller.history.traffic.links(), "model_bytes": model_bytes}
+        return {"links": self.controller.job.history.traffic.links(), "model_bytes": model_bytes}
 
     async def hold(self, clock: int | None) -> str:
         """Begin no clock after `clock` until another one, or None, is requested; also before the job is started."""
@@ -202,7 +202,7 @@ class ControllerShell:
         Returns the names that are `draining`, and those that were `refused`: unknown nodes, and nodes with shards or
         replicas that no other node could hold. Poll the status to see when a node is drained.
         """
-        refused = self.controller.departures.refused(nodes)
+        refused = self.controller.job.departures.refused(nodes)
         allowed = tuple(name for name in nodes if name not in refused)
         self._feed(events.DrainRequested(allowed, deadline_s, self._now()))
         return {"draining": list(allowed), "refused": refused}
@@ -217,7 +217,7 @@ class ControllerShell:
         if about is not None and node not in self._reported:
             self._reported.add(node)
             self._spawn(self._report(about))
-        return {"known": node in self.controller.members.nodes}
+        return {"known": node in self.controller.job.members.nodes}
 
     async def _report(self, about: Mapping[str, Any]) -> None:
         try:
@@ -250,7 +250,7 @@ class ControllerShell:
 
     async def shutdown(self) -> str:
         """Close every node (exit code 0), then this process."""
-        live = list(self.controller.members.present.values())
+        live = list(self.controller.job.members.present.values())
         await asyncio.gather(
             *(self._transport.call(node.address, "proteus_close", _CLOSE_DEADLINE_S) for node in live),
             return_exceptions=True,
@@ -301,7 +301,7 @@ class ControllerShell:
             self.controller.fail_by_driver(error)
             return
         logger.error("a fault in the controller (%s)", during, exc_info=error)
-        config = self.controller.config
+        config = self.controller.job.config
         line = f"a fault in the controller ({during}): {format_error(error, '' if config is None else config.app)}"
         self.fault = self.fault or line
         if config is None:
@@ -310,8 +310,8 @@ class ControllerShell:
             self.controller.fail(self.fault)
 
     def _process(self, event: events.Event) -> None:
-        before = self.controller.state, self.controller.reason
-        log = self.controller.history.log
+        before = self.controller.job.state, self.controller.job.reason
+        log = self.controller.job.history.log
         n_before = log.n_events
         n_remarks = len(self._remarks())
         instructions = self.controller.handle(event)
@@ -326,17 +326,17 @@ class ControllerShell:
             for _, release in log.since(n_before, NodeReleased)
         ]
         lines += self._remarks()[n_remarks:]
-        after = self.controller.state, self.controller.reason
+        after = self.controller.job.state, self.controller.job.reason
         if after != before:
             lines.append(f"job is {after[0]}{after[1] and f': {after[1]}'}")
         for line in lines:
             logger.info("%s", line)
-        self._describer.describe(event, instructions, self.controller.history.clock, lines)
+        self._describer.describe(event, instructions, self.controller.job.history.clock, lines)
         for instruction in instructions:
             self._carry_out(instruction)
 
     def _remarks(self) -> tuple[str, ...]:
-        driver = self.controller.driver
+        driver = self.controller.job.driver
         return driver.remarks if driver is not None else ()
 
     # -- instructions out -----------------------------------------------------------------------------------------

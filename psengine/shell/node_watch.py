@@ -80,14 +80,14 @@ class NodeWatch:
 
     async def exclude_failed(self, now_s: float) -> None:
         """Exclude nodes whose heartbeats have stopped, even if still connected, and nodes isolated from others."""
-        live = dict(self._controller.members.present)
+        live = dict(self._controller.job.members.present)
         workers, by_endpoint = self._scheduler.workers, {endpoint_and_mark(address)[0]: address for address in live}
         beats = {by_endpoint[at]: worker.last_seen for at, worker in workers.items() if at in by_endpoint}
         silent = self._failure_detector.look(beats, now_s, self._controller.silence_timeout_s)
         for address, silent_s in silent.items():
             logger.warning("%s has sent no heartbeat for %.1f s", address, silent_s)
             await self.exclude(address, f"no heartbeat for {silent_s:.1f} s")
-        holds = self._controller.tiers.holds
+        holds = self._controller.job.tiers.holds
         ends = {address: End(node.name, node.tier, holds(node.name)) for address, node in live.items()}
         if cut := self._links.look(ends, self._now()):
             logger.warning("%s is excluded: %s", cut.name, cut.reason)

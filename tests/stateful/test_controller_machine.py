@@ -307,26 +307,28 @@ class ControllerMachine(World, RuleBasedStateMachine):
 
     @invariant()
     def every_partition_has_an_owner(self) -> None:
-        if getattr(self, "controller", None) is None or not self.controller.training:
+        if getattr(self, "controller", None) is None or not self.controller.job.training:
             return
-        ready = {n.name for n in self.controller.members.in_state("ready", "leaving")}
-        assert all((owner in ready) if ready else owner is None for owner in self.controller.members.placement.owner)
+        ready = {n.name for n in self.controller.job.members.in_state("ready", "leaving")}
+        assert all(
+            (owner in ready) if ready else owner is None for owner in self.controller.job.members.placement.owner
+        )
 
     @invariant()
     def who_serves_is_not_drained(self) -> None:
         if getattr(self, "controller", None) is not None:
-            drained = {node.name for node in self.controller.members.in_state("drained")}
-            assert not any(self.controller.shards.serves(name) for name in drained)
+            drained = {node.name for node in self.controller.job.members.in_state("drained")}
+            assert not any(self.controller.job.shards.serves(name) for name in drained)
 
     @invariant()
     def what_is_done_is_what_the_model_says(self) -> None:
-        if getattr(self, "controller", None) is None or self.controller.tasks is None:
+        if getattr(self, "controller", None) is None or self.controller.job.tasks is None:
             return
-        if self.controller.training:
+        if self.controller.job.training:
             done = [max((c for c, q in self.completed if q == p), default=0) for p in range(self.config.n_partitions)]
-            assert [self.controller.tasks.completed(p) for p in range(self.config.n_partitions)] == done
-            assert self.controller.tasks.common == self.common()
-            assert [clock for clock, _ in self.controller.progress.losses] == list(range(1, self.common() + 1))
+            assert [self.controller.job.tasks.completed(p) for p in range(self.config.n_partitions)] == done
+            assert self.controller.job.tasks.common == self.common()
+            assert [clock for clock, _ in self.controller.job.progress.losses] == list(range(1, self.common() + 1))
 
     def teardown(self) -> None:
         """Whatever happened, with one more node the job ends, and each update is in the model exactly once."""
@@ -353,9 +355,13 @@ class ControllerMachine(World, RuleBasedStateMachine):
                     self.work(node)
             self.tick(4.0)
         if self.gathered is None and self.most is not None and self.kept is None:
-            assert (self.controller.state, self.controller.reason) == ("stopped", "enough"), "with nothing to save"
+            assert (self.controller.job.state, self.controller.job.reason) == ("stopped", "enough"), (
+                "with nothing to save"
+            )
             return
-        assert self.gathered is not None, f"the job does not end: {self.controller.state} {self.controller.reason}"
+        assert self.gathered is not None, (
+            f"the job does not end: {self.controller.job.state} {self.controller.job.reason}"
+        )
         clocks, partitions = self.gathered.committed, self.config.n_partitions
         assert clocks >= 1, "a model of nothing"
         if self.most is not None:
@@ -377,7 +383,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
         assert counted == clocks * partitions, "each micro-task counts once, whatever died in between"
         stopped = None if self.most is None else "enough"
         self.feed(ModelSaved({"lost_micro_tasks": lost, "stopped": stopped}, self.now_s))
-        assert self.controller.state == ("finished" if stopped is None else "stopped")
+        assert self.controller.job.state == ("finished" if stopped is None else "stopped")
 
     def join_for_good(self) -> None:
         self.names += 1

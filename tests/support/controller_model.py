@@ -131,7 +131,7 @@ class World:
                     node.backups.append(order)
                 case RecallTasks():
                     node.recalls.append(order)
-        check_invariants(self.controller)
+        check_invariants(self.controller.job)
 
     def check_back_up(self, order: BackUp) -> None:
         """Check that a round is of the common clock."""
@@ -169,15 +169,15 @@ class World:
     def lose(self, *nodes: ModelNode) -> None:
         """The processes of nodes are gone with all that they had; one that was said to be drained is nobody's loss."""
         gone = {node.address: "killed" for node in nodes}
-        drained = {known.name for known in self.controller.members.in_state("drained")}
-        before = len(self.controller.rollbacks), set(self.completed)
+        drained = {known.name for known in self.controller.job.members.in_state("drained")}
+        before = len(self.controller.job.rollbacks), set(self.completed)
         for node in nodes:
             node.alive = False
         for shard in [shard for shard, address in self.served_at.items() if address in gone]:
             del self.stores[shard], self.served_at[shard]
         self.replicas = {key: state for key, state in self.replicas.items() if key[0] not in gone}
         self.feed(NodesLost(gone, self.now_s))
-        back = len(self.controller.rollbacks) - before[0]
+        back = len(self.controller.job.rollbacks) - before[0]
         assert back <= 1, "all go back once, however many are lost"
         assert not {node.name for node in nodes} <= drained or (back, before[1]) == (0, self.completed), (
             "an acknowledged update is lost"

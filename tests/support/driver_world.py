@@ -137,8 +137,8 @@ class DriverWorld(World):
 
     def common(self) -> int:
         """The last committed group, as the controller has it."""
-        assert self.controller.tasks is not None
-        return self.controller.tasks.common
+        assert self.controller.job.tasks is not None
+        return self.controller.job.tasks.common
 
     def check_back_up(self, order: BackUp) -> None:
         """A group whose tasks are all withdrawn is committed by the same event, behind the round."""

@@ -62,28 +62,28 @@ def run_job(
 
 async def started(cluster: WiredCluster) -> None:
     """Wait until the job trains."""
-    while cluster.shell.controller.progress.started_s is None:
+    while cluster.shell.controller.job.progress.started_s is None:
         await asyncio.sleep(0.1)
 
 
 async def reached(cluster: WiredCluster, clock: int) -> None:
     """Wait until `clock` is complete."""
-    while (tasks := cluster.shell.controller.tasks) is None or tasks.common < clock:
+    while (tasks := cluster.shell.controller.job.tasks) is None or tasks.common < clock:
         await asyncio.sleep(0.02)
 
 
 async def ended(cluster: WiredCluster) -> None:
     """Wait until the job has ended; the controller's invariants hold at each look."""
-    while cluster.shell.controller.state not in ENDED:
+    while cluster.shell.controller.job.state not in ENDED:
         await asyncio.sleep(1.0)
-        check_invariants(cluster.shell.controller)
+        check_invariants(cluster.shell.controller.job)
 
 
 def finished(cluster: WiredCluster) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the model and the result of a job that has finished without a fault or a lost update."""
     controller, store = cluster.shell.controller, cluster.store
     assert cluster.faults == []
-    assert controller.state == "finished", controller.reason
+    assert controller.job.state == "finished", controller.job.reason
     assert store.model is not None
     assert store.result is not None
     assert store.result["lost_micro_tasks"] == 0
@@ -102,7 +102,7 @@ def undisturbed(app_name: str) -> dict[str, bytes]:
 def check(cluster: WiredCluster, app: str) -> None:
     """Check that the job of a small application has finished, with the model of one process unless reads were stale."""
     model, result = finished(cluster)
-    config = cluster.shell.controller.config
+    config = cluster.shell.controller.job.config
     if config is not None and config.staleness:
         topics = model["assigned"][:, 0]
         assert topics.min() > 0, "every token has a topic"

@@ -34,14 +34,14 @@ class WiredStorm:
         clock, clocks = self.clock, self.dice.choice([0, 0, 1, 3])
         await asyncio.sleep(self.dice.uniform(0.0, pause))
         controller, end_s = self.cluster.shell.controller, asyncio.get_running_loop().time() + 60.0
-        while self.clock < clock + clocks and controller.state == "running":
+        while self.clock < clock + clocks and controller.job.state == "running":
             await asyncio.sleep(0.2)
             if asyncio.get_running_loop().time() > end_s:
                 return
 
     @property
     def clock(self) -> int:
-        tasks = self.cluster.shell.controller.tasks
+        tasks = self.cluster.shell.controller.job.tasks
         return 0 if tasks is None else tasks.common
 
     def possible(self) -> list[Callable[[], Awaitable[str]]]:

@@ -20,11 +20,11 @@ def test_a_clock_of_virtual_nodes_is_a_whole_one(staleness: int) -> None:
         await cluster.start()
         before = cluster.received["Dispatch"]
         controller = cluster.shell.controller
-        first = controller.history.common
+        first = controller.job.history.common
         for _ in range(3):
             await cluster.answer(await cluster.instructions())
         received = await cluster.instructions()
-        assert controller.history.common == first + 3
+        assert controller.job.history.common == first + 3
         assert {type(instruction).__name__ for instruction in received} <= {"Dispatch", "BackUp"}
         assert cluster.received["Dispatch"] >= before + 3 * 31, "stage 3: the transient nodes work"
         await cluster.shell.close()
@@ -107,12 +107,12 @@ async def steps(n: int, staleness: int) -> tuple[int, int]:
     """Return the steps of a clock and of a tick of `n` nodes."""
     cluster = VirtualCluster(n, staleness=staleness)
     await cluster.start()
-    common = cluster.shell.controller.history.common
+    common = cluster.shell.controller.job.history.common
     reports = cluster.reports(await cluster.instructions())
     with Steps() as clock:
         for event, moved in reports:
             await cluster.shell.event(event, event.address, moved)
-    assert cluster.shell.controller.history.common == common + 1
+    assert cluster.shell.controller.job.history.common == common + 1
     with Steps() as tick:
         await cluster.tick()
     await cluster.shell.close()

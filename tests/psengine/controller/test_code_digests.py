@@ -19,7 +19,7 @@ def joined(name: str, tier: Tier, code_sha256: str) -> NodeJoined:
 
 
 def states(controller: Controller) -> dict[str, str]:
-    return {name: node.state for name, node in controller.members.nodes.items()}
+    return {name: node.state for name, node in controller.job.members.nodes.items()}
 
 
 def answer(controller: Controller, orders: list[Instruction]) -> list[Instruction]:
@@ -41,15 +41,15 @@ def test_a_node_that_joined_before_the_job_is_judged_when_it_starts() -> None:
     orders = controller.handle(JobStarted(CONFIG, 0.0))
     assert states(controller) == {"r": "joining", "t": "unfit", "u": "unfit"}
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["r"]
-    assert controller.members.quarantined == (
+    assert controller.job.members.quarantined == (
         "t is unfit: it has bbbbbbbbbbbb, and the job wants aaaaaaaaaaaa: its code is another; "
         "u is unfit: it has no code, and the job wants aaaaaaaaaaaa: its code is another"
     )
     opened = answer(controller, orders)
     assert [order.node for order in opened if isinstance(order, OpenShards)] == ["r"]
     assert answer(controller, opened)  # it works
-    assert controller.state == "running"
-    check_invariants(controller)
+    assert controller.job.state == "running"
+    check_invariants(controller.job)
 
 
 def test_a_node_that_joins_a_running_job_is_judged_at_once_and_its_new_process_anew() -> None:
@@ -62,7 +62,7 @@ def test_a_node_that_joins_a_running_job_is_judged_at_once_and_its_new_process_a
     orders = controller.handle(replace(joined("t", "transient", RIGHT), address="tcp://t-again"))
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["t"]
     assert states(controller) == {"r": "ready", "t": "joining"}
-    check_invariants(controller)
+    check_invariants(controller.job)
 
 
 def test_the_job_fails_when_all_have_other_code_and_nobody_is_awaited() -> None:
@@ -70,29 +70,31 @@ def test_the_job_fails_when_all_have_other_code_and_nobody_is_awaited() -> None:
     controller.handle(joined("r", "reliable", WRONG))
     controller.handle(joined("t", "transient", WRONG))
     assert controller.handle(JobStarted(CONFIG, 0.0)) == []
-    assert controller.state == "failed"
-    assert controller.reason.startswith("no node can load: r is unfit: it has bbbbbbbbbbbb, and the job wants aaaaaaa")
+    assert controller.job.state == "failed"
+    assert controller.job.reason.startswith(
+        "no node can load: r is unfit: it has bbbbbbbbbbbb, and the job wants aaaaaaa"
+    )
 
 
 def test_the_job_fails_when_nobody_with_its_code_can_serve() -> None:
     controller = Controller()
     controller.handle(joined("t", "transient", RIGHT))
     controller.handle(JobStarted(CONFIG, 0.0))
-    assert controller.state == "starting"
+    assert controller.job.state == "starting"
     controller.handle(joined("r", "reliable", WRONG))
-    assert controller.state == "failed"
-    assert controller.reason.startswith("too few nodes can serve: r is unfit: it has bbbbbbbbbbbb")
+    assert controller.job.state == "failed"
+    assert controller.job.reason.startswith("too few nodes can serve: r is unfit: it has bbbbbbbbbbbb")
 
 
 def test_a_reliable_node_that_is_awaited_is_waited_for() -> None:
     controller = Controller()
     controller.handle(joined("r", "reliable", WRONG))
     controller.handle(JobStarted(replace(CONFIG, n_reliable=2), 0.0))
-    assert controller.state == "starting"
+    assert controller.job.state == "starting"
     controller.handle(joined("s", "reliable", RIGHT))
     controller.handle(TimerFired(0.5))
-    assert controller.state == "failed"  # two were wanted to serve, two are there, and one of them cannot
-    assert controller.reason.startswith("too few nodes can serve: r is unfit")
+    assert controller.job.state == "failed"  # two were wanted to serve, two are there, and one of them cannot
+    assert controller.job.reason.startswith("too few nodes can serve: r is unfit")
 
 
 def test_shards_are_never_opened_where_the_code_is_another() -> None:
@@ -110,7 +112,7 @@ def test_a_job_without_code_takes_nobody_who_has_some() -> None:
     controller.handle(joined("t", "transient", RIGHT))
     controller.handle(JobStarted(replace(CONFIG, code_sha256=""), 0.0))
     assert states(controller) == {"r": "joining", "t": "unfit"}
-    assert "it has aaaaaaaaaaaa, and the job wants no code" in controller.members.quarantined
+    assert "it has aaaaaaaaaaaa, and the job wants no code" in controller.job.members.quarantined
 
 
 @pytest.mark.parametrize("digest", ["a" * 63, "A" * 64, "kmeans.py"])

@@ -33,7 +33,7 @@ def test_a_node_with_time_works_on_and_ends_before_its_time_is_over() -> None:
     orders = controller.handle(done(dispatch, 1.0))
     assert {order.node for order in orders if isinstance(order, Dispatch)} == {"r", "t"}
     controller.handle(NoticeReceived("t", 10.0, 1.0))
-    now_s, state = 1.0, controller.members.nodes["t"]
+    now_s, state = 1.0, controller.job.members.nodes["t"]
     while state.state == "leaving":
         assert now_s < 11.0, "to the very end, and beyond"
         now_s += 0.5
@@ -42,10 +42,10 @@ def test_a_node_with_time_works_on_and_ends_before_its_time_is_over() -> None:
         orders = [order for order in orders if isinstance(order, Dispatch)]
     assert 11.0 - FLOOR_S - 3 * 1.0 - 0.5 <= now_s <= 11.0 - FLOOR_S, "as long as a clock fits in three times"
     assert state.state == "drained"
-    assert controller.tasks is not None
-    assert controller.tasks.repeated == 0
+    assert controller.job.tasks is not None
+    assert controller.job.tasks.repeated == 0
     assert {order.node for order in orders} == {"r"}
-    check_invariants(controller)
+    check_invariants(controller.job)
 
 
 def test_what_a_node_with_time_serves_moves_when_its_last_clock_is_common() -> None:
@@ -58,7 +58,7 @@ def test_what_a_node_with_time_serves_moves_when_its_last_clock_is_common() -> N
         dispatches = [order for order in orders if isinstance(order, Dispatch)]
         moved.append((takes(orders), {order.node for order in dispatches}))
     assert moved == [([], {"r", "s"})] * 3 + [([("r", 4)], {"r"}), ([], {"r"})]
-    check_invariants(controller)
+    check_invariants(controller.job)
 
 
 def test_in_the_middle_of_its_last_clock_nothing_moves() -> None:
@@ -68,7 +68,7 @@ def test_in_the_middle_of_its_last_clock_nothing_moves() -> None:
     assert takes(controller.handle(TimerFired(7.1))) == []
     assert takes(controller.handle(done(last, 7.2))) == []
     assert takes(controller.handle(done(first, 7.3))) == [("r", 1)]
-    check_invariants(controller)
+    check_invariants(controller.job)
 
 
 def test_who_waits_for_a_last_clock_that_does_not_end_hands_over_while_there_is_time() -> None:
@@ -101,14 +101,14 @@ def test_what_a_node_with_little_time_serves_moves_at_the_next_tick(seconds_left
 def test_the_model_is_not_gathered_from_those_who_are_to_go(answered: bool) -> None:
     """A save that fails is tried again, and then they may be gone."""
     controller, dispatches = some_at_work("r", "s")
-    controller.stopping.target = 1
+    controller.job.stopping.target = 1
     controller.handle(NoticeReceived("s", 120.0, 1.0))
     controller.handle(TimerFired(6.1 if answered else 1.1))
     orders = [order for dispatch in dispatches for order in controller.handle(done(dispatch, 7.0 if answered else 1.2))]
     (take,) = (order for order in orders if isinstance(order, TakeShards))
-    assert not controller.gathering
+    assert not controller.job.gathering
     controller.handle(ShardsTaken(take.node, take.address, take.shards, take.epoch, 7.5))
-    assert controller.gathering
+    assert controller.job.gathering
 
 
 def test_the_model_of_a_job_that_is_stopped_while_nobody_works_is_not_gathered_from_them_either() -> None:
@@ -119,7 +119,7 @@ def test_the_model_of_a_job_that_is_stopped_while_nobody_works_is_not_gathered_f
     controller.handle(NoticeReceived("s", 120.0, 2.0))
     assert takes(controller.handle(TimerFired(8.0))) == [], "it serves on as long as there is time for another clock"
     assert takes(controller.handle(StopRequested("enough", 9.0))) == [("r", 1)]
-    assert not controller.gathering
+    assert not controller.job.gathering
 
 
 def test_who_has_no_time_is_given_nothing_before_the_notices_are_answered() -> None:
@@ -143,7 +143,7 @@ def test_what_waits_for_the_common_clock_moves_when_time_presses() -> None:
 
 def test_what_is_served_moves_where_nothing_runs_and_there_is_no_time_for_more() -> None:
     controller, dispatches = some_at_work("r", "s")
-    controller.stopping.pause_at(1)
+    controller.job.stopping.pause_at(1)
     for dispatch in dispatches:
         controller.handle(done(dispatch, 1.0))
     controller.handle(NoticeReceived("s", 60.0, 1.5))

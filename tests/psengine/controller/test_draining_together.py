@@ -26,16 +26,16 @@ def test_notices_that_come_one_after_the_other_are_one_plan(seconds_left: float)
     for name, now_s in (("s", 1.0), ("t", 1.01), ("u", 1.02)):
         orders += controller.handle(NoticeReceived(name, seconds_left, now_s))
     assert orders == []
-    assert {controller.members.nodes[name].state for name in ("s", "t", "u")} == {"leaving"}
+    assert {controller.job.members.nodes[name].state for name in ("s", "t", "u")} == {"leaving"}
     orders = controller.handle(TimerFired(1.0 + seconds_left / 10))
     state = "draining" if seconds_left < FLOOR_S else "leaving"
-    assert {controller.members.nodes[name].state for name in ("s", "t", "u")} == {state}
+    assert {controller.job.members.nodes[name].state for name in ("s", "t", "u")} == {state}
     for dispatch in dispatches:
         orders += controller.handle(done(dispatch, 110.0))
     assert takes(orders) == [("r", 0 if seconds_left < FLOOR_S else 1)] * 3
-    assert len(controller.history.log.of(LayoutChanged)) == 2, "how it was, and one plan for all"
+    assert len(controller.job.history.log.of(LayoutChanged)) == 2, "how it was, and one plan for all"
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["r"]
-    check_invariants(controller)
+    check_invariants(controller.job)
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
@@ -48,9 +48,9 @@ def test_what_those_own_who_leave_at_once_goes_to_those_who_stay_in_runs(stalene
         controller.handle(done(dispatch, 60.0))
     for number, name in enumerate(go):
         controller.handle(NoticeReceived(name, 120.0, 61.0 + number / 10))
-        assert controller.members.nodes[name].state == "leaving", "the others are drained next"
+        assert controller.job.members.nodes[name].state == "leaving", "the others are drained next"
     orders = controller.handle(TimerFired(67.0))
-    assert {controller.members.nodes[name].state for name in go} == {"draining"}, "a clock of a minute"
+    assert {controller.job.members.nodes[name].state for name in go} == {"draining"}, "a clock of a minute"
     loads = {order.node: order.partitions for order in orders if isinstance(order, LoadPartitions)}
     assert set(loads) == set(stay)
     for low, name in zip(range(0, 64, 16), stay, strict=True):
@@ -58,8 +58,8 @@ def test_what_those_own_who_leave_at_once_goes_to_those_who_stay_in_runs(stalene
     for load in [order for order in orders if isinstance(order, LoadPartitions)]:
         controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 68.0))
     for low, name in zip(range(0, 64, 16), stay, strict=True):
-        assert controller.members.placement.owned_by(name) == tuple(range(low, low + 16))
-    check_invariants(controller)
+        assert controller.job.members.placement.owned_by(name) == tuple(range(low, low + 16))
+    check_invariants(controller.job)
 
 
 def test_who_stays_works_on_no_more_than_its_share_while_others_work_on() -> None:
@@ -73,7 +73,7 @@ def test_who_stays_works_on_no_more_than_its_share_while_others_work_on() -> Non
             controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 6.5))
 
     def owned(name: str) -> tuple[int, ...]:
-        return controller.members.placement.owned_by(name)
+        return controller.job.members.placement.owned_by(name)
 
     assert {len(owned(name)) for name in (*stay, *go)} == {4}
     orders = [order for dispatch in dispatches for order in controller.handle(done(dispatch, 7.0))]
@@ -83,7 +83,7 @@ def test_who_stays_works_on_no_more_than_its_share_while_others_work_on() -> Non
     for order in last:
         controller.handle(done(order, 100.0))
     assert [owned(name) for name in stay] == [tuple(range(low, low + 16)) for low in range(0, 64, 16)]
-    check_invariants(controller)
+    check_invariants(controller.job)
 
 
 def test_many_with_no_time_for_a_clock_are_one_plan_too() -> None:
@@ -97,11 +97,11 @@ def test_many_with_no_time_for_a_clock_are_one_plan_too() -> None:
         orders += controller.handle(NoticeReceived(name, 30.0, 61.0 + number / 100))
     assert orders == []
     controller.handle(TimerFired(62.5))
-    assert {controller.members.nodes[name].state for name in go} == {"draining"}
-    assert [controller.members.placement.owned_by(name)[4:] for name in stay] == [
+    assert {controller.job.members.nodes[name].state for name in go} == {"draining"}
+    assert [controller.job.members.placement.owned_by(name)[4:] for name in stay] == [
         tuple(part for part in range(low, low + 16) if part >= 16) for low in range(0, 64, 16)
     ]
-    check_invariants(controller)
+    check_invariants(controller.job)
 
 
 def test_who_has_little_left_is_not_kept_from_handing_over_by_who_is_told_next() -> None:
@@ -119,8 +119,8 @@ def test_who_has_little_left_is_not_kept_from_handing_over_by_who_is_told_next()
         if takes(orders):
             break
         under_way = [order for order in orders if isinstance(order, Dispatch)]
-    assert controller.shards.moving
-    assert controller.shards.final[1] == "r"
+    assert controller.job.shards.moving
+    assert controller.job.shards.final[1] == "r"
 
 
 def test_who_has_less_time_than_those_who_were_told_before_hands_over_in_time() -> None:
@@ -137,10 +137,10 @@ def test_nobody_is_told_to_load_what_is_about_to_be_planned_anew() -> None:
     controller.handle(NoticeReceived("s", 120.0, 1.0))
     orders = controller.handle(NodeReady("x", "tcp://x", load.request, load.partitions, 2.0))
     assert not any(isinstance(order, LoadPartitions) for order in orders)
-    assert controller.members.placement.owned_by("x") == (2,), "what it was to load already; 5 its owner works on"
+    assert controller.job.members.placement.owned_by("x") == (2,), "what it was to load already; 5 its owner works on"
     orders = controller.handle(TimerFired(6.1))
     assert any(isinstance(order, LoadPartitions) for order in orders)
-    check_invariants(controller)
+    check_invariants(controller.job)
 
 
 def test_who_has_no_time_left_ends_while_further_notices_are_waited_for() -> None:
@@ -149,7 +149,7 @@ def test_who_has_no_time_left_ends_while_further_notices_are_waited_for() -> Non
     controller.handle(TimerFired(2.0))
     controller.handle(NoticeReceived("t", 100.0, 10.9 - FLOOR_S))
     controller.handle(TimerFired(11.1 - FLOOR_S))
-    states = controller.members.nodes
+    states = controller.job.members.nodes
     assert (states["s"].state, states["t"].state) == ("draining", "leaving")
 
 
@@ -175,7 +175,7 @@ def test_those_who_leave_together_end_with_the_same_clock() -> None:
     for node in ("r", "s", "t", "s"):
         report(node, 3.0)
     assert clocks() == {"r": [2, 3], "s": [3], "t": [2, 3]}
-    states = controller.members.nodes
+    states = controller.job.members.nodes
     controller.handle(TimerFired(15.0 - FLOOR_S - 3 * 3.0))
     assert (states["s"].state, states["t"].state) == ("draining", "draining"), "both have clock 3 as their last one"
     report("t", 4.5)
@@ -183,15 +183,15 @@ def test_those_who_leave_together_end_with_the_same_clock() -> None:
     assert clocks() == {"r": [3], "s": [3], "t": [3]}, "those who are about to take over are sent nothing early"
     report("s", 5.5)
     report("t", 5.5)
-    assert not controller.shards.moving, "their last clock is not common yet"
+    assert not controller.job.shards.moving, "their last clock is not common yet"
     report("r", 6.0)
     assert {node: [(order.clock, len(order.tasks)) for order in orders] for node, orders in under_way.items()} == {
         "r": [(4, 8), (5, 8)],
         "s": [],
         "t": [],
     }
-    assert controller.shards.final == ("r",) * 3
-    check_invariants(controller)
+    assert controller.job.shards.final == ("r",) * 3
+    check_invariants(controller.job)
 
 
 def test_who_is_a_clock_behind_completes_it_unless_there_is_no_time() -> None:
@@ -199,7 +199,7 @@ def test_who_is_a_clock_behind_completes_it_unless_there_is_no_time() -> None:
     controller, _ = some_at_work("r", "s", "t", staleness=1)
     for name in ("s", "t"):
         controller.handle(NoticeReceived(name, 30.0, 1.0))
-    members = controller.members
+    members = controller.job.members
     begun = {part: 2 if owner == "t" else 3 for part, owner in enumerate(members.placement.owner)}.__getitem__
     members.end_work(lambda node: True, lambda node: False, begun)
     assert (members.nodes["s"].state, members.nodes["t"].state) == ("draining", "leaving")

@@ -95,7 +95,7 @@ class Storm:
                 return
             self.step(may_fail=number < 1200)
         controller = self.world.controller
-        raise AssertionError(f"it does not end: {controller.state} {controller.reason}")
+        raise AssertionError(f"it does not end: {controller.job.state} {controller.job.reason}")
 
 
 def check(storm: Storm) -> None:
@@ -119,7 +119,7 @@ def test_a_driver_that_wants_all_back_ends_with_the_bits_of_the_loop(seeds: rang
         storm.run()
         check(storm)
         restarts, losses = restarts + storm.restarts, losses + storm.losses
-        rollbacks += len(storm.world.controller.rollbacks)
+        rollbacks += len(storm.world.controller.job.rollbacks)
     assert min(restarts, losses, rollbacks) >= len(seeds) / 5, "the storm is none"
 
 

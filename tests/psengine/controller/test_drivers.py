@@ -89,7 +89,7 @@ def test_arguments_go_out_results_come_back_and_groups_have_some_executors() -> 
         (4, [1, 2], {"group": 4}, 4),
     ]
     assert driver.results == [(1, 0, 10), (2, 1, 21), (2, 2, 22), (3, 0, 30), (4, 1, 41), (4, 2, 42)]
-    assert [clock for clock, _ in controller.progress.losses] == [1, 2, 3, 4]
+    assert [clock for clock, _ in controller.job.progress.losses] == [1, 2, 3, 4]
 
 
 def test_it_ends_the_job_with_the_model_of_a_group() -> None:
@@ -99,7 +99,7 @@ def test_it_ends_the_job_with_the_model_of_a_group() -> None:
     assert isinstance(gather, GatherModel)
     assert (gather.committed, gather.n_updates) == (3, 4)
     controller.handle(ModelSaved({"stopped": None}, 4.0))
-    assert (controller.state, controller.reason) == ("finished", "good enough")
+    assert (controller.job.state, controller.job.reason) == ("finished", "good enough")
 
 
 def test_it_has_a_group_evaluated() -> None:
@@ -133,15 +133,15 @@ def test_what_it_raises_and_what_it_must_not_do_fails_the_job_with_a_line(
 ) -> None:
     controller, orders = begun(Alternating(then))
     assert answer(controller, orders, 1.0) == []
-    assert (controller.state, controller.reason) == ("failed", f"the driver failed: {line}")
+    assert (controller.job.state, controller.job.reason) == ("failed", f"the driver failed: {line}")
 
 
 def test_one_that_cannot_be_kept_fails_at_once() -> None:
     driver = Alternating()
     driver.results.append(lambda: None)
     controller, _ = begun(driver)
-    assert controller.state == "failed"
-    assert controller.reason.startswith("the driver failed: AttributeError: Can't pickle")
+    assert controller.job.state == "failed"
+    assert controller.job.reason.startswith("the driver failed: AttributeError: Can't pickle")
 
 
 class Silent(Alternating):
@@ -154,8 +154,8 @@ class Silent(Alternating):
 def test_one_that_dispatches_nothing_more_does_not_let_the_job_hang() -> None:
     controller, orders = begun(Silent())
     answer(controller, answer(controller, orders, 1.0), 2.0)
-    assert controller.state == "failed"
-    assert controller.reason == (
+    assert controller.job.state == "failed"
+    assert controller.job.reason == (
         "the driver dispatched nothing more, or left group 2 open: a driver ends the job with `finish`"
     )
 
@@ -164,8 +164,8 @@ def test_a_checkpoint_of_another_application_is_refused_with_a_line() -> None:
     controller = Controller(lambda config: Alternating())
     summary = {"losses": [], "seconds": 1.0, "kernel_seconds": 0.0, "micro_tasks_done": {}, "repeated_micro_tasks": 0}
     controller.handle(JobStarted(CONFIG, 0.0, Checkpoint(3, "clock-3", summary)))
-    assert controller.state == "failed"
-    assert controller.reason == (
+    assert controller.job.state == "failed"
+    assert controller.job.reason == (
         "the driver failed: the checkpoint holds no state of it: another application wrote it; start a new job"
     )
 
@@ -203,13 +203,13 @@ def test_a_group_that_is_complete_without_vanished_executors_is_committed() -> N
     orders = controller.handle(NodesLost({"tcp://t": "killed"}, 2.0))
     (withdrawn,) = (order for order in orders if isinstance(order, Dispatch))
     assert [(task.partition, task.attempt, task.withdrawn) for task in withdrawn.tasks] == [(1, 2, True)]
-    assert controller.driver is not None
-    assert controller.driver.absent == {1}, "r has not loaded its input"
+    assert controller.job.driver is not None
+    assert controller.job.driver.absent == {1}, "r has not loaded its input"
     controller.handle(BatchDone("r", "tcp://r", 1, (TaskStats(1, 2, 0.0, 0, 0.0),), 3.0))
-    assert controller.tasks is not None
-    assert (controller.state, controller.tasks.common) == ("waiting", 0)
+    assert controller.job.tasks is not None
+    assert (controller.job.state, controller.job.tasks.common) == ("waiting", 0)
     orders = controller.handle(NodeReady("r", "tcp://r", 2, (0, 1), 4.0))
-    assert controller.tasks.common == 1
+    assert controller.job.tasks.common == 1
     assert [order.clock for order in orders if isinstance(order, Dispatch)] == [2]
 
 
@@ -231,13 +231,13 @@ class Counting(Alternating):
 
 
 def test_clocks_that_the_driver_counts_are_those_of_the_status_the_hold_and_the_result() -> None:
-    assert describe(begun(Alternating())[0], 0, 1.0)["clocks"] == 9
+    assert describe(begun(Alternating())[0].job, 0, 1.0)["clocks"] == 9
     controller, orders = begun(Counting(), replace(CONFIG, evaluate_every=2))
     controller.handle(HoldRequested(1, 0.5))
     seen = []
     while any(isinstance(order, Dispatch) for order in orders):
         orders = answer(controller, orders, 1.0 + len(seen))
-        status = describe(controller, 0, 1.0)
+        status = describe(controller.job, 0, 1.0)
         seen.append((status["clock"], status["clocks"], len(status["losses"])))
     assert seen == [(0, 3, 0), (1, 3, 1)], "two groups, and held after clock 1"
     orders = controller.handle(HoldRequested(None, 4.0))
@@ -247,8 +247,8 @@ def test_clocks_that_the_driver_counts_are_those_of_the_status_the_hold_and_the_
         evaluated += [order.clock for order in orders if isinstance(order, Evaluate)]
         gathered += [order for order in orders if isinstance(order, GatherModel)]
     assert evaluated == [4], "the group that completed clock 2"
-    controller.handle(Evaluated(4, controller.shards.generation, {"loss": 0.5}, 9.0))
-    assert describe(controller, 0, 9.0)["metrics"] == [[2, {"loss": 0.5}]]
+    controller.handle(Evaluated(4, controller.job.shards.generation, {"loss": 0.5}, 9.0))
+    assert describe(controller.job, 0, 9.0)["metrics"] == [[2, {"loss": 0.5}]]
     (last,) = gathered
     assert (last.committed, last.summary["clocks"], last.summary["driver_figures"]) == (6, 3, {"groups": 6})
     assert [clock for clock, _ in last.summary["losses"]] == [1, 2, 3]
@@ -260,4 +260,4 @@ def test_a_job_ends_by_a_rule_on_the_losses_of_the_clocks_that_the_driver_counts
     assert [order.clock for order in orders if isinstance(order, Dispatch)] == [2], "no clock is complete"
     orders = answer(controller, orders, 2.0)
     assert [type(order) for order in orders if isinstance(order, Dispatch | GatherModel)] == [GatherModel]
-    assert controller.stopping.criterion == "converged: the loss of clock 1 is 1, at most 1"
+    assert controller.job.stopping.criterion == "converged: the loss of clock 1 is 1, at most 1"

@@ -42,7 +42,7 @@ def run_clock(controller: Controller, orders: list[Dispatch], now_s: float) -> l
 
 
 def told(controller: Controller) -> list[tuple[str, str, float, float | None]]:
-    return [(c["event"], c["node"], c["second"], c["until"]) for c in controller.history.changes]
+    return [(c["event"], c["node"], c["second"], c["until"]) for c in controller.job.history.changes]
 
 
 def feed(controller: Controller, *given: Event) -> list[Any]:
@@ -69,7 +69,7 @@ def test_a_node_joins_gets_its_notice_and_is_taken() -> None:
     assert told(controller)[1:] == [("notice", "t", 2.25, None)], "it runs something yet"
     orders = run_clock(controller, orders, 3.0)
     assert told(controller)[1:] == [("notice", "t", 2.25, 3.0)]
-    assert controller.history.log.of(NodeReleased) == [NodeReleased("t", "notice", 2.25, 0.75)]
+    assert controller.job.history.log.of(NodeReleased) == [NodeReleased("t", "notice", 2.25, 0.75)]
     feed(controller, NodesLost({"tcp://t": "taken"}, 3.25))
     orders = run_clock(controller, orders, 4.0)
     assert told(controller)[2:] == [("eviction", "t", 3.25, 4.0)]
@@ -83,9 +83,9 @@ def test_a_node_that_drains_between_two_clocks_is_released_then() -> None:
     feed(controller, DrainRequested(("t",), 60.0, 2.25))
     for name, now_s in (("t", 2.5), ("r", 4.0)):
         feed(controller, *(done(order, now_s) for order in orders if order.node == name))
-    assert controller.history.log.of(NodeReleased) == [NodeReleased("t", "drain", 2.25, 0.25)]
+    assert controller.job.history.log.of(NodeReleased) == [NodeReleased("t", "drain", 2.25, 0.25)]
     released = [{"node": "t", "event": "drain", "second": 2.25, "seconds": 0.25}]
-    assert summary(controller, 5.0)["releases"] == describe(controller, 0, 5.0)["releases"] == released
+    assert summary(controller.job, 5.0)["releases"] == describe(controller.job, 0, 5.0)["releases"] == released
 
 
 def test_a_node_that_joins_is_told_who_has_its_partitions_unless_these_are_to_leave() -> None:
@@ -110,27 +110,27 @@ def test_a_loss_is_over_when_what_was_under_way_is_done_again() -> None:
     left = [order for order in orders if order.node == "r"] + [o for o in again if isinstance(o, Dispatch)]
     run_clock(controller, left, 4.0)
     assert told(controller)[1:] == [("loss", "t", 2.5, 4.0)]
-    figures = summary(controller, 5.0)
-    assert figures["changes"] == controller.history.changes
-    assert summary(controller, 5.0, 1)["changes"] == [], "by then nobody had come or gone"
+    figures = summary(controller.job, 5.0)
+    assert figures["changes"] == controller.job.history.changes
+    assert summary(controller.job, 5.0, 1)["changes"] == [], "by then nobody had come or gone"
 
 
 def test_the_time_in_which_a_job_is_held_is_told() -> None:
     controller, dispatch = started(CONFIG)
     feed(controller, HoldRequested(0, 0.5))  # the clock under way is let end: until then it is no hold
     assert run_clock(controller, [dispatch], 1.0) == []
-    assert controller.history.log.of(Held) == []
+    assert controller.job.history.log.of(Held) == []
     orders = [o for o in feed(controller, HoldRequested(None, 3.0)) if isinstance(o, Dispatch)]
-    assert controller.history.log.of(Held) == [Held(1.0, 3.0)]
+    assert controller.job.history.log.of(Held) == [Held(1.0, 3.0)]
     run_clock(controller, orders, 4.0)
-    assert summary(controller, 4.0)["held"] == [[1.0, 3.0]]
+    assert summary(controller.job, 4.0)["held"] == [[1.0, 3.0]]
 
 
 def test_the_last_clock_is_no_hold() -> None:
     controller, dispatch = started(JobConfig("job", n_partitions=2, n_shards=2, clocks=1))
     assert any(isinstance(o, GatherModel) for o in controller.handle(done(dispatch, 1.0)))
     feed(controller, HoldRequested(5, 2.0))
-    assert controller.history.log.of(Held) == []
+    assert controller.job.history.log.of(Held) == []
 
 
 def test_what_the_job_looked_like_is_told_where_it_changed() -> None:
@@ -138,7 +138,7 @@ def test_what_the_job_looked_like_is_told_where_it_changed() -> None:
     orders = run_clock(controller, [dispatch], 1.0)
     join(controller, "t", 1.25)
     run_clock(controller, orders, 2.0)
-    entries = summary(controller, 2.0)["timeline"]
+    entries = summary(controller.job, 2.0)["timeline"]
     assert sum("shards" in entry for entry in entries) == 1, "who serves did not change"
     seen = list(replay(entries))
     assert seen[-1] == (
@@ -202,10 +202,10 @@ def test_changes_are_recorded_however_many_there_were() -> None:
     controller, dispatch = started(CONFIG)
     run_clock(controller, [dispatch], 1.0)
     for n in range(MOST):
-        controller.history.log.append(NodeChanged("join", f"n{n}", 0.5, 0.75))
+        controller.job.history.log.append(NodeChanged("join", f"n{n}", 0.5, 0.75))
     join(controller, "t", 1.25)
     feed(controller, NodeJoined("slow", "tcp://slow", "transient", 1, 2.0))
-    changes = controller.history.changes
+    changes = controller.job.history.changes
     assert MOST // 2 < len(changes) < MOST
     assert changes[-2:] == [
         {"event": "join", "node": "t", "second": 1.25, "until": 1.75},
@@ -216,9 +216,9 @@ def test_changes_are_recorded_however_many_there_were() -> None:
 def test_the_memory_of_a_repeated_clock_is_that_of_its_last_time() -> None:
     controller, _ = started(CONFIG)
     for clock, tables in ((1, 10), (2, 20), (3, 30), (2, 25)):
-        controller.history.note_memory(clock, {"tables": tables, "states": 1, "input": 2}, 4)
-    assert controller.history.figures(2, 9.0)["memory_by_clock"] == [[1, 10, 1, 2, 4], [2, 25, 1, 2, 4]]
-    assert describe(controller, 0, 9.0)["memory"] == [[2, 25, 1, 2, 4]]
+        controller.job.history.note_memory(clock, {"tables": tables, "states": 1, "input": 2}, 4)
+    assert controller.job.history.figures(2, 9.0)["memory_by_clock"] == [[1, 10, 1, 2, 4], [2, 25, 1, 2, 4]]
+    assert describe(controller.job, 0, 9.0)["memory"] == [[2, 25, 1, 2, 4]]
 
 
 # -- bytes ----------------------------------------------------------------------------------------------------------
@@ -257,8 +257,8 @@ def test_bytes_are_summed_over_processes_and_a_late_report_takes_nothing_back() 
 def test_the_controller_tells_what_nodes_said_they_moved() -> None:
     controller, _ = started(CONFIG)
     assert controller.handle(UsageMeasured("tcp://r", {"input": 64}, {}, 1.0)) == []
-    assert describe(controller, 0, 1.0)["bytes_moved"]["input"] == 64
-    assert summary(controller, 1.0)["bytes_moved"]["input"] == 64  # type: ignore[index]
+    assert describe(controller.job, 0, 1.0)["bytes_moved"]["input"] == 64
+    assert summary(controller.job, 1.0)["bytes_moved"]["input"] == 64  # type: ignore[index]
 
 
 # -- evaluations ----------------------------------------------------------------------------------------------------
@@ -278,9 +278,9 @@ def test_every_second_clock_is_evaluated_but_the_last_one() -> None:
             wanted.append(order.clock)
             controller.handle(evaluated(order, 1.0 / order.clock))
     assert wanted == [2, 4], "the last clock is evaluated with the model"
-    assert summary(controller, 9.0)["metrics_by_clock"] == [[2, {"loss": 0.5}], [4, {"loss": 0.25}]]
-    assert summary(controller, 9.0, 3)["metrics_by_clock"] == [[2, {"loss": 0.5}]]
-    assert describe(controller, 0, 9.0)["metrics"] == [[4, {"loss": 0.25}]]
+    assert summary(controller.job, 9.0)["metrics_by_clock"] == [[2, {"loss": 0.5}], [4, {"loss": 0.25}]]
+    assert summary(controller.job, 9.0, 3)["metrics_by_clock"] == [[2, {"loss": 0.5}]]
+    assert describe(controller.job, 0, 9.0)["metrics"] == [[4, {"loss": 0.25}]]
 
 
 def test_an_evaluation_from_before_all_went_back_counts_for_nothing() -> None:
@@ -290,12 +290,12 @@ def test_an_evaluation_from_before_all_went_back_counts_for_nothing() -> None:
     controller.handle(evaluated(order, 0.25))
     (second,) = [o for o in out if isinstance(o, Dispatch)]
     (order,) = [o for o in controller.handle(done(second, 1.25)) if isinstance(o, Evaluate)]
-    assert controller.history.evaluating.series() == [[1, {"loss": 0.25}]]
+    assert controller.job.history.evaluating.series() == [[1, {"loss": 0.25}]]
     feed(controller, NodesLost({"tcp://r": "killed"}, 1.5))
-    assert controller.tasks is not None
-    assert controller.tasks.common == 0
+    assert controller.job.tasks is not None
+    assert controller.job.tasks.common == 0
     controller.handle(evaluated(order, 0.5))
-    assert controller.history.evaluating.series() == []
+    assert controller.job.history.evaluating.series() == []
 
 
 def test_one_that_takes_too_long_has_later_ones_left_out() -> None:
@@ -344,7 +344,7 @@ def test_a_job_that_goes_on_from_a_checkpoint_keeps_its_history() -> None:
     orders = run_clock(before, [dispatch], 1.0)
     feed(before, NodeJoined("t", "tcp://t", "transient", 1, 1.25), UsageMeasured("tcp://r", {"read": 8}, {}, 1.5))
     run_clock(before, orders, 2.0)
-    kept = summary(before, 2.0, 2)
+    kept = summary(before.job, 2.0, 2)
     assert kept["changes"] == [{"event": "join", "node": "t", "second": 1.25, "until": None}]
 
     after = Controller()
@@ -352,7 +352,7 @@ def test_a_job_that_goes_on_from_a_checkpoint_keeps_its_history() -> None:
     feed(after, NodeReady("r", "tcp://r2", 1, (0, 1), 50.0))
     (order,) = [o for o in feed(after, ShardsOpened("r", "tcp://r2", (0, 1), 1, 60.0)) if isinstance(o, Dispatch)]
     after.handle(done(order, 61.0))
-    figures = summary(after, 61.0)
+    figures = summary(after.job, 61.0)
     assert figures["changes"] == [{"event": "join", "node": "t", "second": 1.25, "until": 2.0}]
     assert figures["bytes_moved"]["read"] == 8  # type: ignore[index]
     assert figures["seconds_by_clock"] == [1.0, 1.0, 1.0]

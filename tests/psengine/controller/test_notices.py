@@ -20,16 +20,16 @@ def test_a_notice_is_told_once_and_that_of_the_next_process_anew() -> None:
     controller.handle(NoticeReceived("t", 115.0, 6.0, {"allocation_id": "a"}))
     controller.handle(NoticeReceived("nobody", 120.0, 6.0))
     told = {"node": "t", "seconds_left": 120.0, "seq": 1, "about": {"allocation_id": "a"}}
-    assert describe(controller, 0, 7.0)["notices"] == [told]
-    assert controller.members.nodes["t"].state == "drained", "it ran nothing"
+    assert describe(controller.job, 0, 7.0)["notices"] == [told]
+    assert controller.job.members.nodes["t"].state == "drained", "it ran nothing"
 
     controller.handle(NodesLost({"tcp://t": "taken"}, 8.0))
     controller.handle(NodeJoined("t", "tcp://t-again", "transient", 1, 9.0))
     orders = controller.handle(TimerFired(9.5))
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["t"]
     controller.handle(NoticeReceived("t", 60.0, 10.0))
-    assert [notice["seq"] for notice in describe(controller, 0, 11.0)["notices"]] == [1, 2]
-    check_invariants(controller)
+    assert [notice["seq"] for notice in describe(controller.job, 0, 11.0)["notices"]] == [1, 2]
+    check_invariants(controller.job)
 
 
 def test_a_notice_of_a_node_that_is_gone_is_not_told() -> None:
@@ -37,7 +37,7 @@ def test_a_notice_of_a_node_that_is_gone_is_not_told() -> None:
     controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
     controller.handle(NodesLost({"tcp://t": "taken"}, 1.0))
     assert controller.handle(NoticeReceived("t", 120.0, 1.5)) == []
-    assert describe(controller, 0, 2.0)["notices"] == []
+    assert describe(controller.job, 0, 2.0)["notices"] == []
 
 
 def test_an_earlier_deadline_counts() -> None:
@@ -46,4 +46,4 @@ def test_an_earlier_deadline_counts() -> None:
     controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
     for seconds_left in (60.0, 10.0, 30.0):
         controller.handle(NoticeReceived("t", seconds_left, 1.0))
-    assert controller.members.nodes["t"].until_s == 11.0
+    assert controller.job.members.nodes["t"].until_s == 11.0

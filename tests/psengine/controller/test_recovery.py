@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from proteus_spot.psengine.config import JobConfig
-from proteus_spot.psengine.controller.consequences import MOST_FROM_REPLICAS
 from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.reconciler import MOST_FROM_REPLICAS
 from proteus_spot.psengine.protocol.events import (
     CheckpointRequested,
     JobStarted,
@@ -54,7 +54,7 @@ def test_a_checkpoint_that_is_newer_than_the_copies_is_gone_on_from() -> None:
     settle(world)
     clocks(world, 3, copies=True)
     assert world.serving() == [t]
-    kept = world.controller.tiers.backups.clock
+    kept = world.controller.job.tiers.backups.clock
     assert kept is not None
     clocks(world, 3, copies=False)
     world.feed(CheckpointRequested(world.now_s))
@@ -73,12 +73,12 @@ def test_a_checkpoint_that_is_newer_than_the_copies_is_gone_on_from() -> None:
     world.now_s += 5.0
     world.feed(TimerFired(world.now_s))
     settle(world)
-    assert controller.tasks is not None
-    assert controller.tasks.common == world.common() == newest
-    assert [clock for clock, _ in controller.progress.losses] == list(range(1, newest + 1))
-    assert [clock for clock, _ in controller.rollbacks] == [kept, newest]
+    assert controller.job.tasks is not None
+    assert controller.job.tasks.common == world.common() == newest
+    assert [clock for clock, _ in controller.job.progress.losses] == list(range(1, newest + 1))
+    assert [clock for clock, _ in controller.job.rollbacks] == [kept, newest]
     clocks(world, 2, copies=True)
-    assert sum(controller.progress.done_by_tier.values()) == 2 * world.common()
+    assert sum(controller.job.progress.done_by_tier.values()) == 2 * world.common()
 
 
 def test_many_that_are_lost_at_one_time_are_one_way_back() -> None:
@@ -93,7 +93,7 @@ def test_many_that_are_lost_at_one_time_are_one_way_back() -> None:
     world.lose(*gone)
     settle(world)
     why = f"node {served[0]} and 1 more were lost with the shards they served: killed; rolled back to clock 3"
-    assert world.controller.rollbacks == [(3, why)]
+    assert world.controller.job.rollbacks == [(3, why)]
     clocks(world, 2, copies=True)
     assert world.serving() == [r]
 
@@ -111,7 +111,7 @@ def rescued(fails: int) -> World:
     world.feed(CheckpointRequested(world.now_s))
     world.written(True)
     clocks(world, 3, copies=True)
-    assert world.controller.tiers.backups.clock == 5
+    assert world.controller.job.tiers.backups.clock == 5
     world.lose(next(node for node in others if node in world.serving()))
     for _ in range(fails):
         orders = [(node, node.opens.pop(0)) for node in world.alive() if node.opens]
@@ -132,7 +132,7 @@ def test_a_rescue_that_fails_is_tried_again_from_the_copies(fails: int) -> None:
     world = rescued(fails)
     settle(world)
     assert world.common() == 5, "not the checkpoint"
-    assert [clock for clock, _ in world.controller.rollbacks] == [5]
+    assert [clock for clock, _ in world.controller.job.rollbacks] == [5]
     clocks(world, 2, copies=True)
 
 
@@ -142,8 +142,8 @@ def test_a_rescue_that_fails_again_and_again_takes_the_checkpoint() -> None:
     world.feed(TimerFired(world.now_s))
     settle(world)
     assert world.common() == 2
-    assert [clock for clock, _ in world.controller.rollbacks] == [5, 2]
-    assert "tcp://r did not answer" in world.controller.rollbacks[1][1]
+    assert [clock for clock, _ in world.controller.job.rollbacks] == [5, 2]
+    assert "tcp://r did not answer" in world.controller.job.rollbacks[1][1]
     clocks(world, 2, copies=True)
 
 
@@ -236,9 +236,9 @@ def test_a_job_that_was_stopped_and_has_lost_everything_has_ended() -> None:
     world, node = trained(20, kept=False)
     stop(world)
     world.lose(node)
-    assert (world.controller.state, world.controller.reason) == ("stopped", "enough")
-    assert world.controller.result is not None
-    assert world.controller.result["clocks"] == 0
+    assert (world.controller.job.state, world.controller.job.reason) == ("stopped", "enough")
+    assert world.controller.job.result is not None
+    assert world.controller.job.result["clocks"] == 0
 
 
 @pytest.mark.parametrize("ends", [stop, time_is_over])
@@ -251,7 +251,7 @@ def test_time_that_is_over_and_a_stop_while_nobody_is_there_leave_no_model_of_no
     join(world, "another", True)
     settle(world)
     if ends is stop:
-        assert (world.controller.state, world.gathered) == ("stopped", None)
+        assert (world.controller.job.state, world.gathered) == ("stopped", None)
     else:
         assert end(world) == 1
 
@@ -268,11 +268,11 @@ def test_a_checkpoint_that_is_being_written_is_waited_for(
         what(node)
     join(world, "another", True)
     settle(world)
-    assert not world.controller.training
+    assert not world.controller.job.training
     world.written(whole)
     world.feed(TimerFired(world.now_s))
     if ends is stop and not whole:
-        assert (world.controller.state, world.gathered) == ("stopped", None)
+        assert (world.controller.job.state, world.gathered) == ("stopped", None)
     else:
         assert end(world) == (20 if whole else 1)
 

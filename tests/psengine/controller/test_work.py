@@ -27,9 +27,9 @@ def test_a_status_can_be_asked_for_without_losses() -> None:
     controller, dispatch = started(JobConfig("quiet", n_partitions=2, n_shards=1, clocks=9))
     for clock in (1, 2, 3):
         (dispatch,) = controller.handle(done(dispatch, float(clock)))
-    assert [c for c, _ in describe(controller, 0, 4.0)["losses"]] == [1, 2, 3]
-    assert [c for c, _ in describe(controller, 2, 4.0)["losses"]] == [3]
-    told = describe(controller, NO_LOSSES, 4.0)
+    assert [c for c, _ in describe(controller.job, 0, 4.0)["losses"]] == [1, 2, 3]
+    assert [c for c, _ in describe(controller.job, 2, 4.0)["losses"]] == [3]
+    told = describe(controller.job, NO_LOSSES, 4.0)
     assert (told["losses"], told["clock"]) == ([], 3)
 
 
@@ -43,23 +43,26 @@ def test_work_that_failed_waits_for_the_next_tick() -> None:
     assert isinstance(again, Dispatch)
     assert [(t.partition, t.attempt) for t in again.tasks] == [(1, 2)]
     controller.handle(BatchFailed("r", "tcp://r", 1, ((1, 2),), "ValueError: labels", True, 0.3))
-    assert (controller.state, controller.reason) == ("failed", "partition 1, clock 1, on node r: ValueError: labels")
+    assert (controller.job.state, controller.job.reason) == (
+        "failed",
+        "partition 1, clock 1, on node r: ValueError: labels",
+    )
 
 
 def test_a_clock_that_does_not_end_says_why() -> None:
     controller, dispatch = started(JobConfig("stuck", n_partitions=2, n_shards=1, clocks=9))
     (dispatch,) = controller.handle(done(dispatch, 0.1))
     for tries in (1, 2, 3):
-        assert controller.reason == "", "what passes is not spoken of"
+        assert controller.job.reason == "", "what passes is not spoken of"
         tasks = tuple((task.partition, task.attempt) for task in dispatch.tasks)
         controller.handle(BatchFailed("r", "tcp://r", 2, tasks, "tcp://s did not answer", False, 0.1 + tries))
         (dispatch,) = controller.handle(TimerFired(0.4 + tries))
-    assert controller.state == "running"
-    assert describe(controller, 0, 4.0)["reason"] == (
+    assert controller.job.state == "running"
+    assert describe(controller.job, 0, 4.0)["reason"] == (
         "clock 2 does not end: 3 batches have failed on r: tcp://s did not answer"
     )
     controller.handle(done(dispatch, 5.0))
-    assert controller.reason == ""
+    assert controller.job.reason == ""
 
 
 def test_who_loads_may_be_silent_for_longer() -> None:
@@ -88,14 +91,14 @@ def test_who_serves_may_be_silent_for_a_clock_as_its_link_may_be_full(clock_s: f
 def test_what_is_due_stays_due_when_less_becomes_due() -> None:
     controller = Controller()
     for due, of_all in ((Due.SHARDS, Due.SHARDS), (Due.NODES, Due.NODES), (Due.TASKS, Due.NODES)):
-        controller._mark_due(due)
-        assert controller._due is of_all
+        controller.job.mark_due(due)
+        assert controller.job.due is of_all
 
 
 def test_states_count_as_taken_for_the_present_attempt_of_the_node_that_runs_it() -> None:
     """A node may have dropped since what it took for an earlier one; the node that had the state would leave."""
     controller, orders = some_at_work("r", "s", n_partitions=2)
-    tasks = controller.tasks
+    tasks = controller.job.tasks
     assert tasks is not None
     for order in orders:
         stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0, has_state=True) for t in order.tasks)

@@ -61,14 +61,16 @@ def test_many_who_join_one_after_the_other_are_one_plan(many: int) -> None:
     loads = {o.node: o for o in controller.handle(TimerFired(2.3)) if isinstance(o, LoadPartitions)}
     assert set(loads) == set(names)
     assert [len(largest_subtrees(load.partitions, n)) for load in loads.values()] == [1] * len(names)
-    changes = len(controller.history.log.of(LayoutChanged))
+    changes = len(controller.job.history.log.of(LayoutChanged))
     for load in loads.values():
         orders += controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 2.5))
     orders += controller.handle(done(dispatch, 3.0))
     assert not [o for o in orders if isinstance(o, LoadPartitions)]
-    assert len(controller.history.log.of(LayoutChanged)) == changes + 1, "one change of the layout, and none on the way"
+    assert len(controller.job.history.log.of(LayoutChanged)) == changes + 1, (
+        "one change of the layout, and none on the way"
+    )
     assert [o.node for o in orders if isinstance(o, BackUp)] == ["r"]
-    check_invariants(controller)
+    check_invariants(controller.job)
 
 
 @pytest.mark.parametrize(("apart_s", "most"), [(0.5, 1), (2.0, 2), (10.0, 15)])
@@ -78,15 +80,17 @@ def test_those_who_load_for_long_serve_together_as_far_as_they_come_together(apa
     for name in names:
         controller.handle(NodeJoined(name, f"tcp://{name}", "transient", 1, 1.0))
     loads = [o for o in controller.handle(TimerFired(2.2)) if isinstance(o, LoadPartitions)]
-    changes, now_s = len(controller.history.log.of(LayoutChanged)), 30.0
+    changes, now_s = len(controller.job.history.log.of(LayoutChanged)), 30.0
     for load in loads:
         controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, now_s))
         for _ in range(round(apart_s / 0.25)):
             now_s += 0.25
             controller.handle(TimerFired(now_s))
-    assert 1 <= len(controller.history.log.of(LayoutChanged)) - changes <= most
-    assert {owner for owner in controller.tiers.layout.owners} <= set(names) if controller.tiers.layout else False
-    check_invariants(controller)
+    assert 1 <= len(controller.job.history.log.of(LayoutChanged)) - changes <= most
+    assert (
+        {owner for owner in controller.job.tiers.layout.owners} <= set(names) if controller.job.tiers.layout else False
+    )
+    check_invariants(controller.job)
 
 
 def test_a_notice_does_not_wait_for_those_who_load() -> None:

@@ -119,8 +119,8 @@ def test_who_is_set_aside_is_given_nothing_more() -> None:
 
         def watched(event: Event) -> None:
             if isinstance(event, NodeUnfit):
-                assert cluster.shell.controller.tasks is not None
-                runs.append(cluster.shell.controller.tasks.running_on(event.node))
+                assert cluster.shell.controller.job.tasks is not None
+                runs.append(cluster.shell.controller.job.tasks.running_on(event.node))
             feed(event)
 
         cluster.shell._watch._report = watched  # type: ignore[method-assign]
@@ -130,7 +130,7 @@ def test_who_is_set_aside_is_given_nothing_more() -> None:
             for name in ("t1", "t2", "t3"):
                 cluster.start(name)
             await cluster.shell.start(job(APP, n_reliable=2, stage_2_above=0.5, clocks=200).to_dict())
-            while (tasks := cluster.shell.controller.tasks) is None or tasks.common < 5:
+            while (tasks := cluster.shell.controller.job.tasks) is None or tasks.common < 5:
                 await asyncio.sleep(0.01)
             cluster.wires.cuts |= ways
             while not runs:
@@ -172,17 +172,17 @@ def test_a_server_that_cannot_reach_who_keeps_its_shards_is_done_without() -> No
             for name in ("t1", "t2", "t3"):
                 cluster.start(name)
             await cluster.shell.start(job(APP, stage=3, clocks=20_000).to_dict())
-            while controller.stage != 3 or not controller.tiers.backups.clock:
+            while controller.job.stage != 3 or not controller.job.tiers.backups.clock:
                 await asyncio.sleep(0.01)
-            served = controller.shards.owners[0]
+            served = controller.job.shards.owners[0]
             cluster.wires.cuts |= {
                 (machine(one), machine(other))
                 for one, other in ((served.address, "sim://r1/1"), ("sim://r1/1", served.address))
             }
-            kept.append(controller.tiers.backups.clock)
+            kept.append(controller.job.tiers.backups.clock)
             while served.node not in cluster.shell._watch._links._went:
                 await asyncio.sleep(0.1)
-            while (controller.tiers.backups.clock or 0) <= kept[0] + 10:
+            while (controller.job.tiers.backups.clock or 0) <= kept[0] + 10:
                 await asyncio.sleep(0.1)
         finally:
             await cluster.close()

@@ -44,7 +44,7 @@ def test_it_goes_to_the_clock_and_no_further_until_it_is_let_go() -> None:
     orders = complete(controller, orders, 1.0)
     assert [order.clock for order in dispatches(orders)] == [2]
     assert complete(controller, orders, 2.0) == []
-    assert controller.state == "running"
+    assert controller.job.state == "running"
     assert controller.handle(HoldRequested(1, 2.5)) == []
     assert [order.clock for order in dispatches(controller.handle(HoldRequested(None, 3.0)))] == [3]
 

@@ -139,8 +139,8 @@ def test_a_converged_job_ends_and_decides_again_after_a_rollback() -> None:
     assert gather.summary["converged"] == "converged: no lower loss in the 2 clocks up to 3"
     controller.handle(SaveFailed("server away", False, 4.0))
     controller.handle(NodesLost({"tcp://r": "killed"}, 5.0))
-    assert controller.stopping.last_clock == 9, "it is at the beginning again"
-    assert controller.stopping.criterion == ""
+    assert controller.job.stopping.last_clock == 9, "it is at the beginning again"
+    assert controller.job.stopping.criterion == ""
 
 
 @pytest.mark.parametrize("staleness", [0, 2])
@@ -151,7 +151,7 @@ def test_a_job_ends_when_it_has_made_its_passes(staleness: int) -> None:
     for clock in range(1, 6):
         orders += [o for o in controller.handle(done(orders.pop(0), 1.0 * clock)) if isinstance(o, Dispatch)]
     (order,) = orders
-    status = describe(controller, 0, 6.0)
+    status = describe(controller.job, 0, 6.0)
     assert (status["passes_done"], status["passes"], status["clock"]) == (5 / 3, 2, 5)
     (gather,) = controller.handle(done(order, 6.0))
     assert isinstance(gather, GatherModel)
@@ -174,12 +174,14 @@ def test_passes_by_examples_are_counted_again_after_a_rollback() -> None:
     assert (gather.summary["clocks"], gather.summary["passes"], gather.summary["examples_done"]) == (3, 6 / 5, 6)
     controller.handle(SaveFailed("server away", False, 4.0))
     controller.handle(NodesLost({"tcp://r": "killed"}, 5.0))
-    assert controller.stopping.last_clock is None
-    assert describe(controller, 0, 6.0)["passes_done"] == 0.0
+    assert controller.job.stopping.last_clock is None
+    assert describe(controller.job, 0, 6.0)["passes_done"] == 0.0
 
 
 def test_passes_are_refused_where_nobody_says_what_one_is() -> None:
     controller = Controller()
     controller.handle(JobStarted(JobConfig("job", passes=3), 0.0))
-    assert controller.state == "failed"
-    assert controller.reason.startswith("the job ends after 3 passes, and mlr does not say what a pass is: give clocks")
+    assert controller.job.state == "failed"
+    assert controller.job.reason.startswith(
+        "the job ends after 3 passes, and mlr does not say what a pass is: give clocks"
+    )

@@ -52,7 +52,7 @@ def test_an_exception_in_handle_fails_the_job_with_one_line(kind: type[Event], m
         assert await failed(shell) == f"a fault in the controller ({kind.__name__}): KeyError: 'planted'"
         assert not shell.closing.is_set(), "the flow reads the reason first"
         shell._on_joined("t", "tcp://t", "transient", 1)
-        assert "t" in shell.controller.members.nodes, "or a shutdown would leave it behind"
+        assert "t" in shell.controller.job.members.nodes, "or a shutdown would leave it behind"
 
     story(body, Store())
 

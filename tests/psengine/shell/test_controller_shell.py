@@ -84,7 +84,7 @@ def test_code_that_is_not_the_jobs_is_told_and_nothing_is_started() -> None:
         shell._on_joined("r", NODE, "reliable", 1, "c" * 64)
         record = job(code_sha256="c" * 64).to_dict()
         assert await shell.start(record | {"app": "not_there:App"}) == {"error": "the controller has another"}
-        assert shell.controller.config is None
+        assert shell.controller.job.config is None
         await shell.start(record)
         assert (await until(shell, "finished", "failed"))["state"] == "finished"
         assert loaded == ["c" * 64] * 2

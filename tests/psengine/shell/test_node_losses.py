@@ -27,7 +27,7 @@ def test_a_node_that_says_nothing_is_done_without_and_one_that_beats_is_not() ->
         await shell._watch.exclude_failed(asyncio.get_running_loop().time())
         assert scheduler.removed == [OTHER]
         await told_of_losses(shell)
-        gone = {node.name: node.gone for node in shell.controller.members.nodes.values()}
+        gone = {node.name: node.gone for node in shell.controller.job.members.nodes.values()}
         assert gone == {"r": False, "t": True}
 
     story(body, Store())
@@ -55,7 +55,7 @@ def test_losses_that_come_together_are_one_event() -> None:
         shell._watch.lose("tcp://c", "killed")
         await told_of_losses(shell)
         assert told[1:] == [("tcp://c",)]
-        assert [node.gone for node in shell.controller.members.nodes.values()] == [True, True, True, False]
+        assert [node.gone for node in shell.controller.job.members.nodes.values()] == [True, True, True, False]
 
     story(body, Store())
 
@@ -66,7 +66,7 @@ def test_who_is_gone_is_sent_nothing_before_the_loss_is_told() -> None:
         shell._on_joined("t", OTHER, "transient", 1)
         shell._watch.lose(OTHER, "killed")
         await shell.start(job().to_dict())
-        told = shell.controller.members.nodes["t"].request
+        told = shell.controller.job.members.nodes["t"].request
         assert told, "the controller has told it to load"
         assert shell._watch._lost
         await told_of_losses(shell)
@@ -81,7 +81,7 @@ def test_a_loss_is_told_though_there_are_always_more() -> None:
         shell._watch.lose(OTHER, "killed")
         async with asyncio.timeout(5 * PATIENCE):
             for number in itertools.count():
-                if shell.controller.members.nodes["t"].gone:
+                if shell.controller.job.members.nodes["t"].gone:
                     break
                 shell._watch.lose(f"tcp://stranger-{number}", "killed")
                 await asyncio.sleep(0.001)

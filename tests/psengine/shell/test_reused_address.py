@@ -53,11 +53,11 @@ def test_the_successor_of_a_process_joins_and_does_its_work(heard: bool) -> None
             shell = ControllerShell(scheduler, callbacks())
             shell.open()
             stack.push_async_callback(shell.close)
-            nodes = shell.controller.members.nodes
+            nodes = shell.controller.job.members.nodes
             job = JobConfig("job", "tests.support.agents:Counting", n_partitions=2, n_shards=1, clocks=10**9)
             await shell.start(job.to_dict())
             worker, _ = await start_node(scheduler, "one", 0)
-            await until(lambda: shell.controller.tasks is not None and shell.controller.tasks.common > 2)
+            await until(lambda: shell.controller.job.tasks is not None and shell.controller.job.tasks.common > 2)
             first = nodes["r"].address
             await worker.close(executor_wait=False)
             if heard:
@@ -65,9 +65,9 @@ def test_the_successor_of_a_process_joins_and_does_its_work(heard: bool) -> None
             worker, plugin = await start_node(scheduler, "two", worker.port)
             stack.push_async_callback(worker.close, executor_wait=False)
             await until(lambda: nodes["r"].address != first)
-            await until(lambda: nodes["r"].state == "ready" and shell.controller.progress.started_s is not None)
-            before = shell.controller.tasks.common
-            await until(lambda: shell.controller.tasks.common > before)
+            await until(lambda: nodes["r"].state == "ready" and shell.controller.job.progress.started_s is not None)
+            before = shell.controller.job.tasks.common
+            await until(lambda: shell.controller.job.tasks.common > before)
             assert nodes["r"].address == address_of(worker.address, "two")
             assert first == address_of(worker.address, "one"), "the port is the same"
             await shell._watch.exclude(first, "silent, as was heard too late")

@@ -20,7 +20,7 @@ def test_a_checkpoint_asks_backups_where_there_are_any(stage: int, asked: str) -
     seen: Counter[tuple[str, str]] = Counter()
 
     def watch(moment: str, op: str, asks: str, answers: str) -> None:
-        tasks = cluster.shell.controller.tasks
+        tasks = cluster.shell.controller.job.tasks
         if (
             moment == "asked"
             and op in ("proteus_gather", "proteus_backups")
@@ -33,7 +33,7 @@ def test_a_checkpoint_asks_backups_where_there_are_any(stage: int, asked: str) -
     cluster.wires.watch = watch
     run_job(cluster, job("Descent", stage=stage, checkpoint_s=0.1), ("r1", "t1", "t2", "t3", "t4"))
     check(cluster, "Descent")
-    assert cluster.shell.controller.checkpoints.clock > 0
+    assert cluster.shell.controller.job.checkpoints.clock > 0
     assert set(seen) == {(asked, "r")}
 
 
@@ -45,21 +45,21 @@ def test_a_checkpoint_that_is_due_when_a_backup_is_gone_is_of_all_shards() -> No
         seen[op] += moment == "asked"
 
     async def lose(cluster: WiredCluster) -> None:
-        while cluster.shell.controller.checkpoints.clock < 3:
+        while cluster.shell.controller.job.checkpoints.clock < 3:
             await asyncio.sleep(0.001)
-        before = cluster.shell.controller.checkpoints.clock
+        before = cluster.shell.controller.job.checkpoints.clock
         cluster.wires.watch = watch
         with pytest.MonkeyPatch.context() as patch:  # the next round of copies is a while away
-            patch.setattr(cluster.shell.controller.tiers.backups, "due", lambda now_s, rarely: False)
+            patch.setattr(cluster.shell.controller.job.tiers.backups, "due", lambda now_s, rarely: False)
             await cluster.kill("r2")
             async with asyncio.timeout(30.0):
-                while cluster.shell.controller.checkpoints.clock == before:
+                while cluster.shell.controller.job.checkpoints.clock == before:
                     await asyncio.sleep(0.001)
         assert seen["proteus_gather"], "the servers have all of it"
 
     run_job(cluster, job("Descent", stage=2, checkpoint_s=0.05), ("r1", "r2", "t1", "t2", "t3", "t4"), lose)
     check(cluster, "Descent")
-    assert cluster.shell.controller.rollbacks == []
+    assert cluster.shell.controller.job.rollbacks == []
 
 
 def test_where_copies_come_to_nothing_a_checkpoint_is_of_those_who_serve() -> None:
@@ -75,16 +75,16 @@ def test_where_copies_come_to_nothing_a_checkpoint_is_of_those_who_serve() -> No
             for name in ("t1", "t2", "t3"):
                 cluster.start(name)
             await cluster.shell.start(job("Descent", stage=3, checkpoint_s=0.1, clocks=20_000).to_dict())
-            while not controller.tiers.backups.clock:
+            while not controller.job.tiers.backups.clock:
                 await asyncio.sleep(0.01)
-            served, backup = machine(controller.shards.owners[0].address), machine("sim://r1/1")
+            served, backup = machine(controller.job.shards.owners[0].address), machine("sim://r1/1")
             cluster.wires.cuts |= {(served, backup), (backup, served)}
-            while not controller.tiers.backups.failing:
+            while not controller.job.tiers.backups.failing:
                 await asyncio.sleep(0.01)
-            kept = controller.tiers.backups.clock
-            while controller.checkpoints.clock <= kept + 10:
+            kept = controller.job.tiers.backups.clock
+            while controller.job.checkpoints.clock <= kept + 10:
                 await asyncio.sleep(0.1)
-            assert controller.tiers.backups.clock == kept
+            assert controller.job.tiers.backups.clock == kept
         finally:
             await cluster.close()
 

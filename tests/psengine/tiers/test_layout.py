@@ -90,8 +90,8 @@ def test_half_of_the_transient_nodes_serve_or_as_many_as_the_job_fixes(servers: 
     cluster = InstantCluster(config, transient=12)
     for _ in range(8):  # the shards leave the reliable nodes
         cluster.do_clock(1.0)
-    assert len({owner.node for owner in cluster.controller.shards.owners}) == serving
-    assert not cluster.controller.rollbacks
+    assert len({owner.node for owner in cluster.controller.job.shards.owners}) == serving
+    assert not cluster.controller.job.rollbacks
 
 
 def test_no_servers_are_refused() -> None:

@@ -72,7 +72,7 @@ def test_a_wave_takes_all_back_once_and_those_who_are_left_serve_when_it_has_pas
     for node in [node for node in go if node not in first][:2]:
         world.lose(node)
         settle(world)
-    assert len(world.controller.rollbacks) == 1
+    assert len(world.controller.job.rollbacks) == 1
     clocks(world, 1, copies=True)
     assert world.serving() == [r]
     world.now_s += BURST_S
@@ -80,7 +80,7 @@ def test_a_wave_takes_all_back_once_and_those_who_are_left_serve_when_it_has_pas
     settle(world)
     clocks(world, 3, copies=True)
     assert world.serving() == [go[-1]]
-    assert len(world.controller.rollbacks) == 1
+    assert len(world.controller.job.rollbacks) == 1
 
 
 def test_nodes_that_were_told_to_go_are_no_wave() -> None:
@@ -94,22 +94,22 @@ def test_nodes_that_were_told_to_go_are_no_wave() -> None:
         world.feed(TimerFired(world.now_s))
         settle(world)
     world.lose(*go[:7])
-    assert not world.controller.tiers.loss_burst.on
+    assert not world.controller.job.tiers.loss_burst.on
     settle(world)
     assert world.serving() == [go[7]]
-    assert not world.controller.rollbacks
+    assert not world.controller.job.rollbacks
 
 
 def test_what_nobody_keeps_any_more_is_gone_on_with_where_it_is() -> None:
     world, stay, go = training(2, 8)
-    shards, backup = world.controller.shards, world.controller.tiers.backups.backup
+    shards, backup = world.controller.job.shards, world.controller.job.tiers.backups.backup
     kept = {shard: at.node for shard in range(SHARDS) if (at := backup(shard)) is not None}
     [alone] = [shard for shard, node in kept.items() if node == stay[0].name]
     server = shards.owners[alone].node
     world.lose(stay[0], *(node for node in go if node.name != server))
     assert shards.owners[alone].node == server
     settle(world)
-    assert [clock for clock, _ in world.controller.rollbacks] == [3], "not to the beginning"
+    assert [clock for clock, _ in world.controller.job.rollbacks] == [3], "not to the beginning"
     clocks(world, 2, copies=True)
     assert world.serving() == [stay[1]]
 
@@ -132,22 +132,24 @@ def test_when_all_transient_nodes_are_killed_at_once_a_clock_is_lost_and_those_w
 
     async def lose(cluster: WiredCluster) -> None:
         loop, controller = asyncio.get_running_loop(), cluster.shell.controller
-        while not controller.tiers.backups.clock:
+        while not controller.job.tiers.backups.clock:
             await asyncio.sleep(0.01)
-        clock = controller.history.common
-        while controller.history.common < clock + 3:
+        clock = controller.job.history.common
+        while controller.job.history.common < clock + 3:
             await asyncio.sleep(0.001)
         await asyncio.sleep(into_a_clock_s)
-        assert {owner.node for owner in controller.shards.owners} <= {*transient}
-        seen["before"], killed_s = controller.history.common, loop.time()
+        assert {owner.node for owner in controller.job.shards.owners} <= {*transient}
+        seen["before"], killed_s = controller.job.history.common, loop.time()
         await asyncio.gather(*(cluster.kill(name) for name in transient))
-        while not (controller.rollbacks and controller.tasks and any(map(controller.tasks.running_on, reliable))):
+        while not (
+            controller.job.rollbacks and controller.job.tasks and any(map(controller.job.tasks.running_on, reliable))
+        ):
             await asyncio.sleep(0.01)
         seen["idle_s"] = loop.time() - killed_s
 
     config = job("Tally", n_reliable=2, stage_2_above=0.5, staleness=staleness)
     run_job(cluster, config, (*reliable, *transient), lose)
-    [(clock, _)] = cluster.shell.controller.rollbacks
+    [(clock, _)] = cluster.shell.controller.job.rollbacks
     assert seen["before"] - clock <= 1 + staleness
     assert seen["idle_s"] <= AGAIN_S
     check(cluster, "Tally")

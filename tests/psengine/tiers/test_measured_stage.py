@@ -98,7 +98,7 @@ def test_clocks_with_other_nodes_or_after_a_rollback_are_not_mixed() -> None:
 
 def clock(cluster: InstantCluster) -> Stage:
     """Do the clock under way, in which a table takes a second; return its stage."""
-    stage = cluster.controller.stage
+    stage = cluster.controller.job.stage
     workers = 6 if stage == 3 else 10
     most = max(len(batch.tasks) for batch in cluster.batches)
     cluster.do_clock(most * cluster.kernel_s + (workers - 1) / 3)
@@ -118,6 +118,6 @@ def test_the_controller_changes_the_stage_while_it_trains(
     assert found[-1] == last
     assert changes(found) <= 2
     assert found == [clock(again) for _ in range(30)], "decided by the events alone"
-    assert cluster.controller.tasks is not None
-    assert cluster.controller.tasks.common == 30
-    check_invariants(cluster.controller)
+    assert cluster.controller.job.tasks is not None
+    assert cluster.controller.job.tasks.common == 30
+    check_invariants(cluster.controller.job)

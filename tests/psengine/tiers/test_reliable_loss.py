@@ -20,17 +20,17 @@ def test_the_loss_of_one_of_several_reliable_nodes_takes_the_job_back_to_their_c
 
     async def lose(cluster: WiredCluster) -> None:
         controller = cluster.shell.controller
-        while not controller.tiers.backups.clock:
-            assert controller.state not in ENDED, "it has kept no copies"
+        while not controller.job.tiers.backups.clock:
+            assert controller.job.state not in ENDED, "it has kept no copies"
             await asyncio.sleep(0.01)
-        shards = controller.shards.owners
+        shards = controller.job.shards.owners
         assert {owner.node for owner in shards} == names
-        assert all(controller.tiers.backups.backup(owner.shard).node != owner.node for owner in shards)
+        assert all(controller.job.tiers.backups.backup(owner.shard).node != owner.node for owner in shards)
         await cluster.kill("r0")
 
     config = job("Descent", stage=1, n_reliable=reliable, checkpoint_s=None)
     run_job(cluster, config, (*sorted(names), "t1", "t2"), lose)
     check(cluster, "Descent")
-    (rollback,) = cluster.shell.controller.rollbacks
+    (rollback,) = cluster.shell.controller.job.rollbacks
     assert rollback[0] > 0, "there is no checkpoint"
     assert "node r0 was lost with the shards it served" in rollback[1]

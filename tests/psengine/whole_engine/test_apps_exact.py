@@ -88,9 +88,9 @@ def rotated_documents() -> Subject:
 
 async def until(controller: Controller, holds: Callable[[], bool]) -> None:
     while not holds():
-        assert controller.state not in ENDED, "it was over too soon"
+        assert controller.job.state not in ENDED, "it was over too soon"
         await asyncio.sleep(0.01)
-        check_invariants(controller)
+        check_invariants(controller.job)
 
 
 async def nothing(cluster: WiredCluster) -> None:
@@ -102,22 +102,22 @@ async def trouble(cluster: WiredCluster) -> None:
     controller = cluster.shell.controller
 
     def servers() -> list[str]:
-        return sorted({owner.node for owner in controller.shards.owners})
+        return sorted({owner.node for owner in controller.job.shards.owners})
 
     def all_transient() -> bool:
-        return bool(controller.tiers.backups.clock) and all(name.startswith("t") for name in servers())
+        return bool(controller.job.tiers.backups.clock) and all(name.startswith("t") for name in servers())
 
     await until(controller, all_transient)
     cluster.start("t4")
-    await until(controller, lambda: bool(controller.members.placement.owned_by("t4")))
+    await until(controller, lambda: bool(controller.job.members.placement.owned_by("t4")))
     told = servers()[0]
     await cluster.shell.notice(told, 3.0)
-    await until(controller, lambda: controller.members.nodes[told].state == "drained")
+    await until(controller, lambda: controller.job.members.nodes[told].state == "drained")
     await cluster.kill(told)
-    assert not controller.rollbacks
+    assert not controller.job.rollbacks
     await until(controller, all_transient)
     await cluster.kill(servers()[0])
-    await until(controller, lambda: bool(controller.rollbacks))
+    await until(controller, lambda: bool(controller.job.rollbacks))
 
 
 def train(

@@ -43,11 +43,11 @@ def test_an_older_one_is_used_or_the_job_begins_again(
         used = f"the checkpoint of clock {kept[n_damaged].clock}" if n_damaged < 3 else "the beginning"
         while not any(DAMAGED in line and f"to {used}" in line for line in lines):
             await asyncio.sleep(0.01)
-            lines[:] = [reason for _, reason in cluster.shell.controller.rollbacks]
+            lines[:] = [reason for _, reason in cluster.shell.controller.job.rollbacks]
 
     run_job(cluster, config, ("r1", "t1"), damage)
     check(cluster, app)
-    assert f"{cluster.shell.controller.damage}".startswith(DAMAGED)
+    assert f"{cluster.shell.controller.job.damage}".startswith(DAMAGED)
 
 
 def test_they_are_written_where_servers_are_lost_more_often_than_checkpoints_are_due() -> None:
@@ -62,11 +62,11 @@ def test_they_are_written_where_servers_are_lost_more_often_than_checkpoints_are
             await asyncio.sleep(1.0)
         newest = cluster.store.newest
         assert newest is not None
-        tasks = cluster.shell.controller.tasks
+        tasks = cluster.shell.controller.job.tasks
         assert tasks is not None
         assert newest.group > tasks.common // 2
         await cluster.shell.stop("enough")
 
     config = job("Descent", n_reliable=1, clocks=10**6, checkpoint_s=6.0, stage_2_above=0.5)
     run_job(cluster, config, ("r1", "t1"), losses, 3000.0)
-    assert len(cluster.shell.controller.rollbacks) >= 3
+    assert len(cluster.shell.controller.job.rollbacks) >= 3

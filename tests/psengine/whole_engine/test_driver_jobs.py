@@ -54,7 +54,7 @@ def trained(
 ) -> WiredCluster:
     cluster = WiredCluster(seed, trouble, part, part(99))
     run_job(cluster, job or config(), NODES, befalls, LIMIT_S)
-    assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
+    assert cluster.shell.controller.job.state == "finished", cluster.shell.controller.job.reason
     return cluster
 
 
@@ -110,7 +110,7 @@ def test_a_lost_node_takes_executors_with_it_and_nothing_else(undisturbed: Wired
 
     cluster = trained(1, befalls)
     assert same(cluster, undisturbed)
-    assert cluster.shell.controller.rollbacks
+    assert cluster.shell.controller.job.rollbacks
 
 
 def test_another_controller_goes_on_from_the_checkpoint_with_the_driver(undisturbed: WiredCluster) -> None:

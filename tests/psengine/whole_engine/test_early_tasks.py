@@ -32,7 +32,7 @@ class History:
         handle = controller.handle
 
         def heard(event: Event) -> list[Instruction]:
-            tasks = controller.tasks
+            tasks = controller.job.tasks
             if isinstance(event, BatchFailed) and event.recalled:
                 self.given_back |= {(event.clock, *task) for task in event.tasks}
             if isinstance(event, BatchDone) and tasks is not None:
@@ -122,7 +122,7 @@ def test_tasks_that_have_not_begun_go_with_their_executor(
         assert history.recalled
         assert history.given_back or act is join  # a node that joins loads first
     if act is not join:
-        assert cluster.shell.controller.members.nodes["t1"].state == "drained"
+        assert cluster.shell.controller.job.members.nodes["t1"].state == "drained"
 
 
 def test_a_task_that_is_given_back_and_done_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

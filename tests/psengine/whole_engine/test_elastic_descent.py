@@ -134,7 +134,7 @@ def test_partitions_above_the_cap_stay_without_a_node_until_there_are_more_nodes
         while (await cluster.shell.status())["clock"] < clock:
             await asyncio.sleep(0.1)
         await asyncio.sleep(5.0)
-        driver = cluster.shell.controller.driver
+        driver = cluster.shell.controller.job.driver
         assert driver is not None
         seen.append(sorted(driver.absent))
 

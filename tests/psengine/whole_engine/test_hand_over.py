@@ -54,26 +54,26 @@ def test_half_of_the_nodes_leave_in_little_more_than_the_time_of_their_states_on
 
     async def befalls(cluster: WiredCluster) -> None:
         controller = cluster.shell.controller
-        rounds, loop = controller.tiers.backups, asyncio.get_running_loop()
+        rounds, loop = controller.job.tiers.backups, asyncio.get_running_loop()
         while not (rounds.under_way if round_under_way else rounds.clock):
-            assert controller.state not in ENDED
+            assert controller.job.state not in ENDED
             await asyncio.sleep(0.05)
         cluster.nodes["r1"].agent._runner._kernel_threads.pool = InTurn(
             SLOW_S
         )  # the links idle while others wait for it
-        assert controller.tasks is not None
-        await reached(cluster, controller.tasks.common + 1)
+        assert controller.job.tasks is not None
+        await reached(cluster, controller.job.tasks.common + 1)
         assert rounds.under_way == round_under_way
         began_s, going = loop.time(), ["r4", "r5", "r6"]
         await cluster.shell.drain(going, 600.0)
-        while any(controller.members.nodes[name].state != "drained" for name in going):
+        while any(controller.job.members.nodes[name].state != "drained" for name in going):
             await asyncio.sleep(0.05)
         assert loop.time() - began_s <= KERNEL_S + 1.2 * STATES_S
         for name in going:
             await cluster.kill(name)
         before = rounds.clock or 0
         while (rounds.clock or 0) <= before:
-            assert controller.state not in ENDED, "the replicas that went are copied again"
+            assert controller.job.state not in ENDED, "the replicas that went are copied again"
             await asyncio.sleep(0.05)
 
     names = [f"r{i + 1}" for i in range(NODES)]
@@ -91,4 +91,4 @@ def test_half_of_the_nodes_leave_in_little_more_than_the_time_of_their_states_on
     model, result = finished(cluster)
     assert result["bytes_moved"]["hand_over"] < 1.1 * STATE_BYTES * PARTITIONS / 2, "the others stay where they are"
     assert (model["state"].min(), model["state"].max(), model["table"].max()) == (CLOCKS, CLOCKS, CLOCKS * PARTITIONS)
-    assert not cluster.shell.controller.rollbacks
+    assert not cluster.shell.controller.job.rollbacks

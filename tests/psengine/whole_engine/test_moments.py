@@ -35,7 +35,7 @@ class Story:
 
     @property
     def clock(self) -> int:
-        tasks = self.cluster.shell.controller.tasks
+        tasks = self.cluster.shell.controller.job.tasks
         return 0 if tasks is None else tasks.common
 
     def run(self) -> None:
@@ -43,7 +43,7 @@ class Story:
         run_job(self.cluster, self.config, ("r1", "r2", "t1", "t2", "t3", "t4"), self.begin)
 
     async def begin(self, cluster: WiredCluster) -> None:
-        while not (cluster.shell.controller.tiers.backups.clock and self.clock >= 3):
+        while not (cluster.shell.controller.job.tiers.backups.clock and self.clock >= 3):
             await asyncio.sleep(0.001)
         self.watched = True
         match BEGUN_BY[self.moment[1]]:
@@ -53,7 +53,7 @@ class Story:
                 await cluster.kill(self.server())
 
     def server(self) -> str:
-        owners = self.cluster.shell.controller.shards.owners
+        owners = self.cluster.shell.controller.job.shards.owners
         return next(owner.node for owner in owners if owner.node.startswith("t"))
 
     def watch(self, moment: str, op: str, asks: str, answers: str) -> None:

@@ -30,7 +30,7 @@ def test_a_store_that_was_away_at_the_beginning_is_read_when_it_is_back(away_s: 
     cluster = WiredCluster(0, Trouble(), load)
     train(cluster, 1, 2)
     check(cluster, "Descent")
-    begun_s = cluster.shell.controller.progress.started_s
+    begun_s = cluster.shell.controller.job.progress.started_s
     assert begun_s is not None
     assert away_s < begun_s < away_s + 70.0
 
@@ -41,5 +41,5 @@ def test_data_that_are_not_there_fail_the_job() -> None:
 
     cluster = WiredCluster(0, Trouble(), load)
     train(cluster, 1, 1)
-    assert cluster.shell.controller.state == "failed"
-    assert cluster.shell.controller.reason.count("is unfit: JobError: part-00001.npz: is not there") == 2
+    assert cluster.shell.controller.job.state == "failed"
+    assert cluster.shell.controller.job.reason.count("is unfit: JobError: part-00001.npz: is not there") == 2

@@ -30,19 +30,19 @@ def test_two_partitions_that_have_one_row_fail_the_job_with_a_line_that_names_bo
             for name in ("r1", "t1", "t2"):
                 cluster.start(name, "reliable" if name == "r1" else "transient")
             await cluster.shell.start(config.to_dict())
-            while cluster.shell.controller.state not in ENDED:
+            while cluster.shell.controller.job.state not in ENDED:
                 await asyncio.sleep(0.1)
         finally:
             await cluster.close()
 
     run_virtual(story(), 600.0)
     controller = cluster.shell.controller
-    assert (controller.state, controller.reason) == (
+    assert (controller.job.state, controller.job.reason) == (
         "failed",
         (
             f"table 'assigned': row {3 * TOKENS - 1} belongs to partition 2 and to partition 3; with own=True each row "
             "belongs to one partition: give each other rows, or leave out own"
         ),
     )
-    assert controller.tasks is not None
-    assert controller.tasks.common <= 1
+    assert controller.job.tasks is not None
+    assert controller.job.tasks.common <= 1

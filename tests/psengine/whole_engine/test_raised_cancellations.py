@@ -59,5 +59,5 @@ def test_the_job_fails_with_the_line(what: str, where: str) -> None:
     )
     run_job(cluster, config, ("r1", "t1"), limit_s=500.0)
     controller = cluster.shell.controller
-    assert controller.state == "failed"
-    assert re.search(rf"test_raised_cancellations\.py:\d+: .*{RAISED[what].__name__}: enough", controller.reason)
+    assert controller.job.state == "failed"
+    assert re.search(rf"test_raised_cancellations\.py:\d+: .*{RAISED[what].__name__}: enough", controller.job.reason)

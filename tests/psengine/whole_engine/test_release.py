@@ -26,13 +26,13 @@ def test_a_node_that_joins_is_sent_its_partitions_and_reads_none() -> None:
 
         cluster.load = absent
         cluster.start("t2")
-        while (node := cluster.shell.controller.members.nodes.get("t2")) is None or node.state == "joining":
+        while (node := cluster.shell.controller.job.members.nodes.get("t2")) is None or node.state == "joining":
             await asyncio.sleep(0.1)
         assert node.state == "ready"
         assert node.holds
 
     cluster = trained("Descent", 0, befalls)
-    assert cluster.shell.controller.history.traffic.figures()["bytes_moved"]["input"] > 0
+    assert cluster.shell.controller.job.history.traffic.figures()["bytes_moved"]["input"] > 0
 
 
 @pytest.mark.parametrize("asked", ["drain", "notice"])

@@ -156,7 +156,7 @@ def test_it_has_the_bits_of_one_process_whatever_befalls(seed: int, alone: np.nd
         await storm(cluster, 4)
 
     cluster = trained(seed, befalls if seed else None)
-    assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
+    assert cluster.shell.controller.job.state == "finished", cluster.shell.controller.job.reason
     assert cluster.store.model is not None
     assert cluster.store.model["blocks"].tobytes() == alone.tobytes()
     assert cluster.store.result is not None
@@ -194,9 +194,9 @@ def test_a_group_is_shorter_where_links_are_slow(monkeypatch: pytest.MonkeyPatch
 
 def test_a_table_with_an_update_rule_cannot_be_read_before_its_group_is_committed() -> None:
     controller = trained(0, ruled=True).shell.controller
-    assert controller.state == "failed"
-    assert "wants table 'blocks', whose update rule is applied to whole groups" in controller.reason
-    assert "\n" not in controller.reason
+    assert controller.job.state == "failed"
+    assert "wants table 'blocks', whose update rule is applied to whole groups" in controller.job.reason
+    assert "\n" not in controller.job.reason
 
 
 def test_a_training_whose_driver_forgets_a_writer_fails_and_never_ends_with_other_bits(alone: np.ndarray) -> None:
@@ -205,11 +205,11 @@ def test_a_training_whose_driver_forgets_a_writer_fails_and_never_ends_with_othe
     for seed in range(6):
         cluster = trained(seed, app="Forgetful", calm=Trouble(usual_s=0.05))
         controller = cluster.shell.controller
-        if controller.state == "finished":
+        if controller.job.state == "finished":
             assert cluster.store.model is not None
             assert cluster.store.model["blocks"].tobytes() == alone.tobytes()
         else:
-            reasons.append(controller.reason)
+            reasons.append(controller.job.reason)
     assert reasons
     task = r"(the task of partition \d|one of the tasks of partitions \d[\d, ]+) in group \d+"
     rows = r"(row \d+|\d rows from \d+ to \d+) of table 'blocks'"
@@ -253,7 +253,7 @@ def test_a_task_comes_after_those_that_its_writers_came_after_on_servers_that_th
     tables, _ = drive_alone(app, [None] * BLOCKS, initial(app, 0, 4), GROUPS)
     for seed in range(8):
         cluster = trained(seed, app="Relay", calm=Trouble(usual_s=0.05), stage=1)  # two servers
-        assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
+        assert cluster.shell.controller.job.state == "finished", cluster.shell.controller.job.reason
         assert cluster.store.model is not None
         assert cluster.store.model["blocks"].tobytes() == tables["blocks"].tobytes()
 
@@ -282,6 +282,6 @@ def test_a_task_that_is_sent_early_sees_what_its_executor_has_written() -> None:
     tables, _ = drive_alone(app, [None] * BLOCKS, initial(app, 0, 4), GROUPS)
     for seed in range(2):
         cluster = trained(seed, app="Staying", calm=Trouble(usual_s=0.05))
-        assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
+        assert cluster.shell.controller.job.state == "finished", cluster.shell.controller.job.reason
         assert cluster.store.model is not None
         assert cluster.store.model["blocks"].tobytes() == tables["blocks"].tobytes()

@@ -102,7 +102,7 @@ def check(how: str, endless: bool, seed: int, losses: int) -> None:
     async def lose(cluster: WiredCluster) -> None:
         for number in range(losses):
             await reached(cluster, chance.randrange(1 + 8 * number, 8 + 8 * number) if losses > 1 else 10)
-            owners = cluster.shell.controller.shards.owners
+            owners = cluster.shell.controller.job.shards.owners
             served = sorted({owner.node for owner in owners if owner.node.startswith("t")})
             if served:
                 await cluster.kill(served[0])
@@ -110,7 +110,7 @@ def check(how: str, endless: bool, seed: int, losses: int) -> None:
             await asyncio.sleep(0.1)
 
     run_job(cluster, config, ("r1", "t1", "t2"), lose, limit_s=5000.0)
-    assert cluster.shell.controller.rollbacks
+    assert cluster.shell.controller.job.rollbacks
     model, result = finished(cluster)
     assert model["w"].ravel().tolist() == [GROUPS] * PARTITIONS
     assert (result["clocks"], result["converged"]) == (GROUPS, "enough")

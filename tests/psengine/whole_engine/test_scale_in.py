@@ -78,9 +78,9 @@ def train(config: JobConfig, release: bool) -> tuple[dict[str, bytes], dict[str,
             cluster.start(name, "reliable" if name == "r1" else "transient")
         await cluster.shell.start(config.to_dict())
         controller = cluster.shell.controller
-        while controller.state not in ENDED:
+        while controller.job.state not in ENDED:
             await asyncio.sleep(0.02)
-            check_invariants(controller)
+            check_invariants(controller.job)
             status = await cluster.shell.status()
             seen["machines"] = status["machines"]
             seen["servers"].add(len({shard["node"] for shard in status["shards"]}))
@@ -90,13 +90,13 @@ def train(config: JobConfig, release: bool) -> tuple[dict[str, bytes], dict[str,
             offered = [node["name"] for node in status["nodes"] if node["offered"]]
             if release and offered and status["state"] == "running":
                 await cluster.shell.drain(offered, 20.0)
-                while controller.members.in_state("draining", "leaving"):
+                while controller.job.members.in_state("draining", "leaving"):
                     await asyncio.sleep(0.02)
                 for name in offered:
                     await cluster.kill(name)
                 seen["released"] += offered
-        seen["memory"] = [event.record() for event in controller.history.log.of(MemoryUsed)]
-        assert not controller.rollbacks
+        seen["memory"] = [event.record() for event in controller.job.history.log.of(MemoryUsed)]
+        assert not controller.job.rollbacks
         await cluster.close()
 
     run_virtual(story(), 600.0)

@@ -145,7 +145,7 @@ def trained(seed: int, rows: bool = False, full: bool = False) -> WiredCluster:
 @pytest.mark.parametrize(("rows", "full"), [(False, False), (True, False), (True, True)])
 def test_each_task_sees_what_it_must(seed: int, rows: bool, full: bool) -> None:
     cluster = trained(seed, rows, full)
-    assert cluster.shell.controller.state == "finished", cluster.shell.controller.reason
+    assert cluster.shell.controller.job.state == "finished", cluster.shell.controller.job.reason
     assert cluster.store.model is not None
     share = 1.0 if full else 0.5
     groups = [np.flatnonzero(np.random.default_rng(group).random(PARTITIONS) < share) for group in range(1, GROUPS + 1)]
@@ -204,5 +204,5 @@ def test_a_violation_is_seen(
     planted: Callable[[pytest.MonkeyPatch], None], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted(monkeypatch)
-    reasons = [trained(seed, kind == "rows").shell.controller.reason for seed in range(3)]
+    reasons = [trained(seed, kind == "rows").shell.controller.job.reason for seed in range(3)]
     assert any(f"AssertionError: read '{kind}' of rows" in reason for reason in reasons), reasons

@@ -116,15 +116,15 @@ FINITE = "want finite numbers, or `nan: allow` in the job"
 def test_the_job_fails_with_the_line(what: str, says: str) -> None:
     cluster = trained("Wrong", what=what)
     assert cluster.store.model is None
-    assert cluster.shell.controller.state == "failed"
-    assert re.search(says, cluster.shell.controller.reason), cluster.shell.controller.reason
+    assert cluster.shell.controller.job.state == "failed"
+    assert re.search(says, cluster.shell.controller.job.reason), cluster.shell.controller.job.reason
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 @pytest.mark.parametrize("what", ["nan", "own", "rule", "infinite"])
 def test_numbers_that_are_not_finite_may_be_allowed(what: str) -> None:
     cluster = trained("Wrong", what=what, nan="allow")
-    assert cluster.shell.controller.state == "finished"
+    assert cluster.shell.controller.job.state == "finished"
     assert cluster.store.result is not None
     json.dumps(cluster.store.result)
 
