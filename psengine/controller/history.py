@@ -59,7 +59,7 @@ class History:
         for lines in layouts:
             self.log.append(event_log.LayoutChanged(tuple(lines)))
         if isinstance(event, Evaluated):
-            self.evaluating.take(event.clock, event.generation, event.metrics, progress.clock_at(event.clock))
+            self.evaluating.take(event.group, event.generation, event.metrics, progress.clock_at(event.group))
             return []
         if job is None:
             return []

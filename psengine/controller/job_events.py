@@ -132,15 +132,15 @@ class JobEvents:
         node = job.members.process(event.node, event.address)
         if node is None:
             return
-        completed = [(stats, tasks.complete(stats.partition, event.clock, stats.attempt)) for stats in event.results]
+        completed = [(stats, tasks.complete(stats.partition, event.group, stats.attempt)) for stats in event.results]
         done = [(stats, running) for stats, running in completed if running is not None]
         for stats, _ in done:
             if stats.has_state:
-                tasks.states.completed(stats.partition, event.clock, stats.attempt, event.address)
+                tasks.states.completed(stats.partition, event.group, stats.attempt, event.address)
             for table, rows in (stats.own_rows or {}).items():
                 job.own_rows.setdefault(table, {})[stats.partition] = rows
                 claimed.add(table)
-        job.progress.add(node, event.clock, [stats for stats, _ in done])
+        job.progress.add(node, event.group, [stats for stats, _ in done])
         of_node = [(stats, running.task) for stats, running in done if not running.withdrawn]
         if not node.gone:
             node.holds |= frozenset(stats.partition for stats, _ in of_node)
@@ -163,8 +163,8 @@ class JobEvents:
             job.mark_due(Due.TASKS)
             return
         if event.fatal:
-            raise CannotContinue(f"partition {current[0]}, clock {event.clock}, on node {event.node}: {event.error}")
-        job.progress.failed(event.node, event.clock, event.error)
+            raise CannotContinue(f"partition {current[0]}, clock {event.group}, on node {event.node}: {event.error}")
+        job.progress.failed(event.node, event.group, event.error)
 
     def _on_tick(self, event: events.TimerFired) -> None:
         job = self._job

@@ -322,7 +322,7 @@ class Reconciler:
                 job.stopping.converge_at(max(1, tasks.last_begun), reason)
         self.count_clocks()
         self._end_after_passes()
-        replicated = job.tiers.backups.oldest_clock
+        replicated = job.tiers.backups.oldest_group
         driver.forget_before(tasks.common if replicated is None else min(replicated, tasks.common))
         if tasks.common > before:
             self._look_at_memory()

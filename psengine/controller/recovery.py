@@ -104,9 +104,9 @@ class Recovery:
             return []
         config, tasks, driver = self._job
         backups = self._tiers.backups
-        stale = backups.failing and backups.clock is not None and backups.clock <= self.checkpoints.clock
+        stale = backups.failing and backups.group is not None and backups.group <= self.checkpoints.clock
         replicas = None if self.checkpoints.wanted or stale or self._tiers.stage == 1 else backups.replica_owners()
-        clock = tasks.common if replicas is None or backups.clock is None else backups.clock
+        clock = tasks.common if replicas is None or backups.group is None else backups.group
         if not self.checkpoints.take(clock, now_s):
             return []
         owners = self._tiers.shards.owners if replicas is None else replicas
@@ -135,7 +135,7 @@ class Recovery:
             reason = f"{reason}; the checkpoint of clock {checkpoint.clock} was complete by then"
             self._roll_back(checkpoint.group, states_of(checkpoint), reason, checkpoint)
             has_lost_states = False
-        oldest = self._tiers.backups.oldest_clock
+        oldest = self._tiers.backups.oldest_group
         self._progress.thin(self.checkpoints.clock if oldest is None else min(oldest, self.checkpoints.clock))
         return has_lost_states
 

@@ -44,7 +44,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
     seconds = progress.clock_seconds[-_RECENT_CLOCKS:]
     losses = progress.losses
     owned = controller.members.placement.by_owner
-    backup_group = controller.tiers.backups.clock
+    backup_group = controller.tiers.backups.group
     return {
         "job_id": config.job_id if config else None,
         "state": controller.state,

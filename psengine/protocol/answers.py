@@ -42,7 +42,7 @@ class StaleEpoch(Answer):
 
 @dataclass(frozen=True)
 class StaleRead(Answer):
-    """The requested clock is not available (any more)."""
+    """The requested group is not available (any more)."""
 
     error: str
 
@@ -63,7 +63,7 @@ class LateUpdate(Answer):
 
 @dataclass(frozen=True)
 class BadSum(Answer):
-    """The sum of a clock's updates does not fit its table, or is not finite: the model is of no use."""
+    """The sum of a group's updates does not fit its table, or is not finite: the model is of no use."""
 
     error: str
 
@@ -78,7 +78,7 @@ class Pushed(Answer):
 
 @dataclass(frozen=True)
 class Rows(Answer):
-    """Rows by shard and table; `attempt` is that of all updates of their clock, if the request was for it."""
+    """Rows by shard and table; `attempt` is that of all updates of their group, if the request was for it."""
 
     shards: Mapping[int, Arrays]
     attempt: int = 0

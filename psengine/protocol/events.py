@@ -168,12 +168,12 @@ class StatesTaken(NodeEvent):
 
 @dataclass(frozen=True)
 class BatchDone(NodeEvent):
-    """Tasks of one clock completed on a node, their updates flushed to every server before this was sent.
+    """Tasks of one group completed on a node, their updates flushed to every server before this was sent.
 
     `batch`: number of its instruction.
     """
 
-    clock: int
+    group: int
     results: tuple[TaskStats, ...]
     now_s: float
     batch: int = 0
@@ -194,9 +194,9 @@ class UsageMeasured(Event):
 
 @dataclass(frozen=True)
 class Evaluated(Event):
-    """The model of `clock` was evaluated, as ordered in `generation`; `metrics` by name, None where it could not be."""
+    """The model of `group` was evaluated, as ordered in `generation`; `metrics` by name, None where it could not be."""
 
-    clock: int
+    group: int
     generation: int
     metrics: Mapping[str, float | None] | None
     now_s: float
@@ -204,13 +204,13 @@ class Evaluated(Event):
 
 @dataclass(frozen=True)
 class BatchFailed(NodeEvent):
-    """Tasks of one clock that a node could not do.
+    """Tasks of one group that a node could not do.
 
     `fatal`: doing them again elsewhere is useless (the application raised). `unreachable` is the address of the server
     that did not answer, if that was the reason. `recalled`: the controller has asked for them (`RecallTasks`).
     """
 
-    clock: int
+    group: int
     tasks: tuple[tuple[int, int], ...]
     error: str
     fatal: bool

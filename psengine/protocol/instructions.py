@@ -56,10 +56,10 @@ class TaskKey:
 
 @dataclass(frozen=True)
 class ReplicaSet:
-    """Replicas of a complete round: its number, its common clock, and (shard, address of its backup) of each."""
+    """Replicas of a complete round: its number, its common group, and (shard, address of its backup) of each."""
 
     number: int
-    clock: int
+    group: int
     at: tuple[tuple[int, str], ...]
 
 
@@ -84,7 +84,7 @@ class TakeShards:
     """Take these shards over from their server, and serve them under `epoch` from then on.
 
     `served_under` is, for each of them, the epoch under which the server at `from_address` has it. The updates of the
-    clocks up to `committed` travel as one state, those of later clocks block by block.
+    groups up to `committed` travel as one state, those of later groups block by block.
     """
 
     node: str
@@ -99,18 +99,18 @@ class TakeShards:
 
 @dataclass(frozen=True)
 class BackUp:
-    """Copy the committed state of `clock` of these shards, in the background, each to its backup.
+    """Copy the committed state of `group` of these shards, in the background, each to its backup.
 
     `last_complete` is the number of the last complete round: replicas of earlier rounds may be dropped. An empty
     address in `backups` means that there is none. `states` are states of partitions that this node has at that
-    clock, each with the address of its backup. The answer is `BackedUp` or `NotBackedUp`.
+    group, each with the address of its backup. The answer is `BackedUp` or `NotBackedUp`.
     """
 
     node: str
     address: str
     number: int
     last_complete: int
-    clock: int
+    group: int
     shards: tuple[int, ...]
     epochs: tuple[int, ...]
     backups: tuple[str, ...]
@@ -174,15 +174,15 @@ class LoadPartitions:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """Run these tasks of one clock (group).
+    """Run these tasks of one group.
 
-    `parent_clock` is the number of completions that must be visible; every update of the clocks up to `committed`
+    `parent_group` is the number of completions that must be visible; every update of the groups up to `committed`
     is on the servers, which may fold them. `read` is what the tasks see (see `psengine.drivers.interface.Task`): with
-    "group" exactly the state of `committed`, which is the clock before; with "rows" that of the clock before, in the
+    "group" exactly the state of `committed`, which is the group before; with "rows" that of the group before, in the
     rows that they read, which may not be committed; with "parent" all that is there.
 
     `completed_by` is the attempt under which each of the partitions completed `committed`, if they all did under the
-    same one and none has gone further, else 0. `goes_on`: the node may begin its next clock before its instruction.
+    same one and none has gone further, else 0. `goes_on`: the node may begin its next group before its instruction.
 
     `apart`: the servers get the update of each task by itself, since the group is not sealed: a task may be withdrawn
     when it is completed already.
@@ -191,9 +191,9 @@ class Dispatch:
     node: str
     address: str
     batch: int
-    clock: int
+    group: int
     tasks: tuple[TaskKey, ...]
-    parent_clock: int
+    parent_group: int
     committed: int
     map_version: int
     generation: int
@@ -239,10 +239,10 @@ class SaveCheckpoint:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Collect what the shards marked at `clock` and evaluate it beside the training; the answer is `Evaluated`."""
+    """Collect what the shards marked at `group` and evaluate it beside the training; the answer is `Evaluated`."""
 
     config: JobConfig
-    clock: int
+    group: int
     owners: tuple[ShardOwner, ...]
     generation: int
     states: tuple[StateRef, ...] = ()
@@ -250,14 +250,14 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class RecallTasks:
-    """Give the tasks of these clocks back that follow others and have not begun: others may be to run them.
+    """Give the tasks of these groups back that follow others and have not begun: others may be to run them.
 
     The answer is `BatchFailed` with `recalled`; a batch that has begun is completed.
     """
 
     node: str
     address: str
-    clocks: tuple[int, ...]
+    groups: tuple[int, ...]
 
 
 NodeInstruction = (

@@ -15,7 +15,7 @@ class ServedRead:
 
     Attributes
     ----------
-    clock : int
+    group : int
         The group of the tasks that have read.
     readers : tuple of int
         Their partitions.
@@ -23,7 +23,7 @@ class ServedRead:
         The rows by table, counted within the shard; None for all of a table.
     """
 
-    clock: int
+    group: int
     readers: tuple[int, ...]
     rows: Wanted
 
@@ -34,16 +34,16 @@ class ShardState:
 
     Attributes
     ----------
-    arrays, clock, folded
-        Its rows of every table, full or sparse, at the common clock `clock`, and the number of updates in them.
+    arrays, group, folded
+        Its rows of every table, full or sparse, at the common group `group`, and the number of updates in them.
     later
-        (clock, first partition, attempts, update) of each block of updates after that clock.
+        (group, first partition, attempts, update) of each block of updates after that group.
     reads
         Reads that these have not come too late for; none in a replica.
     """
 
     arrays: Tables
-    clock: int
+    group: int
     folded: int
     later: tuple[tuple[int, int, tuple[int, ...], Delta], ...] = ()
     reads: tuple[ServedRead, ...] = ()

@@ -51,27 +51,27 @@ class BatchDispatcher:
         generation: int,
         ending: Collection[str] = (),
     ) -> list[Dispatch]:
-        """Dispatch whatever may run: one message a node and clock.
+        """Dispatch whatever may run: one message a node and group.
 
         With stale reads in groups of some partitions, a node has several batches in flight, as long as it has fewer
         tasks than two for each core: while some read and push, others run.
 
-        With stale reads in groups of all partitions, a node that runs all of its partitions in one clock is sent the
-        next clock at once: it follows. A node that is about to end is not. Tasks that read rows follow likewise, once
+        With stale reads in groups of all partitions, a node that runs all of its partitions in one group is sent the
+        next group at once: it follows. A node that is about to end is not. Tasks that read rows follow likewise, once
         the writers of the rows were sent theirs.
 
         Otherwise, in groups of all partitions, a node that runs something is sent nothing, and others only what is of
-        their earliest clock: each batch reads and pushes for itself, and a partition that has fallen behind the node's
+        their earliest group: each batch reads and pushes for itself, and a partition that has fallen behind the node's
         others would else be a separate batch forever. For the same reason a node that has taken over partitions waits
         for the nodes that are about to complete them, if they are many, or if its own are in many pieces. With reads of
-        rows a node that runs something is sent only what is of an earlier clock: what runs may wait for that.
+        rows a node that runs something is sent only what is of an earlier group: what runs may wait for that.
 
         Parameters
         ----------
         ready : mapping
             {name: node}; other owners are given nothing.
         limit : int or None
-            No clock after this one is begun.
+            No group after this one is begun.
         map_version, generation : int
             Version and generation of the shard map that the nodes must have.
         ending : collection of str
@@ -89,27 +89,27 @@ class BatchDispatcher:
                 groups.setdefault((owner, task.group, task.read, withdrawn), []).append(task.partition)
                 first[owner] = min(task.group, first.get(owner, task.group))
         out = []
-        for (name, clock, read, withdrawn), partitions in groups.items():
+        for (name, group, read, withdrawn), partitions in groups.items():
             stale = read == "parent" and not withdrawn
-            if read == "rows" and not withdrawn and (clock > first[name] or tasks.first_running_on(name) <= clock):
+            if read == "rows" and not withdrawn and (group > first[name] or tasks.first_running_on(name) <= group):
                 continue
-            if stale and not self._may_send(ready[name], clock, partitions, first[name], placement):
+            if stale and not self._may_send(ready[name], group, partitions, first[name], placement):
                 continue
             certain = (
                 not withdrawn
-                and (limit is None or clock < limit)
-                and tasks.is_full(clock)
-                and all(driver.next_is_certain(partition, clock + 1) for partition in partitions)
+                and (limit is None or group < limit)
+                and tasks.is_full(group)
+                and all(driver.next_is_certain(partition, group + 1) for partition in partitions)
             )
-            order = self._order(ready[name], clock, partitions, read)
+            order = self._order(ready[name], group, partitions, read)
             out.append(replace(order, completed_by=completed_by, goes_on=certain))
         out += [
-            self._order(ready[name], clock, partitions, read)
-            for (name, clock, read), partitions in self._following(placement, ready, limit, ending).items()
+            self._order(ready[name], group, partitions, read)
+            for (name, group, read), partitions in self._following(placement, ready, limit, ending).items()
         ]
         return [replace(order, map_version=map_version, generation=generation) for order in out]
 
-    def _order(self, node: NodeRecord, clock: int, partitions: list[int], read: Read) -> Dispatch:
+    def _order(self, node: NodeRecord, group: int, partitions: list[int], read: Read) -> Dispatch:
         """Enter a batch in the table, and return it."""
         tasks, name = self._tasks, node.name
         self._batches += 1
@@ -119,20 +119,20 @@ class BatchDispatcher:
             node=name,
             address=node.address,
             batch=self._batches,
-            clock=clock,
+            group=group,
             tasks=started,
-            parent_clock=tasks.completions if read == "parent" else tasks.n_updates,
+            parent_group=tasks.completions if read == "parent" else tasks.n_updates,
             committed=tasks.common,
             map_version=0,
             generation=0,
             read=read,
-            apart=clock > tasks.sealed,
+            apart=group > tasks.sealed,
         )
 
     def _following(
         self, placement: Placement, ready: Mapping[str, NodeRecord], limit: int | None, ending: Collection[str]
     ) -> dict[tuple[str, int, Read], list[int]]:
-        """Return the batches that are sent before the ones that they follow are completed, by node, clock and read.
+        """Return the batches that are sent before the ones that they follow are completed, by node, group and read.
 
         A node runs all of its partitions then, and nothing else, in groups of all partitions: they stay in step.
         """
@@ -142,8 +142,8 @@ class BatchDispatcher:
             if task.partition not in self._held_back and self._tasks.is_full(task.group):
                 batches.setdefault((name, task.group, task.read), []).append(task.partition)
         return {
-            (name, clock, read): partitions
-            for (name, clock, read), partitions in batches.items()
+            (name, group, read): partitions
+            for (name, group, read), partitions in batches.items()
             if name in ready
             and name not in ending
             and len(partitions) == self._tasks.running_on(name)
@@ -151,7 +151,7 @@ class BatchDispatcher:
         }
 
     def recalls(self, placement: Placement, completing: Collection[str] = ()) -> dict[str, list[int]]:
-        """Return the clocks whose tasks are to come back from each node, since its partitions are others now.
+        """Return the groups whose tasks are to come back from each node, since its partitions are others now.
 
         They follow others there. The partitions that stay with the node come back, too: it runs them in step with those
         that it has taken over. The nodes `completing` are about to leave, and have time for all that they were sent.
@@ -161,11 +161,11 @@ class BatchDispatcher:
         self._compared = placement
         batches: dict[tuple[str, int], list[int]] = {}
         for partition, sent in self._tasks.following.items():
-            batches.setdefault((sent.node, sent.clock), []).append(partition)
+            batches.setdefault((sent.node, sent.group), []).append(partition)
         found: dict[str, list[int]] = {}
-        for (name, clock), partitions in sorted(batches.items()):
+        for (name, group), partitions in sorted(batches.items()):
             if name not in completing and tuple(sorted(partitions)) != placement.owned_by(name):
-                found.setdefault(name, []).append(clock)
+                found.setdefault(name, []).append(group)
         return found
 
     def states_to_take(
@@ -181,33 +181,33 @@ class BatchDispatcher:
             heir = ready.get(placement.owner[partition] or "")
             if heir is None or running.node not in addresses or running.withdrawn or partition not in heir.holds:
                 continue
-            state = StateRef(partition, running.clock, running.attempt, addresses[running.node])
+            state = StateRef(partition, running.group, running.attempt, addresses[running.node])
             if self._tasks.states.current(partition) and self._taken.get(partition) != (state, heir.address):
                 self._taken[partition] = state, heir.address
                 by_heir.setdefault(heir.name, []).append(state)
         return [TakeStates(name, ready[name].address, tuple(states)) for name, states in by_heir.items()]
 
-    def _may_send(self, node: NodeRecord, clock: int, partitions: list[int], first: int, placement: Placement) -> bool:
-        """Return whether a batch with stale reads is sent now; `first`: the earliest clock of the node's tasks."""
+    def _may_send(self, node: NodeRecord, group: int, partitions: list[int], first: int, placement: Placement) -> bool:
+        """Return whether a batch with stale reads is sent now; `first`: the earliest group of the node's tasks."""
         running = self._tasks.running_on(node.name)
-        if not self._tasks.is_full(clock):
+        if not self._tasks.is_full(group):
             return running < _TASKS_A_CORE * node.threads
-        in_step = not running and clock == first
-        return in_step and not self._waits(node.name, clock, partitions, placement.owned_by(node.name))
+        in_step = not running and group == first
+        return in_step and not self._waits(node.name, group, partitions, placement.owned_by(node.name))
 
-    def _waits(self, name: str, clock: int, partitions: list[int], owned: Sequence[int]) -> bool:
+    def _waits(self, name: str, group: int, partitions: list[int], owned: Sequence[int]) -> bool:
         """Return whether a node's batch waits for the nodes that are about to complete the rest of its partitions.
 
         When many nodes leave, their partitions become free one by one. A node that begins with some of them has two
         batches instead of one, and sends a sum of each piece of a batch in pieces, as large as the table. Waiting costs
-        part of a recent clock: it pays if the next clock is at least twice as long, or in pieces.
+        part of a recent group: it pays if the next group is at least twice as long, or in pieces.
         """
         n_partitions = self._tasks.n_partitions
         under_way = [(partition, self._tasks.running.get(partition)) for partition in owned]
         coming = [
             p
             for p, of in under_way
-            if of is not None and of.node != name and of.clock == clock - 1 and p not in self._tasks.following
+            if of is not None and of.node != name and of.group == group - 1 and p not in self._tasks.following
         ]
         if not coming:
             return False
@@ -219,8 +219,8 @@ class BatchDispatcher:
         """Return the partitions whose latest attempt was in the batch; they are held back, unless it was recalled."""
         if event.recalled:
             for partition, attempt in event.tasks:
-                self._tasks.note_recalled(partition, event.clock, attempt)
-        current = [p for p, attempt in event.tasks if self._tasks.forget(p, event.clock, attempt)]
+                self._tasks.note_recalled(partition, event.group, attempt)
+        current = [p for p, attempt in event.tasks if self._tasks.forget(p, event.group, attempt)]
         if not event.recalled:
             self._held_back |= set(current)
         return current

@@ -18,7 +18,7 @@ class Running:
     withdrawn: bool = False
 
     @property
-    def clock(self) -> int:
+    def group(self) -> int:
         """The task's group."""
         return self.task.group
 

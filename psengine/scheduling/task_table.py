@@ -1,7 +1,7 @@
 """Table of tasks: what is dispatched and not sent yet, what runs where under which attempt, what is committed.
 
 A driver dispatches tasks into queues, one for each partition; the controller sends the first task of each
-queue to the partition's node. Tasks of one group (clock) are committed together, groups in order. Where a task reads
+queue to the partition's node. Tasks of one group (group) are committed together, groups in order. Where a task reads
 "parent", or "rows" whose writers were sent their tasks, the next one may be sent to the same node before it is
 completed: it follows the first one.
 
@@ -169,8 +169,8 @@ class TaskTable:
                 f"partition {partition} cannot be withdrawn from group {read[0]}: a task that reads its rows was sent"
             )
         for sent in self._sent(partition):
-            if group in (None, sent.clock):
-                self._put_back_batch(sent.node, sent.clock)
+            if group in (None, sent.group):
+                self._put_back_batch(sent.node, sent.group)
         queue: deque[tuple[Task, bool]] = deque()
         for task, withdrawn in self._queues.get(partition, ()):
             if group not in (None, task.group):
@@ -244,8 +244,8 @@ class TaskTable:
         Of a partition with two of them the later one counts: it began after the other one.
         """
         found = ((partition, self._sent(partition)) for partition in sorted(set(task.after or ())))
-        before = ((partition, [one.clock for one in sent if one.clock < task.group]) for partition, sent in found)
-        return tuple((clocks[-1], partition) for partition, clocks in before if clocks)
+        before = ((partition, [one.group for one in sent if one.group < task.group]) for partition, sent in found)
+        return tuple((groups[-1], partition) for partition, groups in before if groups)
 
     def start(self, partition: int, node: str) -> TaskKey:
         """Note that the partition's next task is sent to `node`; return its attempt (1 for the first) and arguments.
@@ -271,8 +271,8 @@ class TaskTable:
         key = TaskKey(partition, attempt, None, task.args, withdrawn, after, written_by)
         if before is not None:
             # What the partition itself has written may be on its way.
-            own = ((before.clock, partition),) if task.read == "rows" and (before.clock, partition) not in after else ()
-            return replace(key, follows=(before.clock, before.attempt), after=(*after, *own))
+            own = ((before.group, partition),) if task.read == "rows" and (before.group, partition) not in after else ()
+            return replace(key, follows=(before.group, before.attempt), after=(*after, *own))
         return replace(key, state=self.states.current(partition))
 
     def complete(self, partition: int, group: int, attempt: int) -> Running | None:
@@ -309,8 +309,8 @@ class TaskTable:
         self._committed_by = next(iter(group.attempts)) if full else 0
         return True
 
-    def roll_back(self, clock: int, n_updates: int) -> None:
-        """Go to the committed group `clock`; no task of a later group is queued, and later attempts are higher.
+    def roll_back(self, group: int, n_updates: int) -> None:
+        """Go to the committed group `group`; no task of a later group is queued, and later attempts are higher.
 
         It is an earlier one, but for a checkpoint of a group that the job has rolled back from since.
         """
@@ -320,7 +320,7 @@ class TaskTable:
         self._waiting.clear()
         self._may_follow.clear()
         self._awaited.clear()
-        self.common = self.sealed = clock
+        self.common = self.sealed = group
         self.completions = self.n_updates = n_updates
         self._committed_by = self._ahead = 0
 
@@ -335,25 +335,25 @@ class TaskTable:
 
     def forget(self, partition: int, group: int, attempt: int) -> bool:
         """Put a task that failed, and what follows it, back in its queue; return False for a superseded attempt."""
-        sent = next((s for s in self._sent(partition) if (s.clock, s.attempt) == (group, attempt)), None)
+        sent = next((s for s in self._sent(partition) if (s.group, s.attempt) == (group, attempt)), None)
         if sent is None:
             return False
         following = self.following.get(partition)
         if following is not None:
-            self._put_back_batch(following.node, following.clock)
+            self._put_back_batch(following.node, following.group)
         if sent is not following:
             self._put_back(partition)
         return True
 
     def note_recalled(self, partition: int, group: int, attempt: int) -> None:
         """Note that the node has not begun a task that was recalled; a superseded attempt changes nothing."""
-        if any((sent.clock, sent.attempt) == (group, attempt) for sent in self._sent(partition)):
+        if any((sent.group, sent.attempt) == (group, attempt) for sent in self._sent(partition)):
             self._recalled[partition] = group
 
     def is_current(self, partition: int, group: int, attempt: int) -> bool:
         """Return whether this attempt at a task is under way, and the latest one; not of one that follows another."""
         running = self.running.get(partition)
-        return running is not None and (running.clock, running.attempt) == (group, attempt)
+        return running is not None and (running.group, running.attempt) == (group, attempt)
 
     @property
     def first_attempt(self) -> int:
@@ -368,7 +368,7 @@ class TaskTable:
         """Return the first group of which a task is under way on `node`; infinity if none is."""
         if not self._running_on[node]:
             return inf
-        return min(running.clock for running in self.running.values() if running.node == node)
+        return min(running.group for running in self.running.values() if running.node == node)
 
     @property
     def completed_by(self) -> int:
@@ -392,19 +392,19 @@ class TaskTable:
     def begun(self, partition: int) -> int:
         """Return the last group up to which the partition has nothing more to begin."""
         last = self.following.get(partition) or self.running.get(partition)
-        return self.completed(partition) if last is None else last.clock
+        return self.completed(partition) if last is None else last.group
 
     def completed(self, partition: int) -> int:
         """Return the last group up to which the partition has completed its tasks."""
         running = self.running.get(partition)
         queue = self._queues.get(partition)
         if running is not None:
-            return running.clock - 1
+            return running.group - 1
         return queue[0][0].group - 1 if queue else self.sealed
 
     def _stop(self, sent: Running) -> None:
         self._running_on[sent.node] -= 1
-        self._groups[sent.clock].running -= 1
+        self._groups[sent.group].running -= 1
 
     def _put_back(self, partition: int) -> None:
         """Put the task under way of a partition, and the one that follows it, back in its queue."""
@@ -422,15 +422,15 @@ class TaskTable:
         batches = [(node, group)]
         while batches:
             batch = batches.pop()
-            for partition in [e for e, sent in self.following.items() if (sent.node, sent.clock) == batch]:
+            for partition in [e for e, sent in self.following.items() if (sent.node, sent.group) == batch]:
                 sent = self.following.pop(partition)
                 self._stop(sent)
                 self._queues[partition].appendleft((sent.task, sent.withdrawn))
                 self._note(partition)
-            for partition in [e for e, sent in self.running.items() if (sent.node, sent.clock) == batch]:
+            for partition in [e for e, sent in self.running.items() if (sent.node, sent.group) == batch]:
                 following = self.following.get(partition)
                 if following is not None:
-                    batches.append((following.node, following.clock))
+                    batches.append((following.node, following.group))
                 self._put_back(partition)
 
     def _note(self, partition: int) -> None:

@@ -1,8 +1,8 @@
 """The server of a node: the shards it serves and the replicas it holds.
 
-clock_updates   update log of one clock: updates by block of partitions, of the highest attempts received
+group_updates   update log of one group: updates by block of partitions, of the highest attempts received
 large_work      large work of an event loop, done on a thread
-next_clock      a shard's tables at the next clock, computed as its updates arrive, before it is committed
+next_group      a shard's tables at the next group, computed as its updates arrive, before it is committed
 read_admission  admission control of reads: how many readers are answered at a time, and in which order
 read_waits      reads that wait for updates which have not arrived
 replica_store   replicas of shards that a node stores, by replication round

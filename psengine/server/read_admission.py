@@ -2,7 +2,7 @@
 
 Sixteen readers answered concurrently all finish at the same time, the latest possible one; then all of them compute
 while the server's link is idle, and all push together. If every server answers a few at a time, in the same order, the
-first readers compute while the others read, and they stay apart in the next clock.
+first readers compute while the others read, and they stay apart in the next group.
 
 Source: none; Proteus (EuroSys 2017), 3.2 describes the congestion only, and answers it with stages.
 """

@@ -9,7 +9,7 @@ class ReadWaits:
     """Waiting reads of one server, in order of arrival; each checks again when it is woken."""
 
     def __init__(self) -> None:
-        #: {a read: whether it waits for single updates, not for a whole clock}.
+        #: {a read: whether it waits for single updates, not for a whole group}.
         self._waiting: dict[asyncio.Future[None], bool] = {}
 
     async def woken(self, until_s: float, single_updates: bool = False) -> bool:
@@ -26,10 +26,10 @@ class ReadWaits:
             del self._waiting[read]
         return True
 
-    def wake(self, whole_clock: bool = True) -> None:
-        """Let reads check again: all, or, if no clock has become complete, those that wait for single updates."""
+    def wake(self, whole_group: bool = True) -> None:
+        """Let reads check again: all, or, if no group has become complete, those that wait for single updates."""
         for read, single_updates in self._waiting.items():
-            if not read.done() and (whole_clock or single_updates):
+            if not read.done() and (whole_group or single_updates):
                 read.set_result(None)
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
 """Replicas of shards that a node stores, of those it serves and of those of others, by replication round.
 
-A replica is the state of one common clock. At most two rounds of a shard are stored: the last complete one, and the one
+A replica is the state of one common group. At most two rounds of a shard are stored: the last complete one, and the one
 under way.
 """
 

@@ -44,13 +44,13 @@ class ServedReads:
 
     def drop(self, committed: int) -> None:
         """Drop the reads that no update can be late for once `committed` is the last committed group."""
-        self._reads = [read for read in self._reads if read.clock > committed + 1]
+        self._reads = [read for read in self._reads if read.group > committed + 1]
 
     def pending(self) -> tuple[ServedRead, ...]:
         """Return the reads that updates may be late for."""
         return tuple(self._reads)
 
-    def check(self, clock: int, writers: Collection[int], update: Delta, first_rows: Mapping[str, int]) -> None:
+    def check(self, group: int, writers: Collection[int], update: Delta, first_rows: Mapping[str, int]) -> None:
         """Check the first update of some partitions in a group against the reads of later groups.
 
         Parameters
@@ -64,13 +64,13 @@ class ServedReads:
             If it changes a row that was read.
         """
         for read in self._reads:
-            for table, rows in read.rows.items() if read.clock > clock else ():
+            for table, rows in read.rows.items() if read.group > group else ():
                 changed = _changed(rows, update[table]) if table in update else _NONE
                 if len(changed):
                     self.fault = (
-                        f"{_task_of(read.readers)} in group {read.clock} has read "
+                        f"{_task_of(read.readers)} in group {read.group} has read "
                         f"{_rows(changed + first_rows.get(table, 0))} of table {table!r} before "
-                        f"{_task_of(sorted(writers))} in group {clock} has changed them: the driver has to name that "
+                        f"{_task_of(sorted(writers))} in group {group} has changed them: the driver has to name that "
                         "partition in `after`"
                     )
                     raise LateUpdateError(self.fault)

@@ -11,7 +11,7 @@ has its turn is answered as if it had come before them.
 
 A shard moves in one step of its server: `hand_over` returns the state with all updates received, and from then on
 requests for the shard are redirected to its new owner, where they wait for the state (`arrived`). The old owner still
-answers reads of exactly its committed state: under BSP no task that has yet to begin the clock waits.
+answers reads of exactly its committed state: under BSP no task that has yet to begin the group waits.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ShardServer:
 
     def __init__(self) -> None:
         self.stores: dict[int, ShardStore] = {}
-        #: Number of clocks between two marked states (`marked`); None: no state is marked.
+        #: Number of groups between two marked states (`marked`); None: no state is marked.
         self.mark_every: int | None = None
         #: The cut of the job's tables; None until the job is known.
         self.sharding: Sharding | None = None
@@ -109,26 +109,26 @@ class ShardServer:
 
     def _serve(self, store: ShardStore) -> None:
         store.mark_every = self.mark_every
-        store.mark(store.committed_clock)
+        store.mark(store.committed_group)
         self.stores[store.shard] = store
         self._moved.pop(store.shard, None)
         self._let_in([store.shard])
         self._waits.wake()
 
-    async def copy(self, epochs: Mapping[int, int], clock: int) -> dict[int, ShardState]:
-        """Return the committed state at the common clock `clock` of the shards named in `epochs`.
+    async def copy(self, epochs: Mapping[int, int], group: int) -> dict[int, ShardState]:
+        """Return the committed state at the common group `group` of the shards named in `epochs`.
 
         Raises
         ------
         StaleReadError
-            If a shard is not served under its epoch and at this clock.
+            If a shard is not served under its epoch and at this group.
         """
         async with self._turn:
             if refused := self._refused(epochs):
                 raise StaleReadError(refused.error)
             stores = {shard: self.stores[shard] for shard in epochs}
-            await self.large.do(*store_work.fold(stores.values(), clock))
-            return {shard: store.copy(clock) for shard, store in stores.items()}
+            await self.large.do(*store_work.fold(stores.values(), group))
+            return {shard: store.copy(group) for shard, store in stores.items()}
 
     # -- shards that move -----------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class ShardServer:
         Parameters
         ----------
         committed : int
-            A complete clock: its updates are folded before the state is taken, since block by block they would be as
+            A complete group: its updates are folded before the state is taken, since block by block they would be as
             many arrays as nodes have worked on it.
         """
         async with self._turn:
@@ -209,7 +209,7 @@ class ShardServer:
     @_checking_sums
     async def push(
         self,
-        clock: int,
+        group: int,
         epochs: Mapping[int, int],
         blocks: Sequence[tuple[int, Sequence[int]]],
         updates: Mapping[int, Sequence[Delta]],
@@ -223,7 +223,7 @@ class ShardServer:
         blocks : sequence of (first partition, attempt of each of the block's partitions)
         updates : mapping of shard to the sum of each block's updates; it may be empty, and still counts as one.
         committed : int
-            A complete clock, known to the sender from the controller: it may be folded.
+            A complete group, known to the sender from the controller: it may be folded.
         """
         async with self._turn:
             if refused := self._refused(epochs):
@@ -232,15 +232,15 @@ class ShardServer:
                 return LateUpdate(fault)  # the node that was told so may be lost
             pushed = [(self.stores[shard], per_block) for shard, per_block in updates.items()]
             try:
-                await self.large.do(*store_work.push(pushed, clock, blocks, committed))
+                await self.large.do(*store_work.push(pushed, group, blocks, committed))
             except LateUpdateError as error:
                 return LateUpdate(str(error))
             finally:  # also if the sender is cancelled: the updates have arrived
-                self._waits.wake(whole_clock=any(store.attempt(clock) for store, _ in pushed))
+                self._waits.wake(whole_group=any(store.attempt(group) for store, _ in pushed))
         return Pushed()
 
     async def fold(self, committed: int, generation: int) -> None:
-        """Add the updates of the clocks up to `committed`, a complete one of `generation`, to the shards."""
+        """Add the updates of the groups up to `committed`, a complete one of `generation`, to the shards."""
         async with self._turn:
             if generation == self.generation:
                 own = (store for shard, store in self.stores.items() if shard not in self._moved)
@@ -273,13 +273,13 @@ class ShardServer:
                 return refused
             stores = {shard: self.stores[shard] for shard in sorted(epochs)}
             match version:
-                case Committed(clock, exact):
-                    return await self.large.do(*store_work.read(stores, clock, exact, rows))
-                case KeptSum(clock, table, partitions):
-                    return await self.large.do(*store_work.kept_sums(stores, clock, table, partitions))
-                case Complete(clock):
-                    attempt = next(iter(stores.values())).attempt(clock)
-                    return await self.large.do(*store_work.read_ahead(stores, clock, attempt, rows))
+                case Committed(group, exact):
+                    return await self.large.do(*store_work.read(stores, group, exact, rows))
+                case KeptSum(group, table, partitions):
+                    return await self.large.do(*store_work.kept_sums(stores, group, table, partitions))
+                case Complete(group):
+                    attempt = next(iter(stores.values())).attempt(group)
+                    return await self.large.do(*store_work.read_ahead(stores, group, attempt, rows))
                 case Before():
                     return await self._read_before(stores, version, rows or {})
 
@@ -287,10 +287,10 @@ class ShardServer:
         self, stores: Mapping[int, ShardStore], version: Before, rows: Mapping[int, Wanted]
     ) -> Rows | StaleRead:
         await self.large.do(*store_work.fold(stores.values(), version.committed))
-        found = await self.large.do(*store_work.read_before(stores, version.clock, rows))
+        found = await self.large.do(*store_work.read_before(stores, version.group, rows))
         for shard, store in stores.items():
             if isinstance(found, Rows) and (wanted := {**rows[shard], **version.named.get(shard, {})}):
-                store.reads.note(ServedRead(version.clock, version.readers, wanted))
+                store.reads.note(ServedRead(version.group, version.readers, wanted))
         return found
 
     @_checking_sums
@@ -309,48 +309,48 @@ class ShardServer:
             return GatheredRows(answer.shards, {shard: store.folded for shard, store in stores.items()})
 
     @_checking_sums
-    async def marked(self, epochs: Mapping[int, int], clock: int) -> Rows | Refusal:
-        """Return the rows of the shards named in `epochs` at the marked common clock `clock`.
+    async def marked(self, epochs: Mapping[int, int], group: int) -> Rows | Refusal:
+        """Return the rows of the shards named in `epochs` at the marked common group `group`.
 
-        That clock may be some clocks ago, and the shard handed over since.
+        That group may be some groups ago, and the shard handed over since.
         """
         async with self._turn:
             if refused := self._stale(epochs):
                 return refused
             stores = {shard: self.stores[shard] for shard in epochs}
             # A store that was handed over may lack updates.
-            await self.large.do(*store_work.fold([store for s, store in stores.items() if s not in self._moved], clock))
+            await self.large.do(*store_work.fold([store for s, store in stores.items() if s not in self._moved], group))
             for shard, store in stores.items():
-                if clock not in store.marks:
-                    return StaleRead(f"shard {shard}: clock {clock} is not marked (any more)")
-            return await self.large.do(*store_work.marked(stores, clock))
+                if group not in store.marks:
+                    return StaleRead(f"shard {shard}: clock {group} is not marked (any more)")
+            return await self.large.do(*store_work.marked(stores, group))
 
     def _not_readable(self, epochs: Mapping[int, int], version: ReadVersion) -> Refusal | None:
         """Return the answer to a read of what is not here, or not yet; else None."""
         if isinstance(version, Committed | KeptSum):
-            return self._unreadable(epochs, version.clock, not isinstance(version, Committed) or version.exact)
+            return self._unreadable(epochs, version.group, not isinstance(version, Committed) or version.exact)
         if refused := self._refused(epochs):
             return refused
         stores = [self.stores[shard] for shard in epochs]
         if isinstance(version, Before):
             missing = [
-                (clock, partition)
-                for clock, partition in version.after
-                if clock > version.committed and not all(store.has(clock, partition) for store in stores)
+                (group, partition)
+                for group, partition in version.after
+                if group > version.committed and not all(store.has(group, partition) for store in stores)
             ]
             return NotYet(f"the updates {missing} have not arrived") if missing else None
-        attempts = {store.attempt(version.clock) for store in stores}
+        attempts = {store.attempt(version.group) for store in stores}
         if len(attempts) == 1 and 0 not in attempts:
             return None
-        if any(store.committed_clock >= version.clock for store in stores):
-            return StaleRead(f"clock {version.clock} is committed, by several attempts")
-        return NotYet(f"clock {version.clock} is not complete")
+        if any(store.committed_group >= version.group for store in stores):
+            return StaleRead(f"clock {version.group} is committed, by several attempts")
+        return NotYet(f"clock {version.group} is not complete")
 
     def _unreadable(self, epochs: Mapping[int, int], committed: int, exact: bool) -> Moved | StaleEpoch | None:
         outdated = {
             shard: epoch
             for shard, epoch in epochs.items()
-            if not (exact and shard in self.stores and self.stores[shard].committed_clock == committed)
+            if not (exact and shard in self.stores and self.stores[shard].committed_group == committed)
         }
         return self._elsewhere(outdated) or self._stale(epochs)
 

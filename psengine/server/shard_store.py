@@ -1,11 +1,11 @@
 """Parameters of one shard: the committed state and the pending updates. Single-threaded.
 
-`committed` is the state at a common clock. Updates of later clocks wait in `pending`, by clock and block of partitions,
-until the controller declares their clock complete; then they are added in the order of `tree_sum`, so that the sum has
+`committed` is the state at a common group. Updates of later groups wait in `pending`, by group and block of partitions,
+until the controller declares their group complete; then they are added in the order of `tree_sum`, so that the sum has
 the same bits wherever and in whatever groups they were computed. A rollback to the committed state drops `pending`.
 
-Invariants: an update (clock, partition) is folded at most once, and it is that of the highest attempt that arrived
-before its clock was committed; rows handed out are never written again.
+Invariants: an update (group, partition) is folded at most once, and it is that of the highest attempt that arrived
+before its group was committed; rows handed out are never written again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 
 from proteus_spot.psengine.config import Add, Replace
 from proteus_spot.psengine.protocol.shard_state import ShardState
-from proteus_spot.psengine.server.clock_updates import Answer, ClockUpdates
-from proteus_spot.psengine.server.next_clock import NextClock, with_update
+from proteus_spot.psengine.server.group_updates import Answer, GroupUpdates
+from proteus_spot.psengine.server.next_group import NextGroup, with_update
 from proteus_spot.psengine.server.served_reads import ServedReads
 from proteus_spot.psengine.tables.allowed_values import WrongSum
 from proteus_spot.psengine.tables.row_sets import Array, RowSet, Wanted, count, span
@@ -41,7 +41,7 @@ _MARKS = 2
 
 
 class StaleReadError(Exception):
-    """A read of a committed clock that is no longer available: the reader was superseded."""
+    """A read of a committed group that is no longer available: the reader was superseded."""
 
 
 class ShardStore:
@@ -50,11 +50,11 @@ class ShardStore:
     Parameters
     ----------
     arrays : mapping
-        Its rows of every table at `clock`; the store takes ownership of them.
+        Its rows of every table at `group`; the store takes ownership of them.
     n_partitions : int
         Number of partitions of the job's input.
-    clock, folded : int
-        Clock of `arrays`, and the number of updates that they include; 0 at the beginning of a job.
+    group, folded : int
+        Group of `arrays`, and the number of updates that they include; 0 at the beginning of a job.
     sharding : Sharding, optional
         The cut of the tables; without it updates are added to all.
     is_compact : bool
@@ -69,7 +69,7 @@ class ShardStore:
         epoch: int,
         arrays: Tables,
         n_partitions: int,
-        clock: int = 0,
+        group: int = 0,
         folded: int = 0,
         sharding: Sharding | None = None,
         is_compact: bool = False,
@@ -89,29 +89,29 @@ class ShardStore:
         #: Names of the tables that tasks read; the others are the memory of update rules.
         self.readable = frozenset(arrays.keys() - memory)
         self.committed: Tables = arrays
-        self.committed_clock = clock
-        #: {clock: its updates}, of clocks above `committed_clock` only.
-        self.pending: dict[int, ClockUpdates] = {}
-        #: Number of distinct updates (clock, partition) in `committed`.
+        self.committed_group = group
+        #: {group: its updates}, of groups above `committed_group` only.
+        self.pending: dict[int, GroupUpdates] = {}
+        #: Number of distinct updates (group, partition) in `committed`.
         self.folded = folded
         self._n_partitions = n_partitions
         #: Reads of rows ahead of the commit of the groups before.
         self.reads = ServedReads()
         self._first_rows = {table.name: sharding.rows(shard, table)[0] for table in tables} if sharding else {}
-        #: {table: {block: its update}} of the last clock that updated each table that keeps the sums of nodes.
+        #: {table: {block: its update}} of the last group that updated each table that keeps the sums of nodes.
         self._sums: dict[str, dict[Subtree, Array | RowDelta]] = {
             table.name: {} for table in tables if isinstance(table.rule, Replace) and table.rule.keeps_sums
         }
-        #: Number of clocks between two marked states; None: no state is marked.
+        #: Number of groups between two marked states; None: no state is marked.
         self.mark_every: int | None = None
-        #: {clock: its state} of the last marked clocks.
+        #: {group: its state} of the last marked groups.
         self.marks: dict[int, Tables] = {}
         #: Tables that were read including pending updates.
         self._live: Arrays = {}
-        #: Attempt of all updates of `committed_clock`; 0 if unknown, or if they differ.
+        #: Attempt of all updates of `committed_group`; 0 if unknown, or if they differ.
         self._committed_by = 0
-        #: State of the clock after `committed_clock`.
-        self._next = NextClock(arrays, n_partitions, self._ruled, is_compact, finite)
+        #: State of the group after `committed_group`.
+        self._next = NextGroup(arrays, n_partitions, self._ruled, is_compact, finite)
         #: Updates received since `_live` was read, not yet included in it.
         self._late: list[CompactDelta] = []
 
@@ -127,33 +127,33 @@ class ShardStore:
         finite: bool = True,
     ) -> ShardStore:
         """Return a store with the content of `state`."""
-        content = dict(state.arrays), n_partitions, state.clock, state.folded
+        content = dict(state.arrays), n_partitions, state.group, state.folded
         store = cls(shard, epoch, *content, sharding, is_compact, finite)
-        for clock, first, attempts, update in state.later:
-            store.push(clock, first, attempts, update)
+        for group, first, attempts, update in state.later:
+            store.push(group, first, attempts, update)
         store.reads = ServedReads(state.reads)
         return store
 
     def state(self) -> ShardState:
         """Return the present content, including pending updates."""
         later = tuple(
-            (clock, low, tuple(arrived.attempts[p] for p in range(low, high)), _full_delta(update))
-            for clock, arrived in sorted(self.pending.items())
+            (group, low, tuple(arrived.attempts[p] for p in range(low, high)), _full_delta(update))
+            for group, arrived in sorted(self.pending.items())
             for (low, high), update in sorted(arrived.by_block.items(), key=lambda item: item[0])
         )
-        return ShardState(self.committed, self.committed_clock, self.folded, later, self.reads.pending())
+        return ShardState(self.committed, self.committed_group, self.folded, later, self.reads.pending())
 
-    def copy(self, clock: int) -> ShardState:
-        """Return the committed state at the common clock `clock`, without later updates.
+    def copy(self, group: int) -> ShardState:
+        """Return the committed state at the common group `group`, without later updates.
 
         Raises
         ------
         StaleReadError
-            If a later clock is committed already.
+            If a later group is committed already.
         """
-        return ShardState(self._exactly(clock), clock, self.folded)
+        return ShardState(self._exactly(group), group, self.folded)
 
-    def push(self, clock: int, first: int, attempts: Sequence[int], update: Delta) -> Answer:
+    def push(self, group: int, first: int, attempts: Sequence[int], update: Delta) -> Answer:
         """Take the sum of the updates of a block of partitions; tables that are not in it do not change.
 
         Parameters
@@ -164,7 +164,7 @@ class ShardStore:
         Returns
         -------
         {"accepted", "repeated", "superseded"}
-            Repeated: these attempts were received before, or their clock is committed. Superseded: a higher attempt was
+            Repeated: these attempts were received before, or their group is committed. Superseded: a higher attempt was
             received before.
 
         Raises
@@ -172,17 +172,17 @@ class ShardStore:
         LateUpdateError
             If a task of a later group has read rows that it changes.
         """
-        if clock <= self.committed_clock:
+        if group <= self.committed_group:
             return "repeated"
-        arrived = self.pending.setdefault(clock, ClockUpdates())
+        arrived = self.pending.setdefault(group, GroupUpdates())
         new = not any(partition in arrived.attempts for partition in range(first, first + len(attempts)))
         stored = compact_delta(update) if self._is_compact else update
         answer = arrived.take(first, attempts, stored)
         if answer == "accepted":
-            if clock == self.committed_clock + 1:
+            if group == self.committed_group + 1:
                 self._next.take(arrived, update, replaces=not new)
             if new:
-                self.reads.check(clock, range(first, first + len(attempts)), update, self._first_rows)
+                self.reads.check(group, range(first, first + len(attempts)), update, self._first_rows)
                 self._late.append(stored)
             else:  # it replaces an update that `_live` may include
                 self._forget_live()
@@ -191,78 +191,78 @@ class ShardStore:
     def _forget_live(self) -> None:
         self._live, self._late = {}, []
 
-    def attempt(self, clock: int) -> int:
-        """Return the common attempt of the updates of all partitions at `clock`; 0 if one is missing.
+    def attempt(self, group: int) -> int:
+        """Return the common attempt of the updates of all partitions at `group`; 0 if one is missing.
 
-        It is also 0 if their attempts differ or are unknown, and for any but the committed clock and the next one.
+        It is also 0 if their attempts differ or are unknown, and for any but the committed group and the next one.
         """
-        if clock == self.committed_clock:
+        if group == self.committed_group:
             return self._committed_by
-        arrived = self.pending.get(clock) if clock == self.committed_clock + 1 else None
+        arrived = self.pending.get(group) if group == self.committed_group + 1 else None
         return 0 if arrived is None else arrived.attempt(self._n_partitions)
 
-    def ahead(self, clock: int, wanted: Wanted | None = None) -> Tables:
-        """Return the `wanted` tables as they are once `clock` is committed, unless another attempt at it arrives.
+    def ahead(self, group: int, wanted: Wanted | None = None) -> Tables:
+        """Return the `wanted` tables as they are once `group` is committed, unless another attempt at it arrives.
 
-        `attempt` of the clock must not be 0.
+        `attempt` of the group must not be 0.
 
-        Nothing is committed: the controller alone declares a clock complete. Updates of the next clock are added early
+        Nothing is committed: the controller alone declares a group complete. Updates of the next group are added early
         to the named tables.
         """
         self._next.read_early(wanted or ())
-        state = self.committed if clock == self.committed_clock else self._after(wanted)
+        state = self.committed if group == self.committed_group else self._after(wanted)
         return {name: state[name] for name in self.committed if name in (self.readable if wanted is None else wanted)}
 
-    def has(self, clock: int, partition: int) -> bool:
-        """Return whether the update of a partition at `clock` has arrived."""
-        return clock <= self.committed_clock or (clock in self.pending and self.pending[clock].has(partition))
+    def has(self, group: int, partition: int) -> bool:
+        """Return whether the update of a partition at `group` has arrived."""
+        return group <= self.committed_group or (group in self.pending and self.pending[group].has(partition))
 
-    def before(self, clock: int, wanted: Wanted) -> Arrays:
-        """Return the `wanted` rows, by table, with the updates that have arrived of all clocks before `clock`.
+    def before(self, group: int, wanted: Wanted) -> Arrays:
+        """Return the `wanted` rows, by table, with the updates that have arrived of all groups before `group`.
 
         Raises
         ------
         StaleReadError
-            If `clock` is committed already.
+            If `group` is committed already.
         """
-        if self.committed_clock >= clock:
-            raise StaleReadError(f"shard {self.shard} is at clock {self.committed_clock}, before {clock} was requested")
-        return {name: self._rows_before(clock, name, wanted[name]) for name in self.committed if name in wanted}
+        if self.committed_group >= group:
+            raise StaleReadError(f"shard {self.shard} is at clock {self.committed_group}, before {group} was requested")
+        return {name: self._rows_before(group, name, wanted[name]) for name in self.committed if name in wanted}
 
-    def _rows_before(self, clock: int, table: str, rows: RowSet | None) -> Array:
+    def _rows_before(self, group: int, table: str, rows: RowSet | None) -> Array:
         array = self.committed[table]
         if rows is not None and not count(rows):
             return array[:0]
         low, high = (0, len(array)) if rows is None else span(rows)
         found = array[low:high]
-        for earlier in sorted(number for number in self.pending if number < clock):
+        for earlier in sorted(number for number in self.pending if number < group):
             total = self.pending[earlier].sum_of_rows(self._n_partitions, table, low, high)
             found = found if total is None else added(found, total)
         return found if rows is None or isinstance(rows, slice) else found[rows - low]
 
-    def changes(self, clock: int) -> set[str]:
-        """Return the tables that change at `clock`; empty if it is not the next one, or is computed already."""
-        return self._next.changes() if clock == self.committed_clock + 1 else set()
+    def changes(self, group: int) -> set[str]:
+        """Return the tables that change at `group`; empty if it is not the next one, or is computed already."""
+        return self._next.changes() if group == self.committed_group + 1 else set()
 
     def write_to(self, room: Arrays) -> None:
-        """Have the changing tables of the next clock written to `room`, once."""
+        """Have the changing tables of the next group written to `room`, once."""
         self._next.write_to(room)
 
     def fold(self, through: int) -> None:
-        """Add every pending update of the clocks up to `through` to the committed state.
+        """Add every pending update of the groups up to `through` to the committed state.
 
         Raises
         ------
         WrongSum
-            If a sum does not fit the type of its table, or is not finite; the clocks before are committed.
+            If a sum does not fit the type of its table, or is not finite; the groups before are committed.
         """
-        if through <= self.committed_clock:
+        if through <= self.committed_group:
             return
-        for clock in range(self.committed_clock + 1, through + 1):
+        for group in range(self.committed_group + 1, through + 1):
             self._committed_by = 0
-            if clock in self.pending:
+            if group in self.pending:
                 after = self._after()
-                arrived = self.pending.pop(clock)
+                arrived = self.pending.pop(group)
                 self.committed = {name: after[name] for name in self.committed}
                 self.folded += len(arrived)
                 self._committed_by = arrived.attempt(self._n_partitions)
@@ -270,29 +270,29 @@ class ShardStore:
                     blocks = {block: update[name] for block, update in arrived.by_block.items() if name in update}
                     if blocks:
                         self._sums[name] = {block: full_update(update) for block, update in blocks.items()}
-            self.committed_clock = clock
-            self._next.go_on(self.committed, self.pending.get(clock + 1))
-            self.mark(clock)
+            self.committed_group = group
+            self._next.go_on(self.committed, self.pending.get(group + 1))
+            self.mark(group)
         self.reads.drop(through)
         self._forget_live()
 
     def _after(self, wanted: Collection[str] | None = None) -> Tables:
-        """Return tables after the next clock."""
+        """Return tables after the next group."""
         try:
             return self._next.tables(wanted)
         except WrongSum as error:
             row = error.row + self._first_rows.get(error.table.partition(":")[0], 0)
-            raise WrongSum(error.table, row, error.why, self.committed_clock + 1) from None
+            raise WrongSum(error.table, row, error.why, self.committed_group + 1) from None
 
     def kept_sum(self, committed: int, table: str, partitions: Collection[int]) -> Array | None:
-        """Return the sum of exactly these partitions' updates in the last clock, up to `committed`, that had the table.
+        """Return the sum of exactly these partitions' updates in the last group, up to `committed`, that had the table.
 
         None: the blocks that were received do not say it, or the table keeps no sums.
 
         Raises
         ------
         StaleReadError
-            If a later clock is committed already.
+            If a later group is committed already.
         """
         before = self.read(committed, exact=True, tables=(table,)).get(table)
         wanted = frozenset(partitions)
@@ -308,15 +308,15 @@ class ShardStore:
 
     def fold_bytes(self, through: int) -> int:
         """Return about how many bytes `fold` reads and writes."""
-        if through <= self.committed_clock:
+        if through <= self.committed_group:
             return 0
-        later = (arrived for clock, arrived in self.pending.items() if self.committed_clock + 1 < clock <= through)
+        later = (arrived for group, arrived in self.pending.items() if self.committed_group + 1 < group <= through)
         return self._next.work_bytes() + sum(arrived.sum_bytes(self.committed, self.committed) for arrived in later)
 
-    def push_bytes(self, clock: int, update: Delta, committed: int) -> int:
+    def push_bytes(self, group: int, update: Delta, committed: int) -> int:
         """Return about how many bytes `push` reads and writes once `committed` is folded."""
-        folded = max(self.committed_clock, committed)
-        early = self._next.early_bytes(update, folded > self.committed_clock) if clock == folded + 1 else 0
+        folded = max(self.committed_group, committed)
+        early = self._next.early_bytes(update, folded > self.committed_group) if group == folded + 1 else 0
         return early + (sum(map(full_bytes, update.values())) if self._is_compact or self.reads.pending() else 0)
 
     def read_bytes(self, committed: int, exact: bool, wanted: Wanted | None = None) -> int:
@@ -330,18 +330,18 @@ class ShardStore:
             n_bytes += sum(2 * self._live[name].nbytes for name in late)
         return n_bytes
 
-    def ahead_bytes(self, clock: int, wanted: Wanted | None = None) -> int:
+    def ahead_bytes(self, group: int, wanted: Wanted | None = None) -> int:
         """Return about how many bytes it takes to read `ahead`, and to copy the `wanted` rows."""
-        return self._copied_bytes(wanted) + (0 if clock == self.committed_clock else self._next.work_bytes(wanted))
+        return self._copied_bytes(wanted) + (0 if group == self.committed_group else self._next.work_bytes(wanted))
 
-    def before_bytes(self, clock: int, wanted: Wanted) -> int:
+    def before_bytes(self, group: int, wanted: Wanted) -> int:
         """Return about how many bytes `before` reads and writes."""
         n_bytes = 0
         for name in self.committed.keys() & wanted.keys():
             rows, table = wanted[name], self.committed[name]
             low, high = (0, len(table)) if rows is None else span(rows) if count(rows) else (0, 0)
             read = (high - low) * full_bytes(table) // max(1, len(table))
-            earlier = (arrived for number, arrived in self.pending.items() if number < clock)
+            earlier = (arrived for number, arrived in self.pending.items() if number < group)
             updates = [update[name] for arrived in earlier for update in arrived.by_block.values() if name in update]
             n_bytes += sum((min(read, full_bytes(update)) for update in updates), read if updates else 0)
         return n_bytes + self._copied_bytes(wanted)
@@ -364,10 +364,10 @@ class ShardStore:
         updates = (update for arrived in self.pending.values() for update in arrived.by_block.values())
         return sum(map(full_bytes, (u for by in updates for u in by.values()))) if self._is_compact else 0
 
-    def mark(self, clock: int) -> None:
-        """Mark the committed state, which is that of `clock`, if one is due; its arrays are never written again."""
-        if self.mark_every is not None and clock % self.mark_every == 0:
-            self.marks = dict([*self.marks.items(), (clock, self.committed)][-_MARKS:])
+    def mark(self, group: int) -> None:
+        """Mark the committed state, which is that of `group`, if one is due; its arrays are never written again."""
+        if self.mark_every is not None and group % self.mark_every == 0:
+            self.marks = dict([*self.marks.items(), (group, self.committed)][-_MARKS:])
 
     def read(
         self,
@@ -377,13 +377,13 @@ class ShardStore:
     ) -> Tables:
         """Return the rows of `tables`, or of all and the memory of their rules, folded through `committed`.
 
-        With `exact` (BSP) they are at that clock, else with all later updates; a table with an update rule is without
-        them, since its rule is applied to the complete sum of a clock only.
+        With `exact` (BSP) they are at that group, else with all later updates; a table with an update rule is without
+        them, since its rule is applied to the complete sum of a group only.
 
         Raises
         ------
         StaleReadError
-            If `exact` and a later clock is committed already.
+            If `exact` and a later group is committed already.
         """
         self.fold(committed)
         names = [name for name in self.committed if tables is None or name in tables]
@@ -399,16 +399,16 @@ class ShardStore:
         self._late = []
         missing = {name: full(self.committed[name]) for name in names if name not in self._live}
         if missing:
-            for clock in sorted(self.pending):
-                missing = with_update(missing, self.pending[clock].sum(self._n_partitions, missing))
+            for group in sorted(self.pending):
+                missing = with_update(missing, self.pending[group].sum(self._n_partitions, missing))
             self._live |= missing
         return complete | {name: self._live[name] for name in names}
 
-    def _exactly(self, clock: int) -> Tables:
-        """Return the committed tables at `clock`; raises `StaleReadError`."""
-        self.fold(clock)
-        if self.committed_clock > clock:
-            raise StaleReadError(f"shard {self.shard} is at clock {self.committed_clock}, clock {clock} was requested")
+    def _exactly(self, group: int) -> Tables:
+        """Return the committed tables at `group`; raises `StaleReadError`."""
+        self.fold(group)
+        if self.committed_group > group:
+            raise StaleReadError(f"shard {self.shard} is at clock {self.committed_group}, clock {group} was requested")
         return dict(self.committed)
 
 

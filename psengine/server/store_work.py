@@ -24,7 +24,7 @@ Work = tuple[int, Callable[[], T]]
 
 
 def fold(stores: Collection[ShardStore], through: int) -> Work[None]:
-    """Commit the clocks up to `through`."""
+    """Commit the groups up to `through`."""
 
     def work() -> None:
         for store in stores:
@@ -35,7 +35,7 @@ def fold(stores: Collection[ShardStore], through: int) -> Work[None]:
 
 def push(
     pushed: Sequence[tuple[ShardStore, Sequence[Delta]]],
-    clock: int,
+    group: int,
     blocks: Sequence[tuple[int, Sequence[int]]],
     committed: int,
 ) -> Work[None]:
@@ -45,16 +45,16 @@ def push(
         for store, per_block in pushed:
             store.fold(committed)
             for (first, attempts), update in zip(blocks, per_block, strict=True):
-                store.push(clock, first, attempts, update)
+                store.push(group, first, attempts, update)
 
-    n_bytes = sum(store.push_bytes(clock, update, committed) for store, per_block in pushed for update in per_block)
+    n_bytes = sum(store.push_bytes(group, update, committed) for store, per_block in pushed for update in per_block)
     return n_bytes + sum(store.fold_bytes(committed) for store, _ in pushed), work
 
 
 def read(
     stores: Stores, committed: int, exact: bool, rows: Mapping[int, Wanted] | None, memory: bool = False
 ) -> Work[Rows | StaleRead]:
-    """Return rows at a committed clock (`Committed`), with `memory` that of their update rules, too."""
+    """Return rows at a committed group (`Committed`), with `memory` that of their update rules, too."""
 
     def work() -> Rows | StaleRead:
         try:
@@ -84,37 +84,37 @@ def kept_sums(stores: Stores, committed: int, table: str, partitions: Collection
     return sum(store.read_bytes(committed, True) + store.kept_bytes(table) for store in stores.values()), work
 
 
-def read_ahead(stores: Stores, clock: int, attempt: int, rows: Mapping[int, Wanted] | None) -> Work[Rows]:
-    """Return rows at `clock` (`Complete`), all of whose updates are of this `attempt`."""
+def read_ahead(stores: Stores, group: int, attempt: int, rows: Mapping[int, Wanted] | None) -> Work[Rows]:
+    """Return rows at `group` (`Complete`), all of whose updates are of this `attempt`."""
 
     def work() -> Rows:
         if rows is None:
-            _make_room(list(stores.values()), clock)
-            return Rows(full_tables({s: store.ahead(clock) for s, store in stores.items()}), attempt)
-        return Rows({s: _some(store.ahead(clock, rows[s]), rows[s]) for s, store in stores.items()}, attempt)
+            _make_room(list(stores.values()), group)
+            return Rows(full_tables({s: store.ahead(group) for s, store in stores.items()}), attempt)
+        return Rows({s: _some(store.ahead(group, rows[s]), rows[s]) for s, store in stores.items()}, attempt)
 
-    return sum(store.ahead_bytes(clock, None if rows is None else rows[s]) for s, store in stores.items()), work
+    return sum(store.ahead_bytes(group, None if rows is None else rows[s]) for s, store in stores.items()), work
 
 
-def read_before(stores: Stores, clock: int, rows: Mapping[int, Wanted]) -> Work[Rows | StaleRead]:
-    """Return rows before `clock` (`Before`), once the updates that they need have arrived."""
+def read_before(stores: Stores, group: int, rows: Mapping[int, Wanted]) -> Work[Rows | StaleRead]:
+    """Return rows before `group` (`Before`), once the updates that they need have arrived."""
 
     def work() -> Rows | StaleRead:
         try:
-            return Rows({shard: store.before(clock, rows[shard]) for shard, store in stores.items()})
+            return Rows({shard: store.before(group, rows[shard]) for shard, store in stores.items()})
         except StaleReadError as error:
             return StaleRead(str(error))
 
-    return sum(store.before_bytes(clock, rows[shard]) for shard, store in stores.items()), work
+    return sum(store.before_bytes(group, rows[shard]) for shard, store in stores.items()), work
 
 
-def marked(stores: Stores, clock: int) -> Work[Rows]:
-    """Return the rows of a marked clock."""
+def marked(stores: Stores, group: int) -> Work[Rows]:
+    """Return the rows of a marked group."""
     names = sorted(frozenset[str]().union(*(store.readable for store in stores.values())))
 
     def work() -> Rows:
         return Rows(
-            {shard: {name: full(store.marks[clock][name]) for name in names} for shard, store in stores.items()}
+            {shard: {name: full(store.marks[group][name]) for name in names} for shard, store in stores.items()}
         )
 
     return sum(store.read_bytes(0, True) for store in stores.values()), work
@@ -126,9 +126,9 @@ def state(stores: Stores) -> Work[dict[int, ShardState]]:
     return n_bytes, lambda: {shard: store.state() for shard, store in stores.items()}
 
 
-def _make_room(stores: Sequence[ShardStore], clock: int) -> None:
-    """Have the tables that change in all the shards written side by side in memory for `clock`."""
-    names = set.intersection(*(store.changes(clock) for store in stores)) if len(stores) > 1 else set()
+def _make_room(stores: Sequence[ShardStore], group: int) -> None:
+    """Have the tables that change in all the shards written side by side in memory for `group`."""
+    names = set.intersection(*(store.changes(group) for store in stores)) if len(stores) > 1 else set()
     tables = {name: [store.committed[name] for store in stores] for name in sorted(names)}
     # The new state of a sparse table is full for a moment only.
     arrays = {name: room(rows) for name, rows in tables.items() if not any(isinstance(t, SparseRows) for t in rows)}

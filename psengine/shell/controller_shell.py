@@ -348,7 +348,7 @@ class ControllerShell:
             case SaveCheckpoint():
                 self._spawn(self._saver.save_checkpoint(instruction))
             case Evaluate():
-                self._saver.add_evaluation(self._spawn(self._saver.evaluate(instruction)), instruction.clock)
+                self._saver.add_evaluation(self._spawn(self._saver.evaluate(instruction)), instruction.group)
             case _ if not self._watch.is_lost(instruction.address):
                 self._queues.enqueue(instruction)
 

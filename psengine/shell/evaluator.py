@@ -62,13 +62,13 @@ class Evaluator:
         """
         try:
             sharding = await on_thread(sharding_of, instruction.config)
-            shards = await marked(self._transfers, sharding, instruction.owners, instruction.clock)
+            shards = await marked(self._transfers, sharding, instruction.owners, instruction.group)
             states = await own_states(self._transfers, instruction.config, instruction.states)
             await self._count(shards, instruction.owners, states, instruction.states)
             arrays = await on_thread(whole_tables, instruction.config, shards, states)
             return await self.evaluate_tables(instruction.config, arrays)
         except Exception as error:  # noqa: BLE001 - any error of a node, a store or an application
-            logger.warning("clock %d was not evaluated: %s", instruction.clock, format_error(error))
+            logger.warning("clock %d was not evaluated: %s", instruction.group, format_error(error))
             return None
 
     async def evaluate_tables(self, config: JobConfig, arrays: Arrays) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""Collection of the shards of a committed clock, and of the states of partitions, from the nodes that have them.
+"""Collection of the shards of a committed group, and of the states of partitions, from the nodes that have them.
 
 It runs on the controller's machine, which serves nothing: all of it comes over the network.
 """
@@ -23,7 +23,7 @@ Collected = tuple[dict[int, Arrays], list[int]]
 
 
 class GoneOn(RuntimeError):
-    """The requested clock is not available (any more): the training has gone on meanwhile."""
+    """The requested group is not available (any more): the training has gone on meanwhile."""
 
 
 class NoModel(RuntimeError):
@@ -33,12 +33,12 @@ class NoModel(RuntimeError):
 async def from_servers(
     transfers: Transfers, sharding: Sharding, owners: Sequence[ShardOwner], committed: int
 ) -> Collected:
-    """Return every shard at clock `committed`, from its server.
+    """Return every shard at group `committed`, from its server.
 
     Raises
     ------
     GoneOn, RuntimeError, Unreachable
-        A server does not have the clock, or does not answer, or `owners` lacks shards.
+        A server does not have the group, or does not answer, or `owners` lacks shards.
     """
     answers = await _ask_all(transfers, "proteus_gather", _by_server(owners, committed=committed), sharding.all_bytes)
     shards = {shard: dict(arrays) for answer in answers for shard, arrays in answer.shards.items()}
@@ -47,17 +47,17 @@ async def from_servers(
 
 
 async def marked(
-    transfers: Transfers, sharding: Sharding, owners: Sequence[ShardOwner], clock: int
+    transfers: Transfers, sharding: Sharding, owners: Sequence[ShardOwner], group: int
 ) -> dict[int, Arrays]:
-    """Return every shard at the marked clock `clock`, from its server; raises as `from_servers`."""
-    answers = await _ask_all(transfers, "proteus_marked", _by_server(owners, clock=clock), sharding.all_bytes)
+    """Return every shard at the marked group `group`, from its server; raises as `from_servers`."""
+    answers = await _ask_all(transfers, "proteus_marked", _by_server(owners, group=group), sharding.all_bytes)
     return {shard: arrays for answer in answers for shard, arrays in answer.by_shard().items()}
 
 
 async def from_replicas(
     transfers: Transfers, sharding: Sharding, backups: Sequence[ShardOwner], committed: int
 ) -> Collected:
-    """Return every shard at clock `committed`, from its backup, whose epoch is the replication round.
+    """Return every shard at group `committed`, from its backup, whose epoch is the replication round.
 
     Raises
     ------
@@ -69,7 +69,7 @@ async def from_replicas(
         asked.setdefault(owner.address, {"shards": [], "number": owner.epoch})["shards"].append(owner.shard)
     answers = await _ask_all(transfers, "proteus_backups", asked, sharding.all_bytes)
     states = {shard: state for answer in answers for shard, state in answer.states.items()}
-    if len(states) < len(backups) or any(state.clock != committed for state in states.values()):
+    if len(states) < len(backups) or any(state.group != committed for state in states.values()):
         raise GoneOn("the backups have gone on to a later clock")
     _check_all(sharding, states)
     shards = {shard: {name: full(table) for name, table in state.arrays.items()} for shard, state in states.items()}

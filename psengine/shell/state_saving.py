@@ -114,7 +114,7 @@ class StateSaver:
     async def evaluate(self, instruction: Evaluate) -> None:
         """Evaluate a clock beside the training."""
         metrics = await self._evaluator.evaluate(instruction)
-        self._report(events.Evaluated(instruction.clock, instruction.generation, metrics, self._now()))
+        self._report(events.Evaluated(instruction.group, instruction.generation, metrics, self._now()))
 
     async def _metrics(self, instruction: SaveCheckpoint) -> list[list[Any]]:
         """Return the figures of the clocks of a checkpoint, also those under way: a resumed job cannot repeat them."""

@@ -48,7 +48,7 @@ class Describer:
         self._at, self._clock = round(self._wall_s(), 3), clock
         match event:
             case events.BatchDone():  # most events are this
-                self._count(((event.node,), ()), 0, len(event.results), event.clock)
+                self._count(((event.node,), ()), 0, len(event.results), event.group)
             case _:
                 self._append(self._of_event(event))
         for line in lines:
@@ -57,10 +57,10 @@ class Describer:
         for order in orders:
             match order:
                 case instructions.Dispatch():
-                    self._count(((order.node,), ()), len(order.tasks), 0, order.clock)
+                    self._count(((order.node,), ()), len(order.tasks), 0, order.group)
                 case instructions.BackUp():
                     backups = dict.fromkeys(self._name_of(backup) for backup in order.backups if backup)
-                    self._count(((order.node, *backups), order.shards), 1, 0, order.clock)
+                    self._count(((order.node, *backups), order.shards), 1, 0, order.group)
                 case _:
                     self._append(self._of_instruction(order))
 
@@ -140,7 +140,7 @@ class Describer:
                 yield [node], list(shards), f"{node} could not take over shards {format_ranges(shards)}: {error}"
             case events.NotBackedUp(node=node, number=number, error=error):
                 yield [node], self._served(node), f"{node} could not have its shards copied, round {number}: {error}"
-            case events.BatchFailed(node=node, clock=clock, tasks=tasks, error=error, recalled=False):
+            case events.BatchFailed(node=node, group=clock, tasks=tasks, error=error, recalled=False):
                 which = format_ranges(partition for partition, _ in tasks)
                 yield [node], [], f"{node} could not do clock {clock} of partitions {which}: {error}"
 
@@ -149,7 +149,7 @@ class Describer:
             case instructions.OpenShards(node=node, shards=shards, epoch=epoch, checkpoint=checkpoint, replicas=kept):
                 state = "as they begin"
                 if kept is not None:
-                    state = f"as they were kept at clock {kept.clock}, round {kept.number}"
+                    state = f"as they were kept at clock {kept.group}, round {kept.number}"
                 elif checkpoint is not None:
                     state = f"as the checkpoint of group {checkpoint.group} has them"
                 yield [node], list(shards), f"{node} is to serve shards {format_ranges(shards)} {state}, epoch {epoch}"
@@ -166,7 +166,7 @@ class Describer:
                 yield [node], [], f"{node} is to have the states of partitions {which} sent as soon as they are left"
             case instructions.StopBackUp(node=node, number=number):
                 yield [node], [], f"{node} is to copy nothing more for round {number}, which is broken off"
-            case instructions.RecallTasks(node=node, clocks=clocks):
+            case instructions.RecallTasks(node=node, groups=clocks):
                 yield [node], [], f"{node} is to give back its tasks of clock {clocks[0]} that have not begun"
             case instructions.GatherModel(committed=clock, owners=owners):
                 yield _of(owners, f"the model of clock {clock} is to be gathered")

@@ -1,11 +1,11 @@
-"""Replication rounds: which clock of the shards has replicas, and on which nodes.
+"""Replication rounds: which group of the shards has replicas, and on which nodes.
 
-In a *round*, every server copies one common clock of its shards to their backups (the BackupPSs), in the
+In a *round*, every server copies one common group of its shards to their backups (the BackupPSs), in the
 background, and stores a local replica. A round is complete when all servers have reported that. The replicas of the
-last complete round are the state to which the job rolls back when a server is lost; it is one clock, the same for all
+last complete round are the state to which the job rolls back when a server is lost; it is one group, the same for all
 shards.
 
-The next round begins at the common clock of that time: clocks in between are skipped. After a round there is a pause as
+The next round begins at the common group of that time: groups in between are skipped. After a round there is a pause as
 long as the round took, so that replication never saturates a slow link. Replicas of what reliable nodes serve are
 needed more rarely, and their links are the busiest: there the pause is nineteen times as long, and a second at least.
 
@@ -45,7 +45,7 @@ class Backup:
 
 @dataclass(frozen=True)
 class StateReplica:
-    """The state of a partition at the clock of a round.
+    """The state of a partition at the group of a round.
 
     It is in the process at `ref.address` and at its backup; `owner` is None if it is in a checkpoint.
     """
@@ -67,7 +67,7 @@ class StateReplica:
 @dataclass
 class _Round:
     number: int
-    clock: int
+    group: int
     since_s: float
     backups: dict[int, Backup]
     #: {shard: address of its server} of the shards whose replication is not reported yet.
@@ -92,8 +92,8 @@ class ReplicationRounds:
     """Rounds of one job."""
 
     def __init__(self) -> None:
-        #: Clock of the last complete round; None if there is none to restore from.
-        self.clock: int | None = None
+        #: Group of the last complete round; None if there is none to restore from.
+        self.group: int | None = None
         self._number = 0
         self._last_complete = 0
         self._at: dict[int, Backup] = {}
@@ -119,11 +119,11 @@ class ReplicationRounds:
         return self._round is not None
 
     @property
-    def oldest_clock(self) -> int | None:
-        """The oldest clock that the job may roll back to: of the last complete round, or of the one under way."""
-        clocks = [] if self.clock is None else [self.clock]
-        clocks += [] if self._round is None else [self._round.clock]
-        return min(clocks, default=None)
+    def oldest_group(self) -> int | None:
+        """The oldest group that the job may roll back to: of the last complete round, or of the one under way."""
+        groups = [] if self.group is None else [self.group]
+        groups += [] if self._round is None else [self._round.group]
+        return min(groups, default=None)
 
     @property
     def failing(self) -> bool:
@@ -166,7 +166,7 @@ class ReplicationRounds:
 
     def begin(
         self,
-        clock: int,
+        group: int,
         owners: Sequence[ShardOwner],
         backups: Mapping[int, NodeRecord],
         now_s: float,
@@ -178,7 +178,7 @@ class ReplicationRounds:
         Parameters
         ----------
         states : sequence of StateReplica
-            States of partitions at `clock`, and the backup that each is to have.
+            States of partitions at `group`, and the backup that each is to have.
         names : mapping
             Node of each process, by address.
         """
@@ -197,7 +197,7 @@ class ReplicationRounds:
             by_server.setdefault((names[address], address), [])
         self._round = _Round(
             self._number,
-            clock,
+            group,
             now_s,
             at,
             {owner.shard: owner.address for owner in owners},
@@ -211,7 +211,7 @@ class ReplicationRounds:
                 address,
                 self._number,
                 self._last_complete,
-                clock,
+                group,
                 tuple(owner.shard for owner in served),
                 tuple(owner.epoch for owner in served),
                 tuple(at[owner.shard].address if owner.shard in at else "" for owner in served),
@@ -236,7 +236,7 @@ class ReplicationRounds:
         if current.awaited or current.awaited_states:
             return False
         self._states = current.states
-        self.clock, self._last_complete, self._at = current.clock, current.number, current.backups
+        self.group, self._last_complete, self._at = current.group, current.number, current.backups
         self._n_replicated = len(current.backups)
         self._failed = 0
         self.took_s = now_s - current.since_s
@@ -273,15 +273,15 @@ class ReplicationRounds:
 
     def forget(self) -> None:
         """Discard all replicas: they are too old, or incomplete."""
-        self.clock, self._at, self._round, self._states = None, {}, None, {}
+        self.group, self._at, self._round, self._states = None, {}, None, {}
         self._waits_since_s = None
 
     def restore(self, shards: Collection[int]) -> ReplicaSet | None:
         """Return the replicas of the last complete round; None if one of `shards`, or of a state, is missing."""
-        if self.clock is None or self._states is None or any(shard not in self._at for shard in shards):
+        if self.group is None or self._states is None or any(shard not in self._at for shard in shards):
             return None
         addresses = tuple((shard, owner.address) for shard, owner in self._at.items())
-        return ReplicaSet(self._last_complete, self.clock, addresses)
+        return ReplicaSet(self._last_complete, self.group, addresses)
 
     def states(self) -> tuple[StateRef, ...]:
         """Return where the states of partitions in the last complete round are now.
@@ -318,7 +318,7 @@ class ReplicationRounds:
 
         None if there is no such round, or one of its backups was lost.
         """
-        if self.clock is None or self._states is None or len(self._at) < self._n_replicated:
+        if self.group is None or self._states is None or len(self._at) < self._n_replicated:
             return None
         return tuple(
             ShardOwner(shard, owner.node, owner.address, self._last_complete)

@@ -196,7 +196,7 @@ class Tiers:
         )
         broken_off = self.backups.abandon()
         self._adopt(wanted)
-        return replicas.clock, [*broken_off, *self.shards.open(config, owners, alive, None, replicas)]
+        return replicas.group, [*broken_off, *self.shards.open(config, owners, alive, None, replicas)]
 
     def abandon(self, members: Membership) -> None:
         """Forget where the shards are: they are to be reopened on the reliable nodes."""
@@ -275,7 +275,7 @@ class Tiers:
             return []
         names = {shard: name for shard, name in enumerate(wanted.backups) if name is not None}
         lacks = self.backups.lacks(names, reliable)
-        new = self.backups.clock is None or common > self.backups.clock or lacks
+        new = self.backups.group is None or common > self.backups.group or lacks
         nothing_done = on_reliable and not common
         if not new or nothing_done or self.shards.moving or not names:
             return []

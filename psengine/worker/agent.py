@@ -185,7 +185,7 @@ class NodeAgent:
                     self.host.drop(self.partitions.drop_others(instruction.partitions))
                     self._spawn(self._guarded(self._load(instruction)))
             case instructions.RecallTasks():
-                self._batches.recall(instruction.clocks)
+                self._batches.recall(instruction.groups)
             case instructions.Dispatch():
                 if instruction.read == "rows" and instruction.generation == self.client.routes.generation:
                     # While kernels run: the next push and the reads that wait for it would wait for this, too.
@@ -277,10 +277,10 @@ class NodeAgent:
         instruction = batch.order
         if self._job is None or instruction.map_version > self.client.routes.version:
             raise SupersededError(f"map {instruction.map_version} required, {self.client.routes.version} present")
-        self.client.begin(instruction.generation, instruction.batch, instruction.parent_clock)
+        self.client.begin(instruction.generation, instruction.batch, instruction.parent_group)
         computed = partial(self._batches.computed, batch)
         stats = await self._runner.run(self._job, instruction, computed)
-        return events.BatchDone(self.node, self.address, instruction.clock, stats, 0.0, instruction.batch)
+        return events.BatchDone(self.node, self.address, instruction.group, stats, 0.0, instruction.batch)
 
     async def _report_failure(self, instruction: instructions.Dispatch, error: Exception, fatal: bool) -> None:
         if isinstance(error, Unreadable):
@@ -292,7 +292,7 @@ class NodeAgent:
         if isinstance(error, NodeBroken):
             await self._end(str(error))
             return
-        if isinstance(error, BadSumError):  # of an earlier clock, and of all partitions
+        if isinstance(error, BadSumError):  # of an earlier group, and of all partitions
             await self._report(events.NodeFailed(self.node, self.address, str(error), 0.0))
         await self._report(self._failed(instruction, error, fatal=fatal))
 
@@ -321,7 +321,7 @@ class NodeAgent:
     def _failed(self, instruction: instructions.Dispatch, error: Exception, *, fatal: bool) -> events.BatchFailed:
         tasks = tuple((task.partition, task.attempt) for task in instruction.tasks)
         at = error.address if isinstance(error, Unreachable) else ""
-        about = (instruction.clock, tasks, self._line(error), fatal, 0.0, at, isinstance(error, RecalledError))
+        about = (instruction.group, tasks, self._line(error), fatal, 0.0, at, isinstance(error, RecalledError))
         return events.BatchFailed(self.node, self.address, *about)
 
     async def _report(self, event: events.Event) -> None:
@@ -369,7 +369,7 @@ class NodeAgent:
 
 
 def _make_job(config: JobConfig) -> tuple[Job, int | None]:
-    """Return the job, and the number of clocks between two marked states; it runs the user's code."""
+    """Return the job, and the number of groups between two marked states; it runs the user's code."""
     made = resolve(config.app, config.app_params)
     first = initial_rows(made, config.seed, config.n_shards, config.finite)
     app = as_application(made, first, config.finite)

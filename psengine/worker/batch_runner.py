@@ -90,13 +90,13 @@ class BatchRunner:
         self._client, self._resident, self._states, self._find_states = client, resident, states, find_states
         self._kernel_threads = KernelThreads(threads, "kernel")
         self._foresight = ThreadPoolExecutor(1, thread_name_prefix="rows")
-        #: {partitions: a clock, and the rows that their tasks of it want, by partition}.
+        #: {partitions: a group, and the rows that their tasks of it want, by partition}.
         self._foreseen: dict[frozenset[int], tuple[int, asyncio.Future[dict[int, Wanted]]]] = {}
         #: The batch that was begun ahead of its order.
         self._ahead: Ahead | None = None
         #: Reads that running tasks wait for.
         self._task_reads: set[asyncio.Task[Any]] = set()
-        #: {partition: the clock for which rows of own tables were last reported, and these rows}.
+        #: {partition: the group for which rows of own tables were last reported, and these rows}.
         self._reported_rows: dict[int, tuple[int, dict[str, RowSet]]] = {}
         #: {(generation, group, partition): rows of the last batches that read rows, for their next reader}.
         self._written: dict[tuple[int, int, int], WrittenRows] = {}
@@ -139,13 +139,13 @@ class BatchRunner:
         for task in order.tasks:
             state = done[task.partition].state
             if state is not None:
-                self._states.put(PartitionState(task.partition, order.clock, task.attempt, state))
-        stats = tuple(self._stats(order.clock, task, done[task.partition]) for task in order.tasks)
+                self._states.put(PartitionState(task.partition, order.group, task.attempt, state))
+        stats = tuple(self._stats(order.group, task, done[task.partition]) for task in order.tasks)
         named = under(sums, {task.partition: task.attempt for task in order.tasks})
         is_pushed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if order.read == "rows":
             self._written |= {
-                (order.generation, order.clock, part): WrittenRows(*finished.read, finished.update, is_pushed)
+                (order.generation, order.group, part): WrittenRows(*finished.read, finished.update, is_pushed)
                 for part, finished in done.items()
                 if finished.read is not None
             }
@@ -155,7 +155,7 @@ class BatchRunner:
             self._ahead = Ahead(order, self._client.routes.version, partial(self._begin_ahead, job, order, done))
         try:
             await pushed(handed.values())
-            await self._client.flush(sharding, order.clock, named, order.committed)
+            await self._client.flush(sharding, order.group, named, order.committed)
             is_pushed.set_result(True)
         finally:
             if not is_pushed.done():
@@ -170,7 +170,7 @@ class BatchRunner:
             for task in order.tasks
             if task.written_by is not None
         }
-        self._written = {key: rows for key, rows in self._written.items() if key[1] >= order.clock}
+        self._written = {key: rows for key, rows in self._written.items() if key[1] >= order.group}
         return {part: rows for part, rows in found.items() if rows is not None}
 
     async def _kernels_of(self, job: Job, order: Dispatch, handed: HandedOver) -> tuple[dict[int, TaskResult], Sums]:
@@ -212,17 +212,17 @@ class BatchRunner:
         assigned = {
             task.partition: _Assigned(residents[task.partition], before[task.partition], task.args) for task in tasks
         }
-        wanted = await self._wanted(job, assigned, order.clock)
+        wanted = await self._wanted(job, assigned, order.group)
         exact = order.read != "parent"
 
         async def read(
             rows: Wanted, parts: Collection[int], named: Mapping[str, RowSet] = _ALL_NAMED
         ) -> Mapping[str, RowBlock]:
-            if order.read == "rows" and order.committed < order.clock - 1:
+            if order.read == "rows" and order.committed < order.group - 1:
                 after = sorted({named for task in tasks if task.partition in parts for named in task.after})
-                about = (order.clock, after, order.committed, sorted(parts), named)
+                about = (order.group, after, order.committed, sorted(parts), named)
                 return await self._client.read_before(sharding, rows, *about)
-            return await self._client.read_rows(sharding, rows, order.parent_clock, order.committed, exact)
+            return await self._client.read_rows(sharding, rows, order.parent_group, order.committed, exact)
 
         begun_with = {part: handed[part] for part in assigned if part in handed and handed[part].holds(wanted[part])}
         # Those that wait for a read give their cores to the others.
@@ -238,7 +238,7 @@ class BatchRunner:
             return await self._client.kept_sum(sharding, table, partitions, order.committed) if exact else None
 
         read_group = None if exact else order.committed
-        return self._start(job, order, order.clock, assigned, wanted, first, read, read_sum, read_group)
+        return self._start(job, order, order.group, assigned, wanted, first, read, read_sum, read_group)
 
     async def _begin_ahead(self, job: Job, order: Dispatch, done: Mapping[int, TaskResult]) -> Begun:
         """Read what comes after `order`, as soon as it is there, and begin the partitions' next tasks with it."""
@@ -248,28 +248,28 @@ class BatchRunner:
             for task in order.tasks
             if not task.withdrawn
         }
-        wanted = await self._wanted(job, assigned, order.clock + 1)
+        wanted = await self._wanted(job, assigned, order.group + 1)
         needed = union_of(sharding.tables, list(wanted.values()))
-        blocks, attempt = await self._client.read_ahead(sharding, needed, order.clock)
+        blocks, attempt = await self._client.read_ahead(sharding, needed, order.group)
 
         async def read(rows: Wanted, parts: Collection[int]) -> Mapping[str, RowBlock]:
             del parts
-            found, others = await self._client.read_ahead(sharding, rows, order.clock)
+            found, others = await self._client.read_ahead(sharding, rows, order.group)
             if others != attempt:
-                raise SupersededError(f"the updates of clock {order.clock} are of attempts {attempt} and {others}")
+                raise SupersededError(f"the updates of clock {order.group} are of attempts {attempt} and {others}")
             return found
 
         async def read_sum(table: str, partitions: tuple[int, ...]) -> Array | None:
             del table, partitions
-            return None  # the clock is not committed yet
+            return None  # the group is not committed yet
 
-        return attempt, self._start(job, order, order.clock + 1, assigned, wanted, lambda part: blocks, read, read_sum)
+        return attempt, self._start(job, order, order.group + 1, assigned, wanted, lambda part: blocks, read, read_sum)
 
     def _start(
         self,
         job: Job,
         order: Dispatch,
-        clock: int,
+        group: int,
         assigned: Mapping[int, _Assigned],
         wanted: Mapping[int, Wanted],
         first: Callable[[int], Mapping[str, RowBlock] | None],
@@ -277,7 +277,7 @@ class BatchRunner:
         read_sum: ReadSum,
         read_group: int | None = None,
     ) -> Kernels:
-        """Begin tasks of `order`, or of the clock after it.
+        """Begin tasks of `order`, or of the group after it.
 
         `first` returns the rows that a partition begins with, None if they are to be read; `read` reads others.
         `read_group` is the last group that is whole in these rows; None: the one before.
@@ -312,8 +312,8 @@ class BatchRunner:
             if blocks is None:
                 blocks = self._kernel_threads.wait_for(fetched(read, wanted[part], (part,)))
             fetches = partial(fetch, part), fetch_sum, read_group
-            params = TaskParameters(clock, tables, wanted[part], blocks, *fetches, config.finite)
-            rng = np.random.default_rng([config.seed, clock, part])
+            params = TaskParameters(group, tables, wanted[part], blocks, *fetches, config.finite)
+            rng = np.random.default_rng([config.seed, group, part])
             began_s = perf_counter()
             result, loss_sum, examples, state = task.resident.run(task.before, task.args, params, rng)
             took_s = perf_counter() - began_s
@@ -321,7 +321,7 @@ class BatchRunner:
             if state is not None and attempt is not None:
                 # Another node may wait for it, while this one runs other tasks of the batch.
                 with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                    loop.call_soon_threadsafe(self._states.put, PartitionState(part, clock, attempt, state))
+                    loop.call_soon_threadsafe(self._states.put, PartitionState(part, group, attempt, state))
             kept_bytes = sum(array.nbytes for array in (task.before or {}).values())
             read_rows = (wanted[part], params.blocks) if order.read == "rows" else None
             return TaskResult(params.updates(), state, kept_bytes, result, loss_sum, examples, took_s, read_rows)
@@ -334,42 +334,42 @@ class BatchRunner:
 
         kernels = self._kernel_threads.start({part: partial(kernel, part) for part in assigned}, sums)
         kernels.attempts = attempts
-        self._foresee(job, assigned, clock + 1)
+        self._foresee(job, assigned, group + 1)
         return kernels
 
-    async def _wanted(self, job: Job, assigned: Mapping[int, _Assigned], clock: int) -> dict[int, Wanted]:
+    async def _wanted(self, job: Job, assigned: Mapping[int, _Assigned], group: int) -> dict[int, Wanted]:
         """Return the rows that the tasks want, by partition."""
-        foreseen_clock, rows = self._foreseen.get(frozenset(assigned), (0, None))
-        if rows is not None and foreseen_clock == clock and all(task.args is None for task in assigned.values()):
+        foreseen_group, rows = self._foreseen.get(frozenset(assigned), (0, None))
+        if rows is not None and foreseen_group == group and all(task.args is None for task in assigned.values()):
             await asyncio.wait([rows])  # a reader that is cancelled leaves it to the others
             if (error := rows.exception()) is not None:
                 raise error  # `result` would raise it without its place, which has been asked for before
             return rows.result()
-        return await self._on_threads(_wants, job, assigned, clock)
+        return await self._on_threads(_wants, job, assigned, group)
 
-    def _foresee(self, job: Job, assigned: Mapping[int, _Assigned], clock: int) -> None:
-        """Determine the rows of a later clock on a thread of its own, while the kernels before it run.
+    def _foresee(self, job: Job, assigned: Mapping[int, _Assigned], group: int) -> None:
+        """Determine the rows of a later group on a thread of its own, while the kernels before it run.
 
         Tasks with arguments are followed by tasks with others, which are not known yet.
         """
         config, _, _ = job
         without_args = all(task.args is None for task in assigned.values())
-        if without_args and (config.clocks is None or clock <= config.clocks):
-            future = asyncio.get_running_loop().run_in_executor(self._foresight, _wants, job, assigned, clock)
+        if without_args and (config.clocks is None or group <= config.clocks):
+            future = asyncio.get_running_loop().run_in_executor(self._foresight, _wants, job, assigned, group)
             future.add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe no batch asks for it
             others = {parts: rows for parts, rows in self._foreseen.items() if parts.isdisjoint(assigned)}
-            self._foreseen = others | {frozenset(assigned): (clock, future)}
+            self._foreseen = others | {frozenset(assigned): (group, future)}
 
-    def _stats(self, clock: int, task: TaskKey, done: TaskResult) -> TaskStats:
+    def _stats(self, group: int, task: TaskKey, done: TaskResult) -> TaskStats:
         rows: dict[str, RowSet] = {} if done.state is None else claimed_rows(done.state)
         last_clock, before = self._reported_rows.get(task.partition, (0, {}))
-        # The report of a clock that is repeated may not have arrived, or was not counted.
+        # The report of a group that is repeated may not have arrived, or was not counted.
         is_new = (
-            clock <= last_clock
+            group <= last_clock
             or rows.keys() != before.keys()
             or any(not same(claimed, before[name]) for name, claimed in rows.items())
         )
-        self._reported_rows[task.partition] = clock, rows
+        self._reported_rows[task.partition] = group, rows
         return TaskStats(
             task.partition,
             task.attempt,
@@ -386,7 +386,7 @@ class BatchRunner:
 
 
 @raising_plainly
-def _wants(job: Job, assigned: Mapping[int, _Assigned], clock: int) -> dict[int, Wanted]:
+def _wants(job: Job, assigned: Mapping[int, _Assigned], group: int) -> dict[int, Wanted]:
     _, _, sharding = job
     tables = {table.name: table for table in sharding.tables}
-    return {part: checked_reads(task.resident.reads(task.args, clock), tables) for part, task in assigned.items()}
+    return {part: checked_reads(task.resident.reads(task.args, group), tables) for part, task in assigned.items()}

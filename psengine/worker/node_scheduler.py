@@ -63,7 +63,7 @@ class Batch:
 
     def follows(self, other: Batch) -> bool:
         """Return whether tasks of this batch follow those of another one."""
-        group = other.order.clock
+        group = other.order.group
         return any(self.followed.get(task.partition) == (group, task.attempt) for task in other.order.tasks)
 
 
@@ -110,7 +110,7 @@ class NodeScheduler:
 
     def computed(self, batch: Batch) -> None:
         """Note that the kernels of a batch have ended, and the states that they leave are here."""
-        self._computed |= {task.partition: (batch.order.clock, task.attempt) for task in batch.order.tasks}
+        self._computed |= {task.partition: (batch.order.group, task.attempt) for task in batch.order.tasks}
         batch.computed.set()
 
     def is_awaited(self) -> bool:
@@ -123,10 +123,10 @@ class NodeScheduler:
             if batch.work is not None:
                 batch.work.cancel()
 
-    def recall(self, clocks: Collection[int]) -> None:
-        """Give up the batches of these clocks that follow others and have not begun."""
+    def recall(self, groups: Collection[int]) -> None:
+        """Give up the batches of these groups that follow others and have not begun."""
         for batch in self._in_flight:
-            if batch.order.clock in clocks and batch.followed and not batch.is_begun:
+            if batch.order.group in groups and batch.followed and not batch.is_begun:
                 batch.is_recalled = True
                 if batch.work is not None:
                     batch.work.cancel()
@@ -168,7 +168,7 @@ class NodeScheduler:
     async def _finish(self, batch: Batch) -> None:
         """Wait until the batch has ended, and report it."""
         assert batch.work is not None
-        order, clock = batch.order, batch.order.clock
+        order, group = batch.order, batch.order.group
         done: BatchDone | None = None
         failure: Exception | None = None
         fatal = False
@@ -180,10 +180,10 @@ class NodeScheduler:
             rolled_back = SupersededError("the job has rolled back")
             failure = RecalledError(_RECALLED) if batch.is_recalled else rolled_back
         except (Unreachable, SupersededError) as error:
-            logger.info("clock %d is given up: %s", clock, error)
+            logger.info("clock %d is given up: %s", group, error)
             failure = error
         except Exception as error:
-            logger.exception("clock %d failed", clock)
+            logger.exception("clock %d failed", group)
             failure, fatal = error, True
         batch.computed.set()
         batch.ended.set()

@@ -1,7 +1,7 @@
 """The parameter client of a node: one cache and one update log per process, one or two messages per server (`flush`).
 
-A cached value fetched under parent clock c serves any task with a parent clock <= c; under BSP only that exact
-clock, because there a read is of exactly one state. Updates are flushed before completions are reported. If a batch
+A cached value fetched under parent group c serves any task with a parent group <= c; under BSP only that exact
+group, because there a read is of exactly one state. Updates are flushed before completions are reported. If a batch
 wants only some rows of a table, their union is read.
 
 Source: Litz (2017), 3.1 and 5.
@@ -32,7 +32,7 @@ from proteus_spot.psengine.worker.read_messages import PendingReads, as_blocks, 
 from proteus_spot.psengine.worker.routing import Routes, SupersededError
 from proteus_spot.psengine.worker.server_calls import TRIES, ElsewhereError, ServerCalls, never
 
-#: Maximum number of times that a read-ahead is repeated while a server does not have the clock yet.
+#: Maximum number of times that a read-ahead is repeated while a server does not have the group yet.
 _AHEAD_TRIES = 30
 
 
@@ -70,10 +70,10 @@ class ParameterClient:
         if self.routes.use(version, owners, generation):
             self._cache.clear()
 
-    def begin(self, generation: int, batch: int, parent_clock: int = 0) -> None:
+    def begin(self, generation: int, batch: int, parent_group: int = 0) -> None:
         """Begin a batch that was dispatched in `generation`; nothing of it is sent once another generation has begun.
 
-        `parent_clock`: what later batches do not need is dropped from the cache.
+        `parent_group`: what later batches do not need is dropped from the cache.
 
         Raises
         ------
@@ -82,48 +82,48 @@ class ParameterClient:
         """
         self.routes.begin(generation)
         self._calls.batch = batch
-        self._cache.drop_before(parent_clock)
+        self._cache.drop_before(parent_group)
 
     async def read_rows(
         self,
         sharding: Sharding,
         wanted: Wanted,
-        parent_clock: int,
+        parent_group: int,
         committed: int,
         exact: bool,
     ) -> dict[str, RowBlock]:
-        """Return tables, or rows of them, with every update up to `parent_clock`; do not modify them.
+        """Return tables, or rows of them, with every update up to `parent_group`; do not modify them.
 
-        Rows that were read for another task under this clock, or a newer one, or are being read, are not read again
-        (`row_cache`). The first read under a clock is sent to every server, even for no rows, so that each learns which
-        clocks it may fold.
+        Rows that were read for another task under this group, or a newer one, or are being read, are not read again
+        (`row_cache`). The first read under a group is sent to every server, even for no rows, so that each learns which
+        groups it may fold.
 
         Raises
         ------
         SupersededError, Unreachable
         """
         while True:
-            blocks = {name: self._cache.find(name, rows, parent_clock, exact) for name, rows in wanted.items()}
+            blocks = {name: self._cache.find(name, rows, parent_group, exact) for name, rows in wanted.items()}
             found = {name: block for name, block in blocks.items() if block is not None}
             missing = {name: rows for name, rows in wanted.items() if name not in found}
-            if not missing and self._cache.is_known(parent_clock, exact):
+            if not missing and self._cache.is_known(parent_group, exact):
                 return found
-            under_way = self._reading.find(missing, parent_clock, exact)
+            under_way = self._reading.find(missing, parent_group, exact)
             if under_way is None:
-                return found | await self._read_missing(sharding, missing, parent_clock, committed, exact)
+                return found | await self._read_missing(sharding, missing, parent_group, committed, exact)
             await asyncio.wait([under_way])
 
     async def _read_missing(
-        self, sharding: Sharding, missing: Wanted, parent_clock: int, committed: int, exact: bool
+        self, sharding: Sharding, missing: Wanted, parent_group: int, committed: int, exact: bool
     ) -> dict[str, RowBlock]:
         generation = self.routes.generation
-        with self._reading.under_way(missing, parent_clock, exact):
+        with self._reading.under_way(missing, parent_group, exact):
             shards, _ = await self._read(sharding, _rows_by_shard(sharding, missing), Committed(committed, exact))
             self.routes.check()
             if self.routes.generation != generation:
                 raise SupersededError(f"read in generation {generation}, rolled back to {self.routes.generation}")
             read = as_blocks(sharding, missing, shards)
-            self._cache.put(read, parent_clock, exact)
+            self._cache.put(read, parent_group, exact)
             return read
 
     async def kept_sum(self, sharding: Sharding, table: str, partitions: Sequence[int], committed: int) -> Array | None:
@@ -143,45 +143,45 @@ class ParameterClient:
             return None
         return as_blocks(sharding, {table: None}, shards)[table].values
 
-    async def read_ahead(self, sharding: Sharding, wanted: Wanted, clock: int) -> tuple[dict[str, RowBlock], int]:
-        """Return the rows that `read_rows` returns at the committed clock `clock`, once the servers have its updates.
+    async def read_ahead(self, sharding: Sharding, wanted: Wanted, group: int) -> tuple[dict[str, RowBlock], int]:
+        """Return the rows that `read_rows` returns at the committed group `group`, once the servers have its updates.
 
         Returns
         -------
         read : dict
         attempt : int
-            The rows are valid only if the controller counts the completions of `clock` under this attempt.
+            The rows are valid only if the controller counts the completions of `group` under this attempt.
 
         Raises
         ------
         SupersededError, Unreachable
-            The rows cannot be read ahead; use `read_rows` when the controller dispatches `clock` + 1.
+            The rows cannot be read ahead; use `read_rows` when the controller dispatches `group` + 1.
         """
         shards, attempts = await self._read(
             sharding,
             _rows_by_shard(sharding, wanted),
-            Complete(clock),
+            Complete(group),
             follow=False,  # the new map is on its way
             tries=1,
             again=lambda tried: tried < _AHEAD_TRIES,
         )
         if len(attempts) > 1:
-            raise SupersededError(f"the updates of clock {clock} are of several attempts")
+            raise SupersededError(f"the updates of clock {group} are of several attempts")
         return as_blocks(sharding, wanted, shards), attempts.pop()
 
     async def read_before(
         self,
         sharding: Sharding,
         wanted: Wanted,
-        clock: int,
+        group: int,
         after: Sequence[tuple[int, int]],
         committed: int,
         readers: Sequence[int],
         named: Mapping[str, RowSet],
     ) -> dict[str, RowBlock]:
-        """Return rows as they are before `clock`, once the updates `after` (clock, partition) have arrived.
+        """Return rows as they are before `group`, once the updates `after` (group, partition) have arrived.
 
-        That clock need not be committed, but `committed` is. `gives_way` is called every few seconds.
+        That group need not be committed, but `committed` is. `gives_way` is called every few seconds.
 
         Servers of none of the rows are asked, too: what the tasks write there comes after the updates `after`, so that
         a task which comes after these tasks need not name the writers before.
@@ -189,7 +189,7 @@ class ParameterClient:
         Parameters
         ----------
         readers : sequence of int
-            The partitions whose tasks of `clock` read.
+            The partitions whose tasks of `group` read.
         named : mapping
             Of tables of which `wanted` are more rows than the tasks have named: these.
 
@@ -207,15 +207,15 @@ class ParameterClient:
                 )
         asked = {shard: cut_wanted(sharding, wanted, shard) for shard in range(sharding.n_shards)}
         fewer = _cut_to_shards(sharding, named) if named else {}
-        version = Before(clock, tuple(after), committed, tuple(readers), fewer)
+        version = Before(group, tuple(after), committed, tuple(readers), fewer)
         shards, _ = await self._read(sharding, asked, version, again=lambda tried: not self.gives_way())
         self.routes.check()
         return as_blocks(sharding, wanted, {shard: shards.get(shard, {}) for shard in asked})
 
-    async def flush(self, sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int = 0) -> None:
+    async def flush(self, sharding: Sharding, group: int, sums: Sequence[BlockSum], committed: int = 0) -> None:
         """Send the sums of a batch, together for each server, and return when every server has taken its part.
 
-        The servers may fold the clocks up to `committed` from then on.
+        The servers may fold the groups up to `committed` from then on.
 
         Raises
         ------
@@ -231,7 +231,7 @@ class ParameterClient:
                     "proteus_push",
                     epochs,
                     size(updates),
-                    clock=clock,
+                    group=group,
                     blocks=[(low, attempts) for low, attempts, _ in sums],
                     updates=updates,
                     committed=committed,

@@ -5,7 +5,7 @@
 | `Moved` | the request is sent to the owners that it names |
 | none (`Unreachable`) | it is sent to the owners by the next map |
 | `NotYet` | it is repeated, as often as the caller wants |
-| `StaleEpoch`, `StaleRead` | the batch is given up: the job, or the clock, has gone on |
+| `StaleEpoch`, `StaleRead` | the batch is given up: the job, or the group, has gone on |
 | `LateUpdate`, `BadSum` | the job fails |
 """
 
@@ -39,7 +39,7 @@ class ElsewhereError(SupersededError):
 
 
 class BadSumError(Exception):
-    """The servers have a sum that its table does not hold; the message names table, row and clock."""
+    """The servers have a sum that its table does not hold; the message names table, row and group."""
 
 
 class ServerCalls:

@@ -1,12 +1,12 @@
-"""A batch that a node begins ahead of its order: the way from one bulk-synchronous clock to the next.
+"""A batch that a node begins ahead of its order: the way from one bulk-synchronous group to the next.
 
-Between two clocks lie a push, a report, a dispatch and a read, one after the other. A node that sends its updates
-therefore requests the next clock at the same moment. The servers answer when they have the updates of all partitions,
+Between two groups lie a push, a report, a dispatch and a read, one after the other. A node that sends its updates
+therefore requests the next group at the same moment. The servers answer when they have the updates of all partitions,
 and the node begins its next tasks with the answer, while the controller processes the reports and sends its
 orders. Only a push and a read are on the critical path.
 
 No update leaves the node before the order arrives. The order names the attempt under which the controller counts the
-clock before. If the rows that were read are of other attempts, or the map has changed, what was begun is dropped, and
+group before. If the rows that were read are of other attempts, or the map has changed, what was begun is dropped, and
 the batch runs as ordered. Tasks that other nodes have now are dropped individually.
 """
 
@@ -60,7 +60,7 @@ Begun = tuple[int, Kernels]
 
 
 class Ahead:
-    """The tasks of the clock after `order`, begun.
+    """The tasks of the group after `order`, begun.
 
     Parameters
     ----------
@@ -73,15 +73,15 @@ class Ahead:
     """
 
     def __init__(self, order: Dispatch, map_version: int, begin: Callable[[], Awaitable[Begun]]) -> None:
-        self._clock, self._generation, self._map_version = order.clock + 1, order.generation, map_version
+        self._group, self._generation, self._map_version = order.group + 1, order.generation, map_version
         self._attempts = {task.partition: task.attempt for task in order.tasks}
         self._task = asyncio.get_running_loop().create_task(_begun(begin))
 
     async def kernels_for(self, order: Dispatch, map_version: int) -> Kernels | None:
         """Return the tasks wanted for `order`, once they are begun; None if what was begun does not fit."""
         asked = [task.partition for task in order.tasks if self._begins_with(task)]
-        mine = (self._clock, self._generation, self._map_version)
-        if not asked or not order.completed_by or mine != (order.clock, order.generation, map_version):
+        mine = (self._group, self._generation, self._map_version)
+        if not asked or not order.completed_by or mine != (order.group, order.generation, map_version):
             self.drop()
             return None
         begun = await self._task
@@ -96,7 +96,7 @@ class Ahead:
         attempt = None if task.withdrawn or task.args is not None else self._attempts.get(task.partition)
         if attempt is None or task.state is None:
             return attempt is not None
-        return (task.state.group, task.state.attempt) == (self._clock - 1, attempt)
+        return (task.state.group, task.state.attempt) == (self._group - 1, attempt)
 
     def drop(self) -> None:
         """Drop it: no further task of it begins."""

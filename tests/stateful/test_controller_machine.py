@@ -264,7 +264,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
     def stop(self, enough: bool) -> None:
         if enough:
             under_way = [
-                order.clock for node in self.alive() for order in node.batches if order.generation == self.generation
+                order.group for node in self.alive() for order in node.batches if order.generation == self.generation
             ]
             self.most = max([1, self.common(), *under_way, *(clock for clock, _ in self.completed)])
             self.feed(StopRequested("enough", self.now_s))

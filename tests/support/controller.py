@@ -33,7 +33,7 @@ def started_early(
 def done(dispatch: Dispatch, now_s: float) -> BatchDone:
     """Return the report of a batch, all of which was done."""
     stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0) for t in dispatch.tasks)
-    return BatchDone(dispatch.node, dispatch.address, dispatch.clock, stats, now_s)
+    return BatchDone(dispatch.node, dispatch.address, dispatch.group, stats, now_s)
 
 
 def gathering(now_s: float = 2.0) -> tuple[Controller, GatherModel]:

@@ -22,17 +22,17 @@ def check_invariants(controller: ControllerState) -> None:
     for partition, running in tasks.running.items():
         assert running.node in alive, f"partition {partition} runs on {running.node}, which was lost"
         early = running.task.read == "parent" or running.task.after is not None
-        assert early or running.withdrawn or running.clock == tasks.common + 1
-        assert tasks.common < running.clock <= tasks.sealed + 1
-        assert last_clock is None or running.clock <= last_clock
+        assert early or running.withdrawn or running.group == tasks.common + 1
+        assert tasks.common < running.group <= tasks.sealed + 1
+        assert last_clock is None or running.group <= last_clock
     for partition, following in tasks.following.items():
         before = tasks.running[partition]
         assert (following.node, following.task.read) == (before.node, before.task.read)
         assert before.task.read == "parent" or following.task.after is not None
-        assert before.clock < following.clock <= tasks.sealed
-        assert last_clock is None or following.clock <= last_clock
+        assert before.group < following.group <= tasks.sealed
+        assert last_clock is None or following.group <= last_clock
     addresses = {node.address for node in members.nodes.values() if not node.gone}
     assert controller.gathering or not controller.shards.not_at(addresses), "a shard without a server"
-    replicated = controller.tiers.backups.clock
+    replicated = controller.tiers.backups.group
     assert replicated is None or replicated <= tasks.common, "the replicas are of a clock that is not common yet"
     assert [owner.shard for owner in controller.shards.owners] == list(range(config.n_shards)), "one owner each"

@@ -135,7 +135,7 @@ class World:
 
     def check_back_up(self, order: BackUp) -> None:
         """Check that a round is of the common clock."""
-        assert order.clock == self.common()
+        assert order.group == self.common()
 
     def common(self) -> int:
         """The clock that every partition has completed."""
@@ -152,7 +152,7 @@ class World:
         self.generation = order.epoch
         self.frozen, self.doubtful = {}, set()
         clock = (
-            order.replicas.clock if order.replicas is not None else order.checkpoint.group if order.checkpoint else 0
+            order.replicas.group if order.replicas is not None else order.checkpoint.group if order.checkpoint else 0
         )
         if clock > self.common():  # of a checkpoint that all have gone back from since, for want of newer copies
             assert order.checkpoint is not None, "back to what is still to come"
@@ -188,16 +188,16 @@ class World:
         assert node.alive, "work for a node that is gone"
         assert self.now_s < node.works_until_s, "work for a node that was told to go, and has no time for it"
         assert not node.unfit, "work for a node that cannot load"
-        assert order.clock <= self.common() + 1 + self.config.staleness, "beyond the SSP bound"
+        assert order.group <= self.common() + 1 + self.config.staleness, "beyond the SSP bound"
         assert order.committed == self.common()
-        assert order.clock <= (self.config.clocks or 0)
-        assert self.held is None or order.clock <= self.held, "beyond where it is held"
+        assert order.group <= (self.config.clocks or 0)
+        assert self.held is None or order.group <= self.held, "beyond where it is held"
         for task in order.tasks:
-            key = order.clock, task.partition
+            key = order.group, task.partition
             assert key not in self.completed, "done again what was done"
             assert task.attempt > self.attempts.get(key, 0)
             self.attempts[key] = task.attempt
-            if self.recalled.pop(task.partition, None) != order.clock:  # what had not begun is not done again
+            if self.recalled.pop(task.partition, None) != order.group:  # what had not begun is not done again
                 self.dispatches[key] += 1
             if task.follows is not None:
                 assert any(self.has_task(before, task.partition, task.follows) for before in node.batches)
@@ -206,7 +206,7 @@ class World:
     @staticmethod
     def has_task(order: Dispatch, partition: int, key: tuple[int, int]) -> bool:
         """Return whether a batch has a partition's task of this clock and attempt."""
-        return any((task.partition, order.clock, task.attempt) == (partition, *key) for task in order.tasks)
+        return any((task.partition, order.group, task.attempt) == (partition, *key) for task in order.tasks)
 
     def followers(self, node: ModelNode, before: Dispatch) -> list[Dispatch]:
         """Return the batches of a node that follow `before`, and those that follow these."""
@@ -219,9 +219,9 @@ class World:
 
     def give_back(self, node: ModelNode) -> None:
         """A node gives back what was recalled and it has not begun: whatever follows another batch."""
-        clocks = {clock for recall in node.recalls for clock in recall.clocks}
+        clocks = {clock for recall in node.recalls for clock in recall.groups}
         node.recalls.clear()
-        for order in [order for order in node.batches[1:] if order.clock in clocks and order.tasks[0].follows]:
+        for order in [order for order in node.batches[1:] if order.group in clocks and order.tasks[0].follows]:
             node.batches.remove(order)
             self.fail(node, order, "recalled", recalled=True)
 
@@ -231,12 +231,12 @@ class World:
         node.batches = [batch for batch in node.batches if batch not in followers]
         for batch in (order, *followers) if recalled and order.generation == self.generation else ():
             for task in batch.tasks:
-                if (batch.clock, task.partition, task.attempt) not in self.given_up:
-                    self.recalled[task.partition] = batch.clock
+                if (batch.group, task.partition, task.attempt) not in self.given_up:
+                    self.recalled[task.partition] = batch.group
         self.give_up([order, *followers])
         for batch in (order, *followers):
             tasks = tuple((t.partition, t.attempt) for t in batch.tasks)
-            about = (batch.clock, tasks, error, False, self.now_s)
+            about = (batch.group, tasks, error, False, self.now_s)
             self.feed(BatchFailed(node.name, node.address, *about, recalled=recalled))
 
     def keep(self, order: SaveCheckpoint) -> None:
@@ -249,7 +249,7 @@ class World:
             assert order.committed == self.common()
             states = [self.stores[shard].copy(order.committed) for shard in range(SHARDS)]
         assert len(states) == SHARDS
-        assert {(state.clock, state.folded) for state in states} == {
+        assert {(state.group, state.folded) for state in states} == {
             (order.committed, order.committed * self.config.n_partitions)
         }
         values = {shard: state.arrays["w"].item() for shard, state in enumerate(states)}
@@ -278,9 +278,9 @@ class World:
             if shard not in self.stores or shard in self.frozen:
                 continue  # nobody answers, or sends on to somebody who has it not
             for low, high in largest_subtrees(attempts, self.config.n_partitions):
-                total = sum(1.0 + partition + 100 * order.clock for partition in range(low, high))
+                total = sum(1.0 + partition + 100 * order.group for partition in range(low, high))
                 tries = [attempts[partition] for partition in range(low, high)]
-                self.stores[shard].push(order.clock, low, tries, {"w": np.full((1, 1), total)})
+                self.stores[shard].push(order.group, low, tries, {"w": np.full((1, 1), total)})
 
     def pull(self, order: Dispatch) -> None:
         """Read what the batch must see of every shard."""
@@ -290,13 +290,13 @@ class World:
     def report(self, order: Dispatch) -> None:
         """Tell the controller that a batch is done."""
         for task in order.tasks:
-            key = order.clock, task.partition
+            key = order.group, task.partition
             # its update is on every server; yet the report of a superseded or given-up attempt must not count
             counts = order.generation == self.generation and (*key, task.attempt) not in self.given_up
             if self.attempts[key] == task.attempt and counts:
                 self.completed.add(key)
         stats = tuple(TaskStats(t.partition, t.attempt, 2.0, 1, 0.0) for t in order.tasks)
-        self.feed(BatchDone(order.node, order.address, order.clock, stats, self.now_s))
+        self.feed(BatchDone(order.node, order.address, order.group, stats, self.now_s))
 
     def work(self, node: ModelNode) -> Dispatch:
         """Do the first batch of a node, and return it."""
@@ -335,8 +335,8 @@ class World:
                     what = order.shards, order.epoch
                     self.feed(ShardsNotOpened(node.name, node.address, *what, "nobody has it", self.now_s))
                     return
-                assert (state.clock, state.folded) == (order.replicas.clock, order.replicas.clock * partitions)
-                assert state.arrays["w"].item() == self.value(state.clock), "one consistent clock, and all of it"
+                assert (state.group, state.folded) == (order.replicas.group, order.replicas.group * partitions)
+                assert state.arrays["w"].item() == self.value(state.group), "one consistent clock, and all of it"
                 states[shard] = state
             elif order.checkpoint is not None:
                 assert self.kept is not None
@@ -381,7 +381,7 @@ class World:
                 places = {node.address, backup}
                 if not places <= {other.address for other in self.alive()}:
                     raise StaleReadError("backup away")
-                state = self.stores[shard].copy(order.clock)
+                state = self.stores[shard].copy(order.group)
                 for address in places:
                     for key in [k for k in self.replicas if k[:2] == (address, shard) and k[2] < order.last_complete]:
                         del self.replicas[key]
@@ -393,7 +393,7 @@ class World:
 
     def give_up(self, orders: list[Dispatch]) -> None:
         """Note that the attempts of these may no longer count."""
-        self.given_up |= {(o.clock, task.partition, task.attempt) for o in orders for task in o.tasks}
+        self.given_up |= {(o.group, task.partition, task.attempt) for o in orders for task in o.tasks}
 
     def alive(self) -> list[ModelNode]:
         """The nodes whose processes are there."""

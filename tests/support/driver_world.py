@@ -142,8 +142,8 @@ class DriverWorld(World):
 
     def check_back_up(self, order: BackUp) -> None:
         """A group whose tasks are all withdrawn is committed by the same event, behind the round."""
-        assert order.clock <= self.common(), "of a committed group"
-        assert all(store.committed_clock <= order.clock for store in self.stores.values()), (
+        assert order.group <= self.common(), "of a committed group"
+        assert all(store.committed_group <= order.group for store in self.stores.values()), (
             "which the servers still have"
         )
 
@@ -154,10 +154,10 @@ class DriverWorld(World):
         assert node.alive
         assert order.generation == self.generation
         for task in order.tasks:
-            key = order.clock, task.partition
+            key = order.group, task.partition
             assert task.attempt > self.attempts.get(key, 0)
             self.attempts[key] = task.attempt
-            self.tasks[key] = Task(task.partition, order.clock, task.args, order.read)
+            self.tasks[key] = Task(task.partition, order.group, task.args, order.read)
 
     def keep(self, order: SaveCheckpoint) -> None:
         stores = [self.stores[shard] for shard in range(SHARDS)]
@@ -165,7 +165,7 @@ class DriverWorld(World):
             states = [self.replicas[owner.address, owner.shard, owner.epoch] for owner in order.owners]
         else:
             states = [store.copy(order.committed) for store in stores]
-        assert {(state.clock, state.folded) for state in states} == {(order.committed, order.n_updates)}
+        assert {(state.group, state.folded) for state in states} == {(order.committed, order.n_updates)}
         values = {shard: state.arrays["w"].item() for shard, state in enumerate(states)}
         self.keeping = Checkpoint(order.committed, f"clock-{order.committed}", order.summary), values
 
@@ -207,13 +207,13 @@ class DriverWorld(World):
             store = self.stores[shard]
             before = store.read(order.committed, exact=True)["w"].item() if order.read == "group" else 0.0
             updates: dict[int, Delta] = {
-                task.partition: {"w": np.full((1, 1), added_by(self.tasks[order.clock, task.partition], before))}
+                task.partition: {"w": np.full((1, 1), added_by(self.tasks[order.group, task.partition], before))}
                 for task in order.tasks
                 if not task.withdrawn
             }
             for block in largest_subtrees(attempts, self.config.n_partitions):
                 tries = [attempts[partition] for partition in range(*block)]
-                store.push(order.clock, block[0], tries, tree_sum(block, partial(_leaf, updates)) or {})
+                store.push(order.group, block[0], tries, tree_sum(block, partial(_leaf, updates)) or {})
 
     def work(self, node: ModelNode) -> Dispatch:
         """Do the first batch of a node; one of a group that was committed with other attempts is given up."""
@@ -235,11 +235,11 @@ class DriverWorld(World):
                 0.0 if task.withdrawn else 2.0,
                 0 if task.withdrawn else 1,
                 0.0,
-                None if task.withdrawn else result_of(self.tasks[order.clock, task.partition]),
+                None if task.withdrawn else result_of(self.tasks[order.group, task.partition]),
             )
             for task in order.tasks
         )
-        self.feed(BatchDone(order.node, order.address, order.clock, stats, self.now_s))
+        self.feed(BatchDone(order.node, order.address, order.group, stats, self.now_s))
 
 
 class Curious(Picky):

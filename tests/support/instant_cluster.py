@@ -60,5 +60,5 @@ class InstantCluster:
         batches, self.batches = self.batches, []
         for batch in batches:
             done = self.results(batch)
-            self.feed(events.BatchDone(batch.node, batch.address, batch.clock, done, self.now_s))
+            self.feed(events.BatchDone(batch.node, batch.address, batch.group, done, self.now_s))
         self.tick()

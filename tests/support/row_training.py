@@ -174,11 +174,11 @@ class Cluster:
             assert not found.fatal, found
             self.given_up += 1
             for partition, attempt in found.tasks:
-                self.tasks.forget(partition, found.clock, attempt)
+                self.tasks.forget(partition, found.group, attempt)
         else:
             for stats in found.results:
-                if self.tasks.complete(stats.partition, found.clock, stats.attempt) and stats.has_state:
-                    self.tasks.states.completed(stats.partition, found.clock, stats.attempt, found.address)
+                if self.tasks.complete(stats.partition, found.group, stats.attempt) and stats.has_state:
+                    self.tasks.states.completed(stats.partition, found.group, stats.attempt, found.address)
             commit(self.tasks, self.host)
 
     async def train(self, clock: int) -> None:

@@ -139,10 +139,10 @@ class Nodes:
                         self.loses -= 1
                         continue
                     await self.server.push(
-                        order.clock, {0: 1}, [(task.partition, [task.attempt])], {0: [{"w": np.ones((4, 1))}]}
+                        order.group, {0: 1}, [(task.partition, [task.attempt])], {0: [{"w": np.ones((4, 1))}]}
                     )
                 stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0) for t in order.tasks)
-                await self.shell.event(BatchDone(node, address, order.clock, stats, 0.0))
+                await self.shell.event(BatchDone(node, address, order.group, stats, 0.0))
         return "ok"
 
 

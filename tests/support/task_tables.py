@@ -31,5 +31,5 @@ def complete(table: TaskTable, host: DriverHost, partitions: Iterable[int]) -> N
     """Complete what these partitions run."""
     for partition in partitions:
         running = table.running[partition]
-        assert table.complete(partition, running.clock, running.attempt)
+        assert table.complete(partition, running.group, running.attempt)
     commit(table, host)

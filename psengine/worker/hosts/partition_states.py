@@ -1,11 +1,11 @@
 """The states of partitions that a node has: of its own partitions, and replicas for other nodes.
 
 A state is identified by its partition, the group of the task that left it and the attempt at that task. A node keeps
-those from the committed clock on, since the job may need each of them; the marked ones, for evaluations; and those of
+those from the committed group on, since the job may need each of them; the marked ones, for evaluations; and those of
 the last complete replication round and of the one under way, its own and those that it is the backup of.
 
 Source: Litz (2017), 3.1 and 3.2: partitions with state, which is moved with them and is in the checkpoints.
-Differs: Litz rolls back to checkpoints only, by restarting; replicas make that a few clocks.
+Differs: Litz rolls back to checkpoints only, by restarting; replicas make that a few groups.
 """
 
 from __future__ import annotations

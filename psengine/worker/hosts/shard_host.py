@@ -33,7 +33,7 @@ ReadShard = Callable[[str, str, int], Awaitable[Mapping[str, NDArray[np.generic]
 
 _HAND_OVER_DEADLINE_S = 60.0
 _COPY_DEADLINE_S = 60.0
-#: Factor on the size of a shard that is handed over: the updates of clocks that are not common yet travel with it.
+#: Factor on the size of a shard that is handed over: the updates of groups that are not common yet travel with it.
 _WITH_UPDATES = 4
 
 
@@ -151,7 +151,7 @@ class ShardHost:
         number, last_complete = instruction.number, instruction.last_complete
         try:
             epochs = dict(zip(instruction.shards, instruction.epochs, strict=True))
-            states = await self.server.copy(epochs, instruction.clock)
+            states = await self.server.copy(epochs, instruction.group)
             partitions = self._partitions.copies(instruction.states)
             self.replicas.put(number, last_complete, states, is_backup=False)
             self._partitions.states.replicate(

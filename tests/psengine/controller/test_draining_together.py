@@ -167,7 +167,7 @@ def test_those_who_leave_together_end_with_the_same_clock() -> None:
         sent(controller.handle(done(under_way[node].pop(0), now_s)))
 
     def clocks() -> dict[str, list[int]]:
-        return {node: [order.clock for order in orders] for node, orders in under_way.items()}
+        return {node: [order.group for order in orders] for node, orders in under_way.items()}
 
     sent(dispatches)
     for name in ("s", "t"):
@@ -185,7 +185,7 @@ def test_those_who_leave_together_end_with_the_same_clock() -> None:
     report("t", 5.5)
     assert not controller.job.shards.moving, "their last clock is not common yet"
     report("r", 6.0)
-    assert {node: [(order.clock, len(order.tasks)) for order in orders] for node, orders in under_way.items()} == {
+    assert {node: [(order.group, len(order.tasks)) for order in orders] for node, orders in under_way.items()} == {
         "r": [(4, 8), (5, 8)],
         "s": [],
         "t": [],

@@ -71,7 +71,7 @@ def answer(controller: Controller, orders: list[Instruction], now_s: float) -> l
     stats = tuple(
         TaskStats(t.partition, t.attempt, 1.0, 1, 0.0, t.args["group"] * 10 + t.partition) for t in order.tasks
     )
-    return controller.handle(BatchDone("r", "tcp://r", order.clock, stats, now_s))
+    return controller.handle(BatchDone("r", "tcp://r", order.group, stats, now_s))
 
 
 def test_arguments_go_out_results_come_back_and_groups_have_some_executors() -> None:
@@ -80,7 +80,7 @@ def test_arguments_go_out_results_come_back_and_groups_have_some_executors() -> 
     sent = []
     for clock in range(1, 5):
         (order,) = (order for order in orders if isinstance(order, Dispatch))
-        sent.append((order.clock, [task.partition for task in order.tasks], order.tasks[0].args, order.parent_clock))
+        sent.append((order.group, [task.partition for task in order.tasks], order.tasks[0].args, order.parent_group))
         orders = answer(controller, orders, 1.0 * clock)
     assert sent == [
         (1, [0], {"group": 1}, 0),
@@ -106,7 +106,7 @@ def test_it_has_a_group_evaluated() -> None:
     controller, orders = begun(Alternating(lambda to, group: to.evaluate(2) if group == 1 else None))
     orders = answer(controller, orders, 1.0)
     evaluations = [order for order in answer(controller, orders, 2.0) if isinstance(order, Evaluate)]
-    assert [evaluation.clock for evaluation in evaluations] == [2]
+    assert [evaluation.group for evaluation in evaluations] == [2]
 
 
 def fails(to: Dispatcher, group: int) -> None:
@@ -210,7 +210,7 @@ def test_a_group_that_is_complete_without_vanished_executors_is_committed() -> N
     assert (controller.job.state, controller.job.tasks.common) == ("waiting", 0)
     orders = controller.handle(NodeReady("r", "tcp://r", 2, (0, 1), 4.0))
     assert controller.job.tasks.common == 1
-    assert [order.clock for order in orders if isinstance(order, Dispatch)] == [2]
+    assert [order.group for order in orders if isinstance(order, Dispatch)] == [2]
 
 
 class Counting(Alternating):
@@ -244,7 +244,7 @@ def test_clocks_that_the_driver_counts_are_those_of_the_status_the_hold_and_the_
     evaluated, gathered = [], []
     for second in range(5, 9):
         orders = answer(controller, orders, float(second))
-        evaluated += [order.clock for order in orders if isinstance(order, Evaluate)]
+        evaluated += [order.group for order in orders if isinstance(order, Evaluate)]
         gathered += [order for order in orders if isinstance(order, GatherModel)]
     assert evaluated == [4], "the group that completed clock 2"
     controller.handle(Evaluated(4, controller.job.shards.generation, {"loss": 0.5}, 9.0))
@@ -257,7 +257,7 @@ def test_clocks_that_the_driver_counts_are_those_of_the_status_the_hold_and_the_
 def test_a_job_ends_by_a_rule_on_the_losses_of_the_clocks_that_the_driver_counts() -> None:
     controller, orders = begun(Counting(), replace(CONFIG, until="loss=1"))
     orders = answer(controller, orders, 1.0)
-    assert [order.clock for order in orders if isinstance(order, Dispatch)] == [2], "no clock is complete"
+    assert [order.group for order in orders if isinstance(order, Dispatch)] == [2], "no clock is complete"
     orders = answer(controller, orders, 2.0)
     assert [type(order) for order in orders if isinstance(order, Dispatch | GatherModel)] == [GatherModel]
     assert controller.job.stopping.criterion == "converged: the loss of clock 1 is 1, at most 1"

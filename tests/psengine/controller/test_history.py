@@ -265,7 +265,7 @@ def test_the_controller_tells_what_nodes_said_they_moved() -> None:
 
 
 def evaluated(order: Evaluate, value: float) -> Evaluated:
-    return Evaluated(order.clock, order.generation, {"loss": value}, 9.0)
+    return Evaluated(order.group, order.generation, {"loss": value}, 9.0)
 
 
 def test_every_second_clock_is_evaluated_but_the_last_one() -> None:
@@ -275,8 +275,8 @@ def test_every_second_clock_is_evaluated_but_the_last_one() -> None:
         out = [o for order in orders for o in controller.handle(done(order, float(clock)))]
         orders = [o for o in out if isinstance(o, Dispatch)]
         for order in [o for o in out if isinstance(o, Evaluate)]:
-            wanted.append(order.clock)
-            controller.handle(evaluated(order, 1.0 / order.clock))
+            wanted.append(order.group)
+            controller.handle(evaluated(order, 1.0 / order.group))
     assert wanted == [2, 4], "the last clock is evaluated with the model"
     assert summary(controller.job, 9.0)["metrics_by_clock"] == [[2, {"loss": 0.5}], [4, {"loss": 0.25}]]
     assert summary(controller.job, 9.0, 3)["metrics_by_clock"] == [[2, {"loss": 0.5}]]
@@ -301,12 +301,12 @@ def test_an_evaluation_from_before_all_went_back_counts_for_nothing() -> None:
 def test_one_that_takes_too_long_has_later_ones_left_out() -> None:
     evaluating, config = Evaluating(), JobConfig("job", clocks=99, evaluate_every=1)
     orders = [order for clock in range(1, 6) for order in evaluating.instructions(config, {clock: clock}, 99, (), 1)]
-    assert [order.clock for order in orders] == list(range(1, MOST_UNDER_WAY + 1))
+    assert [order.group for order in orders] == list(range(1, MOST_UNDER_WAY + 1))
     assert evaluating.left_out == [3, 4, 5]
     evaluating.take(2, 1, {"loss": 2.0}, 2)
     evaluating.take(1, 1, None, 1)
     assert evaluating.series() == [[2, {"loss": 2.0}]]
-    assert [order.clock for order in evaluating.instructions(config, {6: 6}, 99, (), 1)] == [6]
+    assert [order.group for order in evaluating.instructions(config, {6: 6}, 99, (), 1)] == [6]
 
 
 def test_the_figures_of_a_long_job_are_thinned_and_never_fall_silent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +328,7 @@ def test_one_that_is_under_way_when_all_go_back_counts_if_it_is_of_what_stays() 
     evaluating.take(2, 1, {"loss": 2.0}, 2)
     assert evaluating.series() == []
     evaluating.take(1, 1, {"loss": 1.0}, 1)
-    assert [order.clock for order in evaluating.instructions(config, {2: 2, 3: 3}, 99, (), 2)] == [2, 3], (
+    assert [order.group for order in evaluating.instructions(config, {2: 2, 3: 3}, 99, (), 2)] == [2, 3], (
         "neither is in the way"
     )
     evaluating.take(2, 1, {"loss": 8.0}, 2)

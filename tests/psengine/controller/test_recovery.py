@@ -54,7 +54,7 @@ def test_a_checkpoint_that_is_newer_than_the_copies_is_gone_on_from() -> None:
     settle(world)
     clocks(world, 3, copies=True)
     assert world.serving() == [t]
-    kept = world.controller.job.tiers.backups.clock
+    kept = world.controller.job.tiers.backups.group
     assert kept is not None
     clocks(world, 3, copies=False)
     world.feed(CheckpointRequested(world.now_s))
@@ -111,7 +111,7 @@ def rescued(fails: int) -> World:
     world.feed(CheckpointRequested(world.now_s))
     world.written(True)
     clocks(world, 3, copies=True)
-    assert world.controller.job.tiers.backups.clock == 5
+    assert world.controller.job.tiers.backups.group == 5
     world.lose(next(node for node in others if node in world.serving()))
     for _ in range(fails):
         orders = [(node, node.opens.pop(0)) for node in world.alive() if node.opens]

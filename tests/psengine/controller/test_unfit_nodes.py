@@ -31,7 +31,7 @@ def test_a_node_that_cannot_load_is_set_aside() -> None:
     assert controller.job.members.nodes["t"].state == "ready"
     controller.handle(NodeUnfit("t", "tcp://t", "BlobError: disk full", 0.3))
     tasks = tuple((task.partition, task.attempt) for task in theirs.tasks)
-    controller.handle(BatchFailed("t", "tcp://t", theirs.clock, tasks, "BlobError: disk full", False, 0.3))
+    controller.handle(BatchFailed("t", "tcp://t", theirs.group, tasks, "BlobError: disk full", False, 0.3))
     (again,) = [o for o in controller.handle(TimerFired(0.5)) if isinstance(o, Dispatch)]
     assert (again.node, [(t.partition, t.attempt) for t in again.tasks]) == ("r", [(p, a + 1) for p, a in tasks])
     node = next(n for n in describe(controller.job, 0, 0.5)["nodes"] if n["name"] == "t")

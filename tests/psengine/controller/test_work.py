@@ -102,7 +102,7 @@ def test_states_count_as_taken_for_the_present_attempt_of_the_node_that_runs_it(
     assert tasks is not None
     for order in orders:
         stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0, has_state=True) for t in order.tasks)
-        controller.handle(BatchDone(order.node, order.address, order.clock, stats, 1.0))
+        controller.handle(BatchDone(order.node, order.address, order.group, stats, 1.0))
     (partition,) = (partition for partition, running in tasks.running.items() if running.node == "s")
     state = StateRef(partition, 1, 1, "tcp://r")
     tasks.states.taken([state], "tcp://r")  # as if the partition had moved from r to s

@@ -172,17 +172,17 @@ def test_a_server_that_cannot_reach_who_keeps_its_shards_is_done_without() -> No
             for name in ("t1", "t2", "t3"):
                 cluster.start(name)
             await cluster.shell.start(job(APP, stage=3, clocks=20_000).to_dict())
-            while controller.job.stage != 3 or not controller.job.tiers.backups.clock:
+            while controller.job.stage != 3 or not controller.job.tiers.backups.group:
                 await asyncio.sleep(0.01)
             served = controller.job.shards.owners[0]
             cluster.wires.cuts |= {
                 (machine(one), machine(other))
                 for one, other in ((served.address, "sim://r1/1"), ("sim://r1/1", served.address))
             }
-            kept.append(controller.job.tiers.backups.clock)
+            kept.append(controller.job.tiers.backups.group)
             while served.node not in cluster.shell._watch._links._went:
                 await asyncio.sleep(0.1)
-            while (controller.job.tiers.backups.clock or 0) <= kept[0] + 10:
+            while (controller.job.tiers.backups.group or 0) <= kept[0] + 10:
                 await asyncio.sleep(0.1)
         finally:
             await cluster.close()

@@ -18,7 +18,7 @@ def orders(
     ending = "ab" if state == "leaving" else ""
     nodes = {name: NodeRecord(name, f"tcp://{name}", "reliable", 1, state=state) for name in "ab"}
     found: list[Dispatch] = dispatcher.orders(Placement(tuple(owner), (None,) * len(owner)), nodes, limit, 1, 1, ending)
-    return [(order.node, order.clock, [task.partition for task in order.tasks]) for order in found]
+    return [(order.node, order.group, [task.partition for task in order.tasks]) for order in found]
 
 
 def test_a_partition_that_has_fallen_behind_is_soon_in_step_with_its_node_s_others() -> None:

@@ -36,28 +36,28 @@ def dispatches(orders: list[Instruction]) -> list[Dispatch]:
 def complete(controller: Controller, orders: list[Instruction], now_s: float) -> list[Instruction]:
     (order,) = dispatches(orders)
     stats = tuple(TaskStats(task.partition, task.attempt, 1.0, 1, 0.5) for task in order.tasks)
-    return controller.handle(BatchDone("n", ADDRESS, order.clock, stats, now_s))
+    return controller.handle(BatchDone("n", ADDRESS, order.group, stats, now_s))
 
 
 def test_it_goes_to_the_clock_and_no_further_until_it_is_let_go() -> None:
     controller, orders = begun(2)
     orders = complete(controller, orders, 1.0)
-    assert [order.clock for order in dispatches(orders)] == [2]
+    assert [order.group for order in dispatches(orders)] == [2]
     assert complete(controller, orders, 2.0) == []
     assert controller.job.state == "running"
     assert controller.handle(HoldRequested(1, 2.5)) == []
-    assert [order.clock for order in dispatches(controller.handle(HoldRequested(None, 3.0)))] == [3]
+    assert [order.group for order in dispatches(controller.handle(HoldRequested(None, 3.0)))] == [3]
 
 
 def test_held_before_the_first_clock_nothing_runs() -> None:
     controller, orders = begun(0)
     assert dispatches(orders) == []
-    assert [order.clock for order in dispatches(controller.handle(HoldRequested(1, 1.0)))] == [1]
+    assert [order.group for order in dispatches(controller.handle(HoldRequested(1, 1.0)))] == [1]
 
 
 def test_stale_clocks_are_held_too() -> None:
     controller, orders = begun(1, staleness=3)
-    assert [order.clock for order in dispatches(orders)] == [1]
+    assert [order.group for order in dispatches(orders)] == [1]
     assert complete(controller, orders, 1.0) == []
 
 

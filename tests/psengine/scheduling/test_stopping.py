@@ -71,7 +71,7 @@ def test_a_stop_finishes_the_clock_under_way_also_beyond_where_the_job_is_held(s
     tasks = tuple((task.partition, task.attempt) for task in second.tasks)
     controller.handle(BatchFailed("r", "tcp://r", 2, tasks, "server away", False, 1.3))
     again = [order for order in controller.handle(TimerFired(1.5)) if isinstance(order, Dispatch)]
-    assert [order.clock for order in again] == ([2] if stopped else [])
+    assert [order.group for order in again] == ([2] if stopped else [])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def sealed(table: TaskTable, partitions: tuple[int, ...], read: str = "group") -
 
 def done(table: TaskTable, partition: int, node: str = "n") -> None:
     key = table.start(partition, node)
-    assert table.complete(partition, table.running[partition].clock, key.attempt)
+    assert table.complete(partition, table.running[partition].group, key.attempt)
 
 
 def test_ssp_is_bulk_synchronous_without_staleness_and_bounded_with() -> None:
@@ -229,7 +229,7 @@ def test_a_task_that_follows_another_one_is_completed_after_it_and_goes_back_wit
     assert (table.running_on("a"), table.begun(0), table.completed(0)) == (4, 2, 0)
     assert table.complete(0, 2, 1) is None, "the one before is not completed"
     assert table.complete(0, 1, 1)
-    assert table.running[0].clock == 2
+    assert table.running[0].group == 2
     assert table.forget(1, 1, 1), "its task failed"
     assert ready(table) == [(0, 2), (1, 1)], "what follows it, and all that was summed up with that, goes back"
     assert table.running_on("a") == 0
@@ -257,7 +257,7 @@ def test_tasks_that_follow_others_come_back_alone() -> None:
             table.start(partition, "a")
     assert table.complete(0, 1, 1)
     assert [table.forget(partition, 2, 1) for partition in (0, 1)] == [True, True]
-    assert (table.running_on("a"), [running.clock for running in table.running.values()]) == (1, [1])
+    assert (table.running_on("a"), [running.group for running in table.running.values()]) == (1, [1])
     assert ready(table) == [(0, 2)]
     assert [task.partition for task in table.may_follow(None)] == [1]
     assert table.start(0, "b").attempt == 2

@@ -25,12 +25,12 @@ def values(partition: int) -> np.ndarray:
     return np.array([[1.0], [partition], [2.0**partition]])
 
 
-def push(into: ShardStore, clock: int, nodes: list[set[int]], table: str = "sum") -> None:
+def push(into: ShardStore, group: int, nodes: list[set[int]], table: str = "sum") -> None:
     """Push what each node has, as the sums of its largest blocks."""
     for node in nodes:
         for low, high in largest_subtrees(node, COUNT):
             total = sum((values(p) for p in range(low, high)), np.zeros((3, 1)))
-            into.push(clock, low, (1,) * (high - low), {table: total if table == "sum" else total[:2]})
+            into.push(group, low, (1,) * (high - low), {table: total if table == "sum" else total[:2]})
 
 
 @given(st.lists(st.integers(0, 3), min_size=COUNT, max_size=COUNT), st.sets(st.integers(0, COUNT - 1), min_size=1))

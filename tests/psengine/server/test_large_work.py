@@ -14,7 +14,7 @@ from proteus_spot.psengine.config import Replace, TableSpec
 from proteus_spot.psengine.protocol.answers import Pushed, Rows
 from proteus_spot.psengine.protocol.instructions import ShardOwner
 from proteus_spot.psengine.protocol.read_version import Before, Committed, Complete, KeptSum
-from proteus_spot.psengine.server import next_clock
+from proteus_spot.psengine.server import next_group
 from proteus_spot.psengine.server.large_work import LARGE_BYTES, LargeWork
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.tables.row_updates import RowDelta
@@ -40,23 +40,23 @@ class Held:
         return work()
 
 
-def served(large: LargeWork | None = None, clocks: int = 1) -> ShardServer:
-    """A server of two shards that has all updates of the first clocks; clock 0 is marked."""
+def served(large: LargeWork | None = None, groups: int = 1) -> ShardServer:
+    """A server of two shards that has all updates of the first groups; group 0 is marked."""
     server = ShardServer()
     server.mark_every = 1
     first = {shard: {"w": np.full((ROWS, 2), 0.1 * shard, np.float32)} for shard in (0, 1)}
     at_once(server.open(first_states(first), PARTITIONS, 1))
-    for clock in range(1, clocks + 1):
+    for group in range(1, groups + 1):
         for partition in range(PARTITIONS):
-            assert at_once(push(server, partition, clock)) == Pushed()
+            assert at_once(push(server, partition, group)) == Pushed()
     server.large = server.large if large is None else large
     return server
 
 
-def push(server: ShardServer, partition: int, clock: int, attempt: int = 1, committed: int = 0) -> Any:
-    values = np.random.default_rng([partition, clock, attempt]).standard_normal((ROWS, 2)).astype(np.float32)
+def push(server: ShardServer, partition: int, group: int, attempt: int = 1, committed: int = 0) -> Any:
+    values = np.random.default_rng([partition, group, attempt]).standard_normal((ROWS, 2)).astype(np.float32)
     updates = {shard: [{"w": values * (shard + 1)}] for shard in EPOCHS}
-    return server.push(clock, EPOCHS, [(partition, [attempt])], updates, committed)
+    return server.push(group, EPOCHS, [(partition, [attempt])], updates, committed)
 
 
 def plain(answer: Any) -> Any:
@@ -87,7 +87,7 @@ async def taken_back(server: ShardServer) -> Any:
     return await server.read({0: 1, 1: 3}, Committed(1, exact=True))
 
 
-#: {what arrives while the sum of clock 1 is on a thread}
+#: {what arrives while the sum of group 1 is on a thread}
 MEANWHILE: dict[str, Callable[[ShardServer], Coroutine[Any, Any, Any]]] = {
     "push": lambda server: push(server, 1, 2, committed=1),
     "repeated push": lambda server: push(server, 1, 1),
@@ -141,7 +141,7 @@ def test_what_arrives_while_a_thread_works_is_answered_as_after_it(first: str, k
 
 def test_a_heartbeat_is_answered_while_a_thread_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum of updates of 8 MB waits for the loop, which would stand still if the sum were done there."""
-    answered, with_update = threading.Event(), next_clock.with_update
+    answered, with_update = threading.Event(), next_group.with_update
 
     def waits(*args: Any) -> Any:
         assert answered.wait(5 * PATIENCE), "the event loop stands still"
@@ -152,7 +152,7 @@ def test_a_heartbeat_is_answered_while_a_thread_sums(monkeypatch: pytest.MonkeyP
         await server.open(first_states({0: {"w": np.zeros((2048, 1024), np.float32)}}), 1, 1)
         update = {0: [{"w": np.ones((2048, 1024), np.float32)}]}
         assert await server.push(1, {0: 1}, [(0, [1])], update) == Pushed()
-        monkeypatch.setattr(next_clock, "with_update", waits)
+        monkeypatch.setattr(next_group, "with_update", waits)
         reading = asyncio.create_task(server.read({0: 1}, Committed(1, exact=True)))
         await asyncio.sleep(0)
         server.expect([1], 2)
@@ -168,7 +168,7 @@ def test_a_heartbeat_is_answered_while_a_thread_sums(monkeypatch: pytest.MonkeyP
 def test_a_push_that_is_cancelled_while_a_thread_applies_it_is_applied_and_read(times: int) -> None:
     async def run() -> None:
         threads = Held()
-        server = served(LargeWork(threads, 0), clocks=0)
+        server = served(LargeWork(threads, 0), groups=0)
         for partition in (1, 2):
             pushing = asyncio.create_task(push(server, partition, 1))
             threads.goes_on.set()
@@ -230,12 +230,12 @@ def opened(n_cols: int) -> Request:
     return lambda server: server.open(first_states({0: tables}), 2, 1)
 
 
-def pushed(n_cols: int, clock: int, partition: int, rows: bool = False, committed: int = 0) -> Request:
+def pushed(n_cols: int, group: int, partition: int, rows: bool = False, committed: int = 0) -> Request:
     values = np.zeros((ROWS, n_cols), np.int32)
     values[:, 0] = 1 + partition
     half = slice(3 * partition, 3 * partition + 3)
     update: Any = {"w": RowDelta(half, values[half])} if rows else {"w": values, "kept": values}
-    return lambda server: server.push(clock, {0: 1}, [(partition, [1])], {0: [update]}, committed)
+    return lambda server: server.push(group, {0: 1}, [(partition, [1])], {0: [update]}, committed)
 
 
 CASES: dict[str, Callable[[int], tuple[bool, list[Request]]]] = {

@@ -29,18 +29,18 @@ def server() -> ShardServer:
     return found
 
 
-def read(of: ShardServer, rows: RowSet, named: RowSet | None = None, clock: int = 3) -> None:
+def read(of: ShardServer, rows: RowSet, named: RowSet | None = None, group: int = 3) -> None:
     """Read rows, counted within the shard, by the task of partition 1."""
-    version = Before(clock, (), 0, (1,), {} if named is None else {SHARD: {"t": named}})
+    version = Before(group, (), 0, (1,), {} if named is None else {SHARD: {"t": named}})
     assert isinstance(at_once(of.read(EPOCHS, version, {SHARD: {"t": rows}})), Rows)
 
 
-def push(of: ShardServer, rows: Any, clock: int = 2, partition: int = 0, attempt: int = 1, dense: bool = False) -> Any:
+def push(of: ShardServer, rows: Any, group: int = 2, partition: int = 0, attempt: int = 1, dense: bool = False) -> Any:
     delta: Any = RowDelta(np.array(rows), np.ones((len(rows), 1)))
     if dense:
         delta = np.zeros((8, 1))
         delta[rows] = 1.0
-    return at_once(of.push(clock, EPOCHS, [(partition, (attempt,))], {SHARD: [{"t": delta}]}))
+    return at_once(of.push(group, EPOCHS, [(partition, (attempt,))], {SHARD: [{"t": delta}]}))
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -77,8 +77,8 @@ def test_what_was_there_and_comes_again_is_not_late_and_neither_is_what_belongs_
     push(of, [3])
     read(of, slice(0, 8))
     assert push(of, [3], attempt=2) == Pushed(), "the task was repeated: the same bits"
-    assert push(of, [3], partition=2, clock=3) == Pushed()
-    assert push(of, [3], partition=2, clock=4) == Pushed()
+    assert push(of, [3], partition=2, group=3) == Pushed()
+    assert push(of, [3], partition=2, group=4) == Pushed()
     of.stores[SHARD].fold(2)
     assert of.stores[SHARD].reads.pending() == (), "group 2 is committed"
 

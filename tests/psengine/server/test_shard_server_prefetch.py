@@ -28,11 +28,11 @@ def serving(n_partitions: int = 2) -> ShardServer:
     return made
 
 
-def push(server: ShardServer, partition: int, attempt: int = 1, clock: int = 1) -> None:
+def push(server: ShardServer, partition: int, attempt: int = 1, group: int = 1) -> None:
     shapes = {shard: store.committed["w"].shape for shard, store in server.stores.items()}
     updates = {s: [{"w": np.full(shape, 0.1 + partition, np.float32)}] for s, shape in shapes.items()}
     blocks = [(partition, [attempt])]
-    assert at_once(server.push(clock, dict.fromkeys(shapes, 1), blocks, updates)) == Pushed()
+    assert at_once(server.push(group, dict.fromkeys(shapes, 1), blocks, updates)) == Pushed()
 
 
 async def waiting(server: ShardServer, **message: Any) -> asyncio.Task[Any]:

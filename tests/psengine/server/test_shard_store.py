@@ -53,7 +53,7 @@ def test_the_highest_attempt_counts_once_in_any_order(attempts: list[int]) -> No
         highest = max(highest, attempt)
     assert shard.read(1, exact=True)["w"].item() == 1000.0
     assert shard.folded == 1
-    assert shard.push(1, 0, [4], {"w": np.ones((1, 1), np.float32)}) == "repeated"  # its clock is committed
+    assert shard.push(1, 0, [4], {"w": np.ones((1, 1), np.float32)}) == "repeated"  # its group is committed
     assert shard.read(1, exact=True)["w"].item() == 1000.0
 
 
@@ -170,37 +170,37 @@ def test_stale_reads_show_the_highest_attempts_that_have_come(steps: list[tuple[
     """Whether somebody reads between two pushes or not, and whether a push takes the place of an earlier one."""
     shard = ShardStore(0, 1, {"w": np.zeros((1, 1)), "v": np.zeros((1, 1))}, 4)
     highest: dict[tuple[int, int], int] = {}
-    for clock, partition, attempt, reads in steps:
-        value = np.full((1, 1), float(10**partition * attempt * clock))
-        shard.push(clock, partition, (attempt,), {"w": value})
-        highest[clock, partition] = max(attempt, highest.get((clock, partition), 0))
+    for group, partition, attempt, reads in steps:
+        value = np.full((1, 1), float(10**partition * attempt * group))
+        shard.push(group, partition, (attempt,), {"w": value})
+        highest[group, partition] = max(attempt, highest.get((group, partition), 0))
         if reads:
             shard.read(0, exact=False, tables=["w"] if attempt == 1 else None)
-    expected = sum(10**partition * attempt * clock for (clock, partition), attempt in highest.items())
+    expected = sum(10**partition * attempt * group for (group, partition), attempt in highest.items())
     found = shard.read(0, exact=False)
     assert (found["w"].item(), found["v"].item()) == (expected, 0.0)
 
 
 def test_rows_before_a_clock_have_the_bits_that_they_have_when_it_is_committed() -> None:
-    """Also where other updates have not arrived, and whatever later clocks have written."""
+    """Also where other updates have not arrived, and whatever later groups have written."""
     rng = np.random.default_rng(8)
     begin = rng.standard_normal((12, 2)).astype(np.float32)
     shard, whole = (ShardStore(0, 1, {"w": begin.copy()}, 4) for _ in range(2))
     late = RowDelta(slice(9, 12), rng.standard_normal((3, 2)).astype(np.float32))
-    for clock in (1, 2, 3):
+    for group in (1, 2, 3):
         for first, rows in ((0, slice(0, 5)), (1, np.array([2, 4, 8])), (2, None)):
             values = rng.standard_normal((12, 2)).astype(np.float32)
             update = {"w": values if rows is None else RowDelta(rows, values[rows])}
             for each in (shard, whole):
-                each.push(clock, first, [1], update)
-        whole.push(clock, 3, [1], {"w": late})
+                each.push(group, first, [1], update)
+        whole.push(group, 3, [1], {"w": late})
     for wanted in (None, slice(1, 9), np.array([2, 3, 8])):
         got = shard.before(3, {"w": wanted})["w"]
         until = 12 if wanted is None else None  # the rows of the late update differ
         expected = ShardStore.of(0, 1, 4, whole.state()).read(2, exact=True)["w"]
         expected = expected if wanted is None else expected[wanted]
         assert got[: until and 9].tobytes() == expected[: until and 9].tobytes()
-    assert (shard.has(1, 2), shard.has(1, 3), shard.committed_clock) == (True, False, 0)
+    assert (shard.has(1, 2), shard.has(1, 3), shard.committed_group) == (True, False, 0)
     shard.fold(3)
     assert shard.has(1, 3)
     with pytest.raises(StaleReadError):

@@ -36,15 +36,15 @@ def store() -> ShardStore:
     return ShardStore(0, 1, zeros(), 2, sharding=SHARDING)
 
 
-def push(shard: ShardStore, clock: int, attempts: tuple[int, int] = (1, 1)) -> None:
+def push(shard: ShardStore, group: int, attempts: tuple[int, int] = (1, 1)) -> None:
     for partition, attempt in enumerate(attempts):
-        shard.push(clock, partition, [attempt], update(clock + 0.1 * partition + attempt, partition))
+        shard.push(group, partition, [attempt], update(group + 0.1 * partition + attempt, partition))
 
 
-def expected(clocks: int, attempt: int = 1) -> dict[str, bytes]:
+def expected(groups: int, attempt: int = 1) -> dict[str, bytes]:
     state = init_optimizer_state(TABLES, zeros())
-    for clock in range(1, clocks + 1):
-        one, other = (update(clock + 0.1 * partition + attempt, partition) for partition in (0, 1))
+    for group in range(1, groups + 1):
+        one, other = (update(group + 0.1 * partition + attempt, partition) for partition in (0, 1))
         total = {
             "w": np.concatenate([one["w"].values, other["w"].values]),
             "plain": one["plain"] + other["plain"],
@@ -59,21 +59,21 @@ def bits(arrays: Any) -> dict[str, bytes]:
 
 def test_what_is_read_ahead_is_what_is_committed_and_the_rule_is_applied_once() -> None:
     shard = store()
-    for clock in (1, 2, 3):
-        shard.ahead(clock - 1, {"w": None, "plain": None})  # as in a read-ahead: tables are written early if possible
-        push(shard, clock, (2, 2))
-        replaced = shard.ahead(clock, {"w": slice(0, 2), "plain": None})["plain"].copy()
-        push(shard, clock, (3, 3))
-        assert shard.attempt(clock) == 3
-        ahead = shard.ahead(clock)
+    for group in (1, 2, 3):
+        shard.ahead(group - 1, {"w": None, "plain": None})  # as in a read-ahead: tables are written early if possible
+        push(shard, group, (2, 2))
+        replaced = shard.ahead(group, {"w": slice(0, 2), "plain": None})["plain"].copy()
+        push(shard, group, (3, 3))
+        assert shard.attempt(group) == 3
+        ahead = shard.ahead(group)
         assert set(ahead) == {"w", "plain"}
-        assert bits(ahead) == {name: expected(clock, 3)[name] for name in ahead}
+        assert bits(ahead) == {name: expected(group, 3)[name] for name in ahead}
         assert ahead["plain"].tobytes() != replaced.tobytes()
-        shard.fold(clock)
-        assert bits(shard.committed) == expected(clock, 3)
-        assert shard.committed["w"].tobytes() == shard.ahead(clock)["w"].tobytes()
+        shard.fold(group)
+        assert bits(shard.committed) == expected(group, 3)
+        assert shard.committed["w"].tobytes() == shard.ahead(group)["w"].tobytes()
         again = shard.committed
-        shard.fold(clock)
+        shard.fold(group)
         assert shard.committed is again
 
 

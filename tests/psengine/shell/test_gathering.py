@@ -1,4 +1,4 @@
-"""Shards of a committed clock, from those who serve or keep them, however long that takes for their size."""
+"""Shards of a committed group, from those who serve or keep them, however long that takes for their size."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ OWNERS = [ShardOwner(shard, name, f"tcp://{name}", 7) for shard, name in enumera
 class Transport:
     """Answers for everybody, with shards of one row that is their number."""
 
-    def __init__(self, clock: int = 0, refusal: StaleRead | None = None) -> None:
-        self._clock, self._refusal, self.calls = clock, refusal, dict[str, tuple[str, float]]()
+    def __init__(self, group: int = 0, refusal: StaleRead | None = None) -> None:
+        self._group, self._refusal, self.calls = group, refusal, dict[str, tuple[str, float]]()
 
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
         self.calls[address] = op, deadline_s
@@ -33,7 +33,7 @@ class Transport:
         shards = message.get("shards", message.get("epochs"))
         rows = {shard: {"w": np.full((1, 1), shard)} for shard in shards}
         if op == "proteus_backups":
-            return StoredReplicas({shard: ShardState(arrays, self._clock, 5) for shard, arrays in rows.items()})
+            return StoredReplicas({shard: ShardState(arrays, self._group, 5) for shard, arrays in rows.items()})
         return self._refusal or GatheredRows(rows, dict.fromkeys(rows, 5))
 
 
@@ -56,7 +56,7 @@ def test_a_server_that_cannot_is_told_in_its_words() -> None:
 
 
 def test_backups_must_all_have_the_clock() -> None:
-    transport = Transport(clock=3)
+    transport = Transport(group=3)
     shards, folded = asyncio.run(from_replicas(Transfers(transport), SHARDING, OWNERS, 3))
     assert sorted(shards) == [0, 1, 2, 3]
     assert folded == [5] * 4
@@ -69,4 +69,4 @@ def test_some_of_the_shards_are_not_taken_for_all() -> None:
     with pytest.raises(RuntimeError, match=r"no owner of shards \[3\] was given"):
         asyncio.run(from_servers(Transfers(Transport()), SHARDING, OWNERS[:3], 3))
     with pytest.raises(RuntimeError, match=r"no owner of shards \[0, 1, 2, 3\] was given"):
-        asyncio.run(from_replicas(Transfers(Transport(clock=3)), SHARDING, [], 3))
+        asyncio.run(from_replicas(Transfers(Transport(group=3)), SHARDING, [], 3))

@@ -119,8 +119,8 @@ def test_a_store_that_writes_early_has_the_bits_of_one_that_does_not(story: list
     promised_rows: list[tuple[int, RowSet, F32]] = []
     for step, of in story:
         if step == "ask some":
-            if attempt := early.attempt(early.committed_clock + 1):
-                rows = early.ahead(early.committed_clock + 1, {"v": of})["v"][of]  # type: ignore[dict-item, index]
+            if attempt := early.attempt(early.committed_group + 1):
+                rows = early.ahead(early.committed_group + 1, {"v": of})["v"][of]  # type: ignore[dict-item, index]
                 promised_rows.append((attempt, of, rows))  # type: ignore[arg-type]
                 handed.append((rows, rows.tobytes()))
         elif step == "push":
@@ -128,7 +128,7 @@ def test_a_store_that_writes_early_has_the_bits_of_one_that_does_not(story: list
             answers = [store.push(clock, partition, [attempt], update) for store in (early, late)]
             assert answers[0] == answers[1]
         elif step == "ask":
-            clock = early.committed_clock + 1
+            clock = early.committed_group + 1
             whole = dict.fromkeys(of)  # type: ignore[call-overload]
             if of == ("v",) and (attempt := early.attempt(clock)):
                 promised.append((attempt, early.ahead(clock, whole)["v"]))

@@ -14,7 +14,7 @@ def test_rows_serve_a_task_whose_parent_clock_is_not_newer() -> None:
     cache, read = RowCache(), block(2, 5, 7)
     cache.put({"w": read}, 10, exact=False)
     wanted = np.array([2, 7])
-    assert [cache.find("w", wanted, clock, exact=False) for clock in (9, 10, 11)] == [read, read, None]
+    assert [cache.find("w", wanted, group, exact=False) for group in (9, 10, 11)] == [read, read, None]
     assert cache.find("w", np.array([2, 3]), 10, exact=False) is None
     assert cache.find("w", None, 10, exact=False) is None
     assert cache.find("v", wanted, 10, exact=False) is None
@@ -24,7 +24,7 @@ def test_rows_serve_a_task_whose_parent_clock_is_not_newer() -> None:
 def test_rows_of_exactly_one_state_serve_reads_of_that_state() -> None:
     cache, read = RowCache(), block(1)
     cache.put({"w": read}, 10, exact=True)
-    assert [cache.find("w", np.array([1]), clock, exact=True) for clock in (9, 10, 11)] == [None, read, None]
+    assert [cache.find("w", np.array([1]), group, exact=True) for group in (9, 10, 11)] == [None, read, None]
     assert cache.find("w", np.array([1]), 9, exact=False) is None
 
 
@@ -38,7 +38,7 @@ def test_each_table_has_blocks_under_several_clocks_until_no_task_needs_them() -
     cache.drop_before(11)
     assert cache.find("w", np.array([1]), 10, exact=False) is None
     assert cache.find("w", np.array([3]), 11, exact=False) is second
-    assert [cache.is_known(clock, exact=False) for clock in (12, 13)] == [True, False]
+    assert [cache.is_known(group, exact=False) for group in (12, 13)] == [True, False]
     cache.clear()
     assert cache.find("w", np.array([3]), 11, exact=False) is None
     assert not cache.is_known(11, exact=False)

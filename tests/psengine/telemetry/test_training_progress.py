@@ -132,7 +132,7 @@ def test_a_job_that_goes_on_from_a_checkpoint_in_mid_clock_counts_each_task_once
     config = JobConfig("middle", n_partitions=PARTITIONS, n_shards=1, clocks=3, staleness=staleness)
     controller, (dispatch, *early) = started_early(config)
     orders = [*early, *controller.handle(done(dispatch, 1.0))]
-    (second,) = [order for order in orders if isinstance(order, Dispatch) and order.clock == 2]
+    (second,) = [order for order in orders if isinstance(order, Dispatch) and order.group == 2]
     half = [TaskStats(task.partition, task.attempt, 1.0, 1, 0.0) for task in second.tasks[:2]]
     controller.handle(BatchDone("r", "tcp://r", 2, tuple(half), 1.5))
     (keeping,) = controller.handle(CheckpointRequested(1.6))

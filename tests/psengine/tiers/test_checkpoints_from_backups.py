@@ -75,16 +75,16 @@ def test_where_copies_come_to_nothing_a_checkpoint_is_of_those_who_serve() -> No
             for name in ("t1", "t2", "t3"):
                 cluster.start(name)
             await cluster.shell.start(job("Descent", stage=3, checkpoint_s=0.1, clocks=20_000).to_dict())
-            while not controller.job.tiers.backups.clock:
+            while not controller.job.tiers.backups.group:
                 await asyncio.sleep(0.01)
             served, backup = machine(controller.job.shards.owners[0].address), machine("sim://r1/1")
             cluster.wires.cuts |= {(served, backup), (backup, served)}
             while not controller.job.tiers.backups.failing:
                 await asyncio.sleep(0.01)
-            kept = controller.job.tiers.backups.clock
+            kept = controller.job.tiers.backups.group
             while controller.job.checkpoints.clock <= kept + 10:
                 await asyncio.sleep(0.1)
-            assert controller.job.tiers.backups.clock == kept
+            assert controller.job.tiers.backups.group == kept
         finally:
             await cluster.close()
 

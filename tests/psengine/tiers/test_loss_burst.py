@@ -132,7 +132,7 @@ def test_when_all_transient_nodes_are_killed_at_once_a_clock_is_lost_and_those_w
 
     async def lose(cluster: WiredCluster) -> None:
         loop, controller = asyncio.get_running_loop(), cluster.shell.controller
-        while not controller.job.tiers.backups.clock:
+        while not controller.job.tiers.backups.group:
             await asyncio.sleep(0.01)
         clock = controller.job.history.common
         while controller.job.history.common < clock + 3:

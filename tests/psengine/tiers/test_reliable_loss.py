@@ -20,7 +20,7 @@ def test_the_loss_of_one_of_several_reliable_nodes_takes_the_job_back_to_their_c
 
     async def lose(cluster: WiredCluster) -> None:
         controller = cluster.shell.controller
-        while not controller.job.tiers.backups.clock:
+        while not controller.job.tiers.backups.group:
             assert controller.job.state not in ENDED, "it has kept no copies"
             await asyncio.sleep(0.01)
         shards = controller.job.shards.owners

@@ -15,8 +15,8 @@ OWNERS = (
 BACKUPS = {0: R, 1: R, 2: S}
 
 
-def whole(backups: ReplicationRounds, clock: int, since_s: float = 0.0, until_s: float = 1.0) -> None:
-    for order in backups.begin(clock, OWNERS, BACKUPS, since_s):
+def whole(backups: ReplicationRounds, group: int, since_s: float = 0.0, until_s: float = 1.0) -> None:
+    for order in backups.begin(group, OWNERS, BACKUPS, since_s):
         last = backups.backed_up(order.address, order.number, order.shards, until_s)
     assert last
 
@@ -24,17 +24,17 @@ def whole(backups: ReplicationRounds, clock: int, since_s: float = 0.0, until_s:
 def test_a_round_is_one_order_a_server_and_whole_when_all_have_answered() -> None:
     backups = ReplicationRounds()
     first, second = backups.begin(7, OWNERS, BACKUPS, 0.0)
-    assert (first.node, first.clock, first.shards, first.epochs) == ("a", 7, (0, 2), (3, 5))
+    assert (first.node, first.group, first.shards, first.epochs) == ("a", 7, (0, 2), (3, 5))
     assert first.backups == (R.address, S.address)
     assert (second.node, second.shards) == ("b", (1,))
     assert not backups.backed_up(first.address, first.number, first.shards, 1.0)
-    assert backups.clock is None, "half of a round is none"
+    assert backups.group is None, "half of a round is none"
     assert backups.restore([]) is None
     assert backups.backed_up(second.address, second.number, second.shards, 1.0)
-    assert backups.clock == 7
+    assert backups.group == 7
     kept = backups.restore([0, 1, 2])
     assert kept is not None
-    assert (kept.clock, dict(kept.at)) == (7, {0: R.address, 1: R.address, 2: S.address})
+    assert (kept.group, dict(kept.at)) == (7, {0: R.address, 1: R.address, 2: S.address})
     places = backups.replica_owners()
     assert places is not None
     assert [(place.shard, place.node) for place in places] == [(0, "r"), (1, "r"), (2, "s")]
@@ -46,10 +46,10 @@ def test_until_the_next_round_is_whole_the_last_one_counts() -> None:
     first, _ = backups.begin(9, OWNERS, BACKUPS, 2.0)
     assert first.last_complete == 1, "what was copied before it may be dropped"
     backups.backed_up(first.address, first.number, first.shards, 3.0)
-    assert backups.clock == 7
+    assert backups.group == 7
     backups.not_backed_up(first.number, 3.0)
     assert not backups.under_way
-    assert backups.clock == 7
+    assert backups.group == 7
     assert not backups.backed_up("tcp://b", first.number, (1,), 3.0), "late word of a round that came to nothing"
 
 
@@ -124,9 +124,9 @@ def test_states_of_executors_are_copied_in_the_same_round_and_are_of_use_while_o
         "r": ((refs[2], ""),),  # it is its own backup
     }
     for node, order in orders.items():
-        assert backups.clock is None
+        assert backups.group is None
         backups.backed_up(order.address, order.number, order.shards, 1.0, [ref.partition for ref, _ in order.states])
-        assert (backups.clock is None) == (node != list(orders)[-1])
+        assert (backups.group is None) == (node != list(orders)[-1])
     assert not backups.lacks({0: "r", 1: "r", 2: "s"}, ["r", "s"])
     assert backups.lacks({0: "r", 1: "r", 2: "s"}, ["s"]), "a backup that is to go"
     backups.saved("new", {(3, "old")})
@@ -153,7 +153,7 @@ def test_a_process_that_is_lost_after_it_has_copied_its_states_has_none_of_them_
     backups.lose("tcp://w")
     for order in others:
         backups.backed_up(order.address, order.number, order.shards, 1.0)
-    assert backups.clock == 7
+    assert backups.group == 7
     assert [state.address for state in backups.states()] == [R.address]
 
 
@@ -171,4 +171,4 @@ def test_those_who_copy_are_instructed_to_stop_when_a_round_is_broken_off() -> N
     assert [(stop.node, stop.address, stop.number) for stop in backups.abandon()] == [
         (order.node, order.address, order.number) for order in orders
     ]
-    assert (backups.under_way, backups.clock, backups.abandon()) == (False, 7, [])
+    assert (backups.under_way, backups.group, backups.abandon()) == (False, 7, [])

@@ -105,7 +105,7 @@ async def trouble(cluster: WiredCluster) -> None:
         return sorted({owner.node for owner in controller.job.shards.owners})
 
     def all_transient() -> bool:
-        return bool(controller.job.tiers.backups.clock) and all(name.startswith("t") for name in servers())
+        return bool(controller.job.tiers.backups.group) and all(name.startswith("t") for name in servers())
 
     await until(controller, all_transient)
     cluster.start("t4")

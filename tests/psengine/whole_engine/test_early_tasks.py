@@ -34,12 +34,12 @@ class History:
         def heard(event: Event) -> list[Instruction]:
             tasks = controller.job.tasks
             if isinstance(event, BatchFailed) and event.recalled:
-                self.given_back |= {(event.clock, *task) for task in event.tasks}
+                self.given_back |= {(event.group, *task) for task in event.tasks}
             if isinstance(event, BatchDone) and tasks is not None:
                 done = {(s.partition, s.attempt) for s in event.results}
-                self.reported |= {(event.clock, *task) for task in done}
-                following = {(p, sent.attempt) for p, sent in tasks.following.items() if sent.clock == event.clock}
-                self.early |= {(event.clock, *task) for task in done & following}
+                self.reported |= {(event.group, *task) for task in done}
+                following = {(p, sent.attempt) for p, sent in tasks.following.items() if sent.group == event.group}
+                self.early |= {(event.group, *task) for task in done & following}
             instructions = handle(event)
             self.recalled += [order for order in instructions if isinstance(order, RecallTasks)]
             return instructions
@@ -130,7 +130,7 @@ def test_a_task_that_is_given_back_and_done_is_seen(monkeypatch: pytest.MonkeyPa
 
     def recall(self: NodeScheduler, clocks: Collection[int]) -> None:
         for batch in self._in_flight:
-            if batch.order.clock in clocks and batch.followed:
+            if batch.order.group in clocks and batch.followed:
                 failure = self._report_failure(batch.order, RecalledError("planted"), False)
                 reports.append(asyncio.ensure_future(failure))
 

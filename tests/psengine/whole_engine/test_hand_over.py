@@ -55,7 +55,7 @@ def test_half_of_the_nodes_leave_in_little_more_than_the_time_of_their_states_on
     async def befalls(cluster: WiredCluster) -> None:
         controller = cluster.shell.controller
         rounds, loop = controller.job.tiers.backups, asyncio.get_running_loop()
-        while not (rounds.under_way if round_under_way else rounds.clock):
+        while not (rounds.under_way if round_under_way else rounds.group):
             assert controller.job.state not in ENDED
             await asyncio.sleep(0.05)
         cluster.nodes["r1"].agent._runner._kernel_threads.pool = InTurn(
@@ -71,8 +71,8 @@ def test_half_of_the_nodes_leave_in_little_more_than_the_time_of_their_states_on
         assert loop.time() - began_s <= KERNEL_S + 1.2 * STATES_S
         for name in going:
             await cluster.kill(name)
-        before = rounds.clock or 0
-        while (rounds.clock or 0) <= before:
+        before = rounds.group or 0
+        while (rounds.group or 0) <= before:
             assert controller.job.state not in ENDED, "the replicas that went are copied again"
             await asyncio.sleep(0.05)
 

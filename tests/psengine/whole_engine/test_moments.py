@@ -43,7 +43,7 @@ class Story:
         run_job(self.cluster, self.config, ("r1", "r2", "t1", "t2", "t3", "t4"), self.begin)
 
     async def begin(self, cluster: WiredCluster) -> None:
-        while not (cluster.shell.controller.job.tiers.backups.clock and self.clock >= 3):
+        while not (cluster.shell.controller.job.tiers.backups.group and self.clock >= 3):
             await asyncio.sleep(0.001)
         self.watched = True
         match BEGUN_BY[self.moment[1]]:

@@ -47,12 +47,12 @@ def test_a_batch_that_is_received_twice_runs_once_and_a_batch_of_the_clock_share
 
 def test_what_was_read_as_it_is_is_not_taken_for_exactly_the_group_before() -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
-        for number, (clock, task, completions, committed) in enumerate(
+        for number, (group, task, completions, committed) in enumerate(
             [(1, (0, 1), 0, 0), (2, (1, 1), 1, 1), (3, (0, 1), 2, 1), (3, (1, 1), 3, 1)], start=1
         ):
-            here.instruct(dispatch(number, clock, [task], parent_clock=completions, committed=committed, read="parent"))
+            here.instruct(dispatch(number, group, [task], parent_group=completions, committed=committed, read="parent"))
             await wires.report(BatchDone)
-        here.instruct(dispatch(5, 3, [(0, 2)], parent_clock=3, committed=2, read="group"))
+        here.instruct(dispatch(5, 3, [(0, 2)], parent_group=3, committed=2, read="group"))
         (stats,) = (await wires.report(BatchDone)).results
         assert stats.loss_sum == 4 * (1.0 + 2.0), "without the updates of group 3"
 
@@ -68,7 +68,7 @@ def test_a_node_tells_what_it_has_moved_with_what_it_reports() -> None:
         assert wires.moved[HERE] == {"input": 16, "read": 16, "push": 16, link(THERE): 32}
         there.instruct(TakeShards("there", THERE, config(), HERE, (0,), (1,), 2))
         await wires.report(ShardsTaken)
-        # The state at clock 0, and an update of two partitions, which is one sum.
+        # The state at group 0, and an update of two partitions, which is one sum.
         assert wires.moved[THERE] == {"hand_over": 16 + 16, link(HERE): 32}
 
     story(body)
@@ -110,22 +110,22 @@ def test_a_server_folds_what_is_committed_when_its_node_is_sent_tasks_that_read_
         await wires.report(BatchDone)
         here.instruct(replace(dispatch(2, 2, [(0, 1)], committed=1, read="rows"), generation=2))
         await asyncio.sleep(0)
-        assert stores[0].committed_clock == 0, "of another generation"
+        assert stores[0].committed_group == 0, "of another generation"
         await wires.report(BatchFailed)
         here.instruct(dispatch(3, 2, [(0, 2)], committed=1, read="rows"))
         await asyncio.sleep(0)
-        assert stores[0].committed_clock == 1, "before it reads and pushes"
+        assert stores[0].committed_group == 1, "before it reads and pushes"
         await wires.report(BatchDone)
         await here.server.hand_over({0: 1}, "there", THERE, 2)
         await here.server.fold(2, 1)
-        assert stores[0].committed_clock == 1, "handed over: it may lack updates"
+        assert stores[0].committed_group == 1, "handed over: it may lack updates"
 
     story(body)
 
 
 def test_work_that_is_no_longer_wanted_is_dropped() -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
-        at_once(there.server.read({1: 1}, Committed(1, exact=True)))  # somebody else is a clock ahead already
+        at_once(there.server.read({1: 1}, Committed(1, exact=True)))  # somebody else is a group ahead already
         here.instruct(dispatch(1, 1, [(0, 1)]))
         assert not (await wires.report(BatchFailed)).fatal
         here.instruct(dispatch(2, 1, [(0, 2)], map_version=2))

@@ -207,13 +207,13 @@ def test_batches_that_wait_for_another_one_leave_it_a_thread() -> None:
         came, loop = asyncio.Event(), asyncio.get_running_loop()
         waiting = {5: asyncio.Event(), 4: asyncio.Event()}
 
-        async def read(clock: int) -> None:
-            waiting[clock].set()
+        async def read(group: int) -> None:
+            waiting[group].set()
             await came.wait()
 
         later = []
-        for clock, waits in waiting.items():
-            jobs = {f"{clock}{k}": lambda clock=clock: lanes.wait_for(read(clock)) for k in range(20)}
+        for group, waits in waiting.items():
+            jobs = {f"{group}{k}": lambda group=group: lanes.wait_for(read(group)) for k in range(20)}
             later.append(lanes.start(jobs, len))
             await waits.wait()
         earlier = lanes.start({"3": lambda: loop.call_soon_threadsafe(came.set)}, len)

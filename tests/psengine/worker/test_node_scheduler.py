@@ -27,10 +27,10 @@ class Owning(Counting):
     def tables(self) -> tuple[TableSpec, ...]:
         return (*super().tables(), TableSpec("own", 4, 1, "float64", own=True))
 
-    def rows(self, data: float, clock: int) -> dict[str, Any]:
+    def rows(self, data: float, group: int) -> dict[str, Any]:
         return {"own": np.array([int(data)])}
 
-    def run(self, data: float, params: Any, clock: int) -> Work:
+    def run(self, data: float, params: Any, group: int) -> Work:
         return Work({"w": np.zeros((4, 1)), "own": np.ones((1, 1))}, 0.0, 1)
 
 
@@ -103,7 +103,7 @@ def test_a_rollback_gives_up_every_batch_in_flight() -> None:
         await gate.has(2)
         here.instruct(UpdateShardMap("here", HERE, 2, OWNERS, 2))
         failed = [await wires.report(BatchFailed) for _ in range(3)]
-        assert sorted(report.clock for report in failed) == [1, 1, 2]
+        assert sorted(report.group for report in failed) == [1, 1, 2]
         assert not any(report.fatal for report in failed)
 
     story(body)
@@ -128,7 +128,7 @@ def test_rows_of_batches_that_are_given_up_are_reported_with_the_next_ones() -> 
         here.instruct(dispatch(3, 1, [(0, 2), (1, 2)], **again))
         reported = {task.partition: task.own_rows for task in (await wires.report(BatchDone)).results}
         assert {part: [*rows["own"]] for part, rows in reported.items()} == {0: [0], 1: [1]}
-        here.instruct(dispatch(4, 2, [(0, 1)], **again, parent_clock=4, committed=1))
+        here.instruct(dispatch(4, 2, [(0, 1)], **again, parent_group=4, committed=1))
         assert (await wires.report(BatchDone)).results[0].own_rows is None, "they are the same"
 
     story(body, app="tests.psengine.worker.test_node_scheduler:Owning")
@@ -146,15 +146,15 @@ def test_rows_that_are_being_read_are_not_read_again() -> None:
         for _ in range(2):
             await wires.report(BatchDone)
         assert gate.calls == 1
-        here.instruct(dispatch(3, 2, [(2, 1)], read="parent", parent_clock=2, committed=0))
+        here.instruct(dispatch(3, 2, [(2, 1)], read="parent", parent_group=2, committed=0))
         await wires.report(BatchDone)
         assert gate.calls == 2, "what it must see is newer"
 
     story(body)
 
 
-def follow(batch: int, clock: int, tasks: list[tuple[int, int]], follows: tuple[int, int]) -> Dispatch:
-    order = dispatch(batch, clock, tasks, read="parent", parent_clock=0, committed=0)
+def follow(batch: int, group: int, tasks: list[tuple[int, int]], follows: tuple[int, int]) -> Dispatch:
+    order = dispatch(batch, group, tasks, read="parent", parent_group=0, committed=0)
     return replace(order, tasks=tuple(replace(task, follows=follows) for task in order.tasks))
 
 
@@ -169,13 +169,13 @@ def test_a_batch_that_follows_another_one_runs_while_that_one_pushes() -> None:
             await asyncio.sleep(0.001)
         assert not wires.reports, "the second is reported after the first"
         gate.open.set()
-        assert [(await wires.report(BatchDone)).clock for _ in range(2)] == [1, 2]
+        assert [(await wires.report(BatchDone)).group for _ in range(2)] == [1, 2]
 
     story(body)
 
 
 def test_a_batch_begins_in_the_state_that_the_one_before_leaves() -> None:
-    """Each task adds its clock to the rows of its partition, which are the state of its partition."""
+    """Each task adds its group to the rows of its partition, which are the state of its partition."""
 
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         here.instruct(dispatch(1, 1, [(0, 1)], read="parent"))
@@ -183,7 +183,7 @@ def test_a_batch_begins_in_the_state_that_the_one_before_leaves() -> None:
         here.instruct(follow(3, 3, [(0, 1)], (2, 1)))
         for _ in range(3):
             assert (await wires.report(BatchDone)).results[0].has_state
-        states = [here.host.states.find(0, clock, 1) for clock in (1, 2, 3)]
+        states = [here.host.states.find(0, group, 1) for group in (1, 2, 3)]
         assert [state.arrays["mine"][0, 0] for state in states if state is not None] == [1.0, 3.0, 6.0]
 
     story(body, app="tests.psengine.worker.test_node_scheduler:Keeping")
@@ -196,23 +196,23 @@ def test_a_batch_whose_predecessor_is_given_up_or_is_not_here_is_given_up() -> N
         here.instruct(dispatch(2, 1, [(0, 1)], read="parent", map_version=9))
         here.instruct(follow(3, 2, [(0, 1)], (1, 1)))
         failed = [await wires.report(BatchFailed) for _ in range(2)]
-        assert [report.clock for report in failed] == [1, 2]
+        assert [report.group for report in failed] == [1, 2]
         assert "the tasks before those of partitions [0] were given up" in failed[1].error
 
     story(body)
 
 
 class Keeping(Counting):
-    """Rows of the partition, to which each clock adds its number."""
+    """Rows of the partition, to which each group adds its number."""
 
     def tables(self) -> tuple[TableSpec, ...]:
         return (*super().tables(), TableSpec("mine", 4, 1, "float64", own=True))
 
-    def rows(self, data: float, clock: int) -> dict[str, slice]:
+    def rows(self, data: float, group: int) -> dict[str, slice]:
         return {"mine": slice(int(data), int(data) + 1)}
 
-    def run(self, data: float, params: Any, clock: int) -> Work:
-        return Work({"mine": np.full((1, 1), float(clock))}, 0.0, 1)
+    def run(self, data: float, params: Any, group: int) -> Work:
+        return Work({"mine": np.full((1, 1), float(group))}, 0.0, 1)
 
 
 def test_what_has_not_begun_is_given_back_and_what_has_begun_is_completed() -> None:
@@ -223,7 +223,7 @@ def test_what_has_not_begun_is_given_back_and_what_has_begun_is_completed() -> N
         here.instruct(follow(2, 2, [(0, 1)], (1, 1)))
         here.instruct(RecallTasks("here", HERE, (1, 2)))
         back = await wires.report(BatchFailed)
-        assert (back.clock, back.tasks, back.recalled, back.fatal) == (2, ((0, 1),), True, False)
+        assert (back.group, back.tasks, back.recalled, back.fatal) == (2, ((0, 1),), True, False)
         reads.open.set()
         await pushes.has(1)
         here.instruct(follow(3, 2, [(0, 2)], (1, 1)))
@@ -231,7 +231,7 @@ def test_what_has_not_begun_is_given_back_and_what_has_begun_is_completed() -> N
         here.instruct(RecallTasks("here", HERE, (1, 2)))
         pushes.open.set()
         done = [await wires.report(BatchDone) for _ in range(2)]
-        assert [(report.clock, report.results[0].attempt) for report in done] == [(1, 1), (2, 2)]
+        assert [(report.group, report.results[0].attempt) for report in done] == [(1, 1), (2, 2)]
         assert not wires.reports
 
     story(body)

@@ -41,7 +41,7 @@ def test_who_comes_for_a_shard_on_its_way_waits_and_what_was_committed_is_read_w
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         here.server.expect([1], 2)
         gone = at_once(there.server.hand_over({1: 1}, "here", HERE, 2))
-        here.instruct(dispatch(1, 1, [(0, 1), (1, 1)]))  # it reads clock 0 at `there`, and cannot push yet
+        here.instruct(dispatch(1, 1, [(0, 1), (1, 1)]))  # it reads group 0 at `there`, and cannot push yet
         async with asyncio.timeout(5 * PATIENCE):
             while (THERE, "proteus_push") not in wires.calls:
                 await asyncio.sleep(0)
@@ -111,7 +111,7 @@ def test_a_server_that_handed_over_may_be_gone_before_the_map_that_says_so_has_c
             while sum(asked == op for _, asked in wires.calls) < TRIES:
                 await asyncio.sleep(0)
         here.instruct(UpdateShardMap("here", HERE, 2, (OWNERS[0], ShardOwner(1, "here", HERE, 2)), 1))
-        assert (await wires.report(BatchDone)).clock == 1
+        assert (await wires.report(BatchDone)).group == 1
         assert not [one for one in wires.reports if isinstance(one, BatchFailed)]
         assert float(at_once(here.server.read({1: 2}, Committed(1, exact=True))).shards[1]["w"][0, 0]) == 3.0
 

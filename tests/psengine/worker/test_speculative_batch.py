@@ -34,9 +34,9 @@ def pulls(wires: Wires) -> int:
     return sum(op == "Committed" for _, op in wires.calls)
 
 
-async def go_on(cluster: Cluster, clock: int) -> None:
-    """Train up to `clock`, as a part of all clocks: whoever has done it has begun the next one."""
-    while cluster.tasks.common < clock:
+async def go_on(cluster: Cluster, group: int) -> None:
+    """Train up to `group`, as a part of all groups: whoever has done it has begun the next one."""
+    while cluster.tasks.common < group:
         cluster.dispatch(CLOCKS)
         await cluster.done()
 
@@ -90,23 +90,23 @@ def test_a_new_map_in_between_is_read_by() -> None:
 
 
 def test_the_rows_of_the_next_clock_are_asked_for_while_the_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {(data, clock): threading.Event() for data in range(PARTITIONS) for clock in range(1, CLOCKS + 2)}
+    asked = {(data, group): threading.Event() for data in range(PARTITIONS) for group in range(1, CLOCKS + 2)}
     rows, run = Wanderers.rows, Wanderers.run
 
-    def noted(self: Wanderers, data: int, clock: int) -> Any:
-        asked[data, clock].set()
-        return rows(self, data, clock)
+    def noted(self: Wanderers, data: int, group: int) -> Any:
+        asked[data, group].set()
+        return rows(self, data, group)
 
-    def waits(self: Wanderers, data: int, params: Any, clock: int) -> Work:
-        assert clock == CLOCKS or asked[data, clock + 1].wait(5 * PATIENCE)
-        return run(self, data, params, clock)
+    def waits(self: Wanderers, data: int, params: Any, group: int) -> Work:
+        assert group == CLOCKS or asked[data, group + 1].wait(5 * PATIENCE)
+        return run(self, data, params, group)
 
     monkeypatch.setattr(Wanderers, "rows", noted)
     monkeypatch.setattr(Wanderers, "run", waits)
 
     async def body(cluster: Cluster) -> None:
         await go_on(cluster, CLOCKS)
-        assert not any(event.is_set() for (_, clock), event in asked.items() if clock > CLOCKS), (
+        assert not any(event.is_set() for (_, group), event in asked.items() if group > CLOCKS), (
             "there is no such clock"
         )
         monkeypatch.undo()
@@ -116,12 +116,12 @@ def test_the_rows_of_the_next_clock_are_asked_for_while_the_kernels_run(monkeypa
 
 
 class Musing(Counting):
-    """It takes long to say which rows it wants of clock 2, the first time it is asked."""
+    """It takes long to say which rows it wants of group 2, the first time it is asked."""
 
     asked, free = threading.Event(), threading.Event()
 
-    def rows(self, data: float, clock: int) -> dict[str, slice]:
-        if clock == 2 and not self.asked.is_set():
+    def rows(self, data: float, group: int) -> dict[str, slice]:
+        if group == 2 and not self.asked.is_set():
             self.asked.set()
             assert self.free.wait(5 * PATIENCE)
         return {"w": slice(0, 4)}
@@ -144,7 +144,7 @@ def test_who_gives_up_what_he_has_begun_ahead_leaves_the_question_for_its_rows_t
 
 
 def test_the_bits_are_the_same_where_nothing_can_be_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refused(self: ParameterClient, sharding: Any, wanted: Any, clock: int) -> Any:
+    async def refused(self: ParameterClient, sharding: Any, wanted: Any, group: int) -> Any:
         raise SupersededError("another time")
 
     monkeypatch.setattr(ParameterClient, "read_ahead", refused)
@@ -157,16 +157,16 @@ def test_the_bits_are_the_same_where_nothing_can_be_read_ahead(monkeypatch: pyte
 
 
 class Failing(Counting):
-    """It fails at clock 2."""
+    """It fails at group 2."""
 
-    def run(self, data: float, params: Any, clock: int) -> Work:
-        if clock == 2:
+    def run(self, data: float, params: Any, group: int) -> Work:
+        if group == 2:
             raise ZeroDivisionError("by the user")
-        return super().run(data, params, clock)
+        return super().run(data, params, group)
 
 
 async def all_of_clock_1(wires: Wires, here: Any, there: Any) -> None:
-    """Have clock 1 done: partitions 0 and 1 here, and the others' updates, which are nothing, come from elsewhere."""
+    """Have group 1 done: partitions 0 and 1 here, and the others' updates, which are nothing, come from elsewhere."""
     here.instruct(dispatch(1, 1, [(0, 1), (1, 1)], goes_on=True))
     await wires.report(BatchDone)
     for agent, shard in ((here, 0), (there, 1)):

@@ -86,7 +86,7 @@ def test_an_update_that_was_given_up_ends_those_that_need_it() -> None:
 class Turning(Counting):
     """Its tasks read and write all rows."""
 
-    def rows(self, data: float, clock: int) -> dict[str, slice]:
+    def rows(self, data: float, group: int) -> dict[str, slice]:
         return {"w": slice(0, 4)}
 
 
@@ -96,11 +96,11 @@ def test_a_reader_whose_writer_is_given_up_sends_nothing(monkeypatch: pytest.Mon
     async def body(wires: Wires, here: Any, there: Any) -> None:
         sent: list[int] = []
 
-        async def refused(clock: int, *args: Any, **message: Any) -> Any:
-            sent.append(clock)
-            if clock == 1:
+        async def refused(group: int, *args: Any, **message: Any) -> Any:
+            sent.append(group)
+            if group == 1:
                 raise SupersededError("it has moved on")
-            return await push(clock, *args, **message)
+            return await push(group, *args, **message)
 
         push = there.server.push
         monkeypatch.setattr(there.server, "push", refused)
@@ -113,7 +113,7 @@ def test_a_reader_whose_writer_is_given_up_sends_nothing(monkeypatch: pytest.Mon
         here.instruct(first)
         here.instruct(replace(second, tasks=tuple(tasks)))
         failed = [await wires.report(BatchDone | BatchFailed) for _ in range(2)]
-        assert [report.clock for report in failed] == [1, 2]
+        assert [report.group for report in failed] == [1, 2]
         assert "that has written the rows before was given up" in failed[1].error
         assert sent == [1]
 

@@ -1,4 +1,4 @@
-"""Update log of one clock: updates by block of partitions, of the highest attempts received."""
+"""Update log of one group: updates by block of partitions, of the highest attempts received."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proteus_spot.psengine.tables.tree_sum import Delta, Subtree, tree_sum
 Answer = Literal["accepted", "repeated", "superseded"]
 
 
-class ClockUpdates:
+class GroupUpdates:
     """Highest received attempt of each partition, and the sum of the updates of each block."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The tables of a shard after the next clock: computed as its updates arrive, before it is committed.
+"""The tables of a shard after the next group: computed as its updates arrive, before it is committed.
 
 Nodes that read ahead receive them when all updates have arrived; then they are committed.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proteus_spot.psengine.config import TableSpec
-from proteus_spot.psengine.server.clock_updates import ClockUpdates
+from proteus_spot.psengine.server.group_updates import GroupUpdates
 from proteus_spot.psengine.tables.allowed_values import check_finite, check_sum
 from proteus_spot.psengine.tables.incremental_update import Growing
 from proteus_spot.psengine.tables.row_updates import RowDelta, added
@@ -25,8 +25,8 @@ _NO_RULES: Mapping[str, TableSpec] = MappingProxyType({})
 _NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})
 
 
-class NextClock:
-    """The tables of a shard with the updates of the clock after `committed` that have arrived."""
+class NextGroup:
+    """The tables of a shard with the updates of the group after `committed` that have arrived."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class NextClock:
         #: Tables with an update rule: nothing is written to them before the sum of all updates is known.
         self._ruled = ruled
         self._memory = frozenset(memory.name for table in ruled.values() for memory in memory_tables(table))
-        self._arrived = ClockUpdates()
+        self._arrived = GroupUpdates()
         #: Tables of `committed` with the updates that have arrived.
         self._next: Tables = {}
         #: Tables that are read ahead: they are written as the updates arrive.
@@ -55,13 +55,13 @@ class NextClock:
         #: Memory that the changing tables are written to.
         self._room: Arrays = {}
 
-    def go_on(self, committed: Tables, arrived: ClockUpdates | None) -> None:
-        """Begin with the clock after `committed`, of which `arrived` are here."""
+    def go_on(self, committed: Tables, arrived: GroupUpdates | None) -> None:
+        """Begin with the group after `committed`, of which `arrived` are here."""
         self._committed = committed
-        self._arrived = ClockUpdates() if arrived is None else arrived
+        self._arrived = GroupUpdates() if arrived is None else arrived
         self._next, self._growing = {}, {}
 
-    def take(self, arrived: ClockUpdates, update: Delta, replaces: bool) -> None:
+    def take(self, arrived: GroupUpdates, update: Delta, replaces: bool) -> None:
         """Note that `update` is among the updates; `replaces`: it replaces that of another attempt."""
         self._arrived, self._next = arrived, {}
         if replaces:
@@ -75,7 +75,7 @@ class NextClock:
                 continue
             before = self._committed[name]
             if isinstance(before, SparseRows):
-                continue  # it would be full until the clock is committed
+                continue  # it would be full until the group is committed
             if begun := self._arrived.growing(before, name):
                 self._growing[name] = begun
 
@@ -134,14 +134,14 @@ class NextClock:
             check_finite(name, after)
 
     def _stored(self, name: str, table: NDArray[np.generic]) -> NDArray[np.generic] | SparseRows:
-        """Return a table of the next clock as it is kept: the committed form if nothing has changed."""
+        """Return a table of the next group as it is kept: the committed form if nothing has changed."""
         before = self._committed[name]
         if before is table or not self._changes(name):
             return before
         return compact(table) if self._is_compact else table
 
     def _by_rule(self, table: TableSpec, room: NDArray[np.generic] | None) -> Arrays:
-        """Return a table, and the memory of its rule, after the clock; as they are if no update names the table."""
+        """Return a table, and the memory of its rule, after the group; as they are if no update names the table."""
         names = (table.name, *(memory.name for memory in memory_tables(table)))
         before = {name: full(self._committed[name]) for name in names}
         if not self._changes(table.name):
@@ -156,7 +156,7 @@ class NextClock:
         return self._arrived.sum_bytes(self._committed, missing)
 
     def early_bytes(self, update: Delta, goes_on: bool) -> int:
-        """Return about how many bytes `take` reads and writes; `goes_on`: once the clock after this one has begun."""
+        """Return about how many bytes `take` reads and writes; `goes_on`: once the group after this one has begun."""
         early = self._early & update.keys()
         begun = [name for name in early if goes_on or name not in self._growing]
         return sum(full_bytes(update[name]) for name in early) + sum(full_bytes(self._committed[n]) for n in begun)
