@@ -180,7 +180,7 @@ def _answer(instruction: NodeInstruction) -> Event | None:
             return ShardsTaken(node, address, shards, epoch, 0.0)
         case BackUp(number=number, shards=shards):
             return BackedUp(node, address, number, shards, 0.0)
-        case Dispatch(clock=clock, tasks=tasks):
+        case Dispatch(group=clock, tasks=tasks):
             stats = tuple(TaskStats(task.partition, task.attempt, 1.0, 1, 0.01) for task in tasks)
             return BatchDone(node, address, clock, stats, 0.0)
         case UpdateShardMap() | RecallTasks():

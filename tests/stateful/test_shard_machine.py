@@ -314,7 +314,7 @@ class ShardMachine(RuleBasedStateMachine):
                 return WAITS
             block = [(sent.partition, [sent.attempt])]
             to: dict[str, Any] = {
-                "clock": sent.clock,
+                "group": sent.clock,
                 "epochs": {sent.shard: epoch},
                 "blocks": block,
                 "committed": sent.committed,

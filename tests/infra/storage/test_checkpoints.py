@@ -95,7 +95,7 @@ def test_an_older_one_is_found_where_the_newest_is_damaged_and_the_file_is_named
 def test_one_whose_writing_was_cut_off_is_passed_over(blobs: Blobs, cut_off: str) -> None:
     save_checkpoint(blobs, CONFIG, 5, shards(5), SUMMARY)
     whole = blobs.read_set(f"{JobPaths('job').checkpoints}/clock-000000005")
-    blobs.write_set(f"{JobPaths('job').checkpoints}/clock-000000006", whole, {"clock": 6})
+    blobs.write_set(f"{JobPaths('job').checkpoints}/clock-000000006", whole, {"group": 6})
     blobs.remove(f"{JobPaths('job').checkpoints}/clock-000000006/{cut_off}")
     found = find_checkpoints(blobs, CONFIG).newest
     assert found is not None

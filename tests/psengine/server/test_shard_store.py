@@ -123,7 +123,7 @@ def test_a_message_is_applied_whole_or_not_at_all() -> None:
     serving, sharding = server()
     before = at_once(serving.read({0: 1, 1: 1}, Committed(0, exact=False))).shards
     updates = {s: [{"w": np.ones_like(before[s]["w"])}] for s in (0, 1)}
-    push = {"clock": 1, "blocks": [(0, [1])], "updates": updates}
+    push = {"group": 1, "blocks": [(0, [1])], "updates": updates}
     refused = at_once(serving.push(epochs={0: 1, 1: 2}, **push))
     assert refused == StaleEpoch("shard 1: epoch 2 requested, 1 served")
     assert at_once(serving.read({0: 1}, Committed(0, exact=False))).shards[0]["w"] is not None
