@@ -95,11 +95,11 @@ class _Check:
         data = [found[0] for found in prepared if found is not None]
         if state is None or len(data) < len(parts):
             return
-        if hasattr(self._app, "executor"):
+        if isinstance(self._app, Application):
             state = self._guarded("run", partial(self._partitions, data, state))
             if state is None:
                 return
-        for clock in range(1, 1 if hasattr(self._app, "executor") else CLOCKS + 1):
+        for clock in range(1, 1 if isinstance(self._app, Application) else CLOCKS + 1):
             after = self._clock(clock, data, state)
             if after is None:
                 return

@@ -169,7 +169,7 @@ class TableSpec:
     """A named table of rows, the unit of Litz's and AgileML's storage.
 
     `dtype` is a NumPy name; rows are contiguous in memory. `own`: the table is partition-local, each row is read and
-    written by the tasks of one partition only (Litz: the state of an executor). `rule`: how the updates of a
+    written by the tasks of one partition only. `rule`: how the updates of a
     clock change the table; all but `Add` need a table of floats that is not partition-local.
     """
 

@@ -80,7 +80,7 @@ def train_alone(
 
     general = as_application(app, first, finite)
     specs = {table.name: table for table in shared_tables(app)}
-    residents = [Resident(partial(general.executor, data, p, len(parts)), finite) for p, data in enumerate(parts)]
+    residents = [Resident(general, data, p, len(parts), finite) for p, data in enumerate(parts)]
     states: dict[int, Arrays | None] = dict.fromkeys(range(len(parts)))
     own = {table.name for table in own_tables(app)}
     shared = {name: rows for name, rows in tables.items() if name not in own}
@@ -253,8 +253,7 @@ class JobAlone:
         return self._tables[table.name][rows]
 
     def _new_resident(self, number: int) -> Resident:
-        make = partial(self._app.executor, self._parts[number], number, len(self._parts))
-        return Resident(make, self._finite)
+        return Resident(self._app, self._parts[number], number, len(self._parts), self._finite)
 
     def _run(self, task: Task) -> tuple[Any, float, int]:
         resident = self._residents[task.partition]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -277,12 +278,12 @@ class _EasyExecutorWithState(_EasyExecutor):
 
 
 class Resident:
-    """An executor on this node, and the state that it is in.
+    """The executor of a partition on this node, and the state that it is in.
 
     Parameters
     ----------
-    make : callable
-        Returns it in its first state.
+    data : Any
+        What the application has prepared of the partition.
     finite : bool
         Whether losses that are not finite are refused.
 
@@ -291,8 +292,8 @@ class Resident:
     `reads` is called on one thread while a task runs on another one.
     """
 
-    def __init__(self, make: Callable[[], Executor], finite: bool = True) -> None:
-        self._make, self._finite = make, finite
+    def __init__(self, app: Application, data: Any, partition: int, n_partitions: int, finite: bool = True) -> None:
+        self._make, self._finite = partial(app.executor, data, partition, n_partitions), finite
         self._lock = threading.Lock()
         self._executor: Executor | None = None
         #: The state that it is in, by identity; None: its first one.

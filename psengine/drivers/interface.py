@@ -1,9 +1,9 @@
 """The protocols of drivers. A driver dispatches tasks to partitions and decides which of them are committed together.
 
-An *executor* is one partition of the input with its state; partitions are numbered from 0. A *task* is one run of a
-partition. A *group* is a numbered set of tasks: groups are numbered from 1, sealed in order, and committed in order,
-each when all of its tasks are completed. Updates are committed, replicated and rolled back by group. In a group each
-partition has at most one task.
+Partitions of the input are numbered from 0; each may have a state. A *task* is one run on a partition. A *group* is a
+numbered set of tasks: groups are numbered from 1, sealed in order, and committed in order, each when all of its tasks
+are completed. Updates are committed, replicated and rolled back by group. In a group each partition has at most one
+task.
 
 A driver is pure: it reads no time, does no I/O, and uses no random numbers but those of its seed. It runs in the
 controller, which calls one method at a time. After a loss the controller makes a new driver, restores a snapshot,

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proteus_spot.psengine.apps.bgd.driver import ElasticDescentDriver
-from proteus_spot.psengine.apps.bgd.executor import DescentExecutor, tables
 from proteus_spot.psengine.apps.bgd.losses import LOSSES, LinearLoss, linear_loss
 from proteus_spot.psengine.apps.bgd.partition import LinearPartition, margins_of
 from proteus_spot.psengine.apps.bgd.roster import Approximation, Missing
 from proteus_spot.psengine.apps.bgd.steps import FixedStep, SearchedStep, StepRule
+from proteus_spot.psengine.apps.bgd.tasks import DescentExecutor, tables
 from proteus_spot.psengine.apps.csr import Csr, inputs
 from proteus_spot.psengine.apps.parameter_checks import check_from, check_whole
 from proteus_spot.psengine.config import TableSpec

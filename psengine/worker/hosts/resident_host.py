@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,8 +85,8 @@ class ResidentHost:
         data = await self._partition(partition)
         before = self._residents.get(partition)
         if before is None or before[0] is not data:
-            make = partial(app.executor, data, partition, config.n_partitions)
-            self._residents[partition] = before = (data, Resident(make, config.finite))
+            made = Resident(app, data, partition, config.n_partitions, config.finite)
+            self._residents[partition] = before = (data, made)
         return before[1]
 
     def drop(self, partitions: Iterable[int]) -> None:

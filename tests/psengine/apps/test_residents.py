@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import runpy
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -90,7 +89,7 @@ def test_first_rows_are_those_that_servers_would_begin_with() -> None:
 
 def resident(app: Any, partition: int, n: int) -> Resident:
     general = as_application(app, initial_rows(app, 5, SHARDS))
-    return Resident(partial(general.executor, prepare(app, {"x": partition}, partition, n), partition, n))
+    return Resident(general, prepare(app, {"x": partition}, partition, n), partition, n)
 
 
 def step(executor: Resident, app: Any, before: Any, group: int) -> Any:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from proteus_spot.psengine.apps.bgd import ElasticDescent
-from proteus_spot.psengine.apps.bgd.executor import DescentExecutor
 from proteus_spot.psengine.apps.bgd.losses import linear_loss
 from proteus_spot.psengine.apps.bgd.partition import LinearPartition
+from proteus_spot.psengine.apps.bgd.tasks import DescentExecutor
 from proteus_spot.psengine.apps.csr import Csr
 from proteus_spot.psengine.single_process import drive_alone, initial
 

@@ -1,4 +1,4 @@
-"""The tasks of an executor of elastic batch gradient descent: its own examples, and the leader's work on whole vectors.
+"""The tasks of elastic batch gradient descent: on the examples of a partition, and the leader's on whole vectors.
 
 Tables hold float64 vectors of the model's shape, see `tables`. All but `approximations` are replaced by what a group
 adds up; in `approximations` a slot is written when it is 0, and is set back to 0 by what it holds.
@@ -64,7 +64,7 @@ class _Line:
 
 
 class DescentExecutor:
-    """An executor: it answers the requests of `ElasticDescentDriver`.
+    """It answers the requests of `ElasticDescentDriver`.
 
     Parameters
     ----------
