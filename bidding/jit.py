@@ -39,7 +39,23 @@ class Compiled(Generic[Parameters, Result]):
 
         with global_compiler_lock:  # threads may come here at once
             _tell_numba()
-            return njit(**self._options)(self._make())
+            made = njit(**self._options)(self._make())
+            _replace_unreadable(made._cache)
+            return made
+
+
+def _replace_unreadable(numba_cache: Any) -> None:
+    """Have a cache that names modules of before a renaming emptied where it is read; numba would raise ImportError."""
+    load = numba_cache.load_overload
+
+    def load_overload(*about: Any) -> Any:
+        try:
+            return load(*about)
+        except ImportError:
+            numba_cache.flush()
+            return None
+
+    numba_cache.load_overload = load_overload
 
 
 def compiled(function: Callable[Parameters, Result], *, cache: bool = True) -> Compiled[Parameters, Result]:

@@ -275,7 +275,7 @@ class SimSpotMarket:
         return [held.fact(self.now_s) for held in self._machines]
 
     def bill(self, spot: Callable[[Usage], Micros], on_demand: Callable[[Usage], Micros]) -> dict[str, Micros]:
-        """Return what each instance has cost by now, by its id, under two rules of `rules.bill`.
+        """Return what each instance has cost by now, by its id, under two rules of `rules.market_bill`.
 
         The on-demand price is the present one of its type.
         """

@@ -1,8 +1,12 @@
 """Compiled functions: what may call them, and what has them compiled again."""
 
+import pickle
+import runpy
 from pathlib import Path
 
+import numba
 import numpy as np
+import pytest
 
 from proteus_spot.bidding import jit
 from proteus_spot.bidding.economics.equations import useful_time_s
@@ -38,7 +42,12 @@ def test_the_version_covers_what_compiled_functions_call_and_no_wording() -> Non
     covered = [path for source in jit._COMPILED for path in (source.rglob("*.py") if source.is_dir() else [source])]
     names = {path.relative_to(Path(jit.__file__).parent).as_posix() for path in covered}
     assert names >= {"jit.py", "policies/rules.py", "economics/equations.py", "economics/hour_value.py"}
-    assert names >= {"backtest/simulate.py", "backtest/schemes/best.py", "billing/expected.py", "forecast/model.py"}
+    assert names >= {
+        "backtest/simulate.py",
+        "backtest/schemes/best.py",
+        "billing/expected.py",
+        "forecast/forecast_model.py",
+    }
     assert "policies/best.py" not in names
 
 
@@ -50,3 +59,14 @@ def test_a_change_in_one_file_makes_another_version(tmp_path: Path) -> None:
     second = source_digest(rules)
     renamed = source_digest(rules.rename(tmp_path / "other.py"))
     assert len({first, second, renamed}) == 3
+
+
+def test_a_cache_that_names_a_renamed_module_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "formula.py"
+    file.write_text("from proteus_spot.bidding.jit import compiled\n@compiled\ndef twice(x):\n    return 2 * x\n")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    assert runpy.run_path(str(file))["twice"](2) == 4
+    (index,) = tmp_path.rglob("*.nbi")
+    index.write_bytes(pickle.dumps(numba.__version__) + b"cno_such_module\nName\n.")
+    assert runpy.run_path(str(file))["twice"](2) == 4
+    assert b"no_such_module" not in index.read_bytes(), "it is written again"

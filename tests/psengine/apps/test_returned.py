@@ -120,7 +120,7 @@ Unpicklable = type("Unpicklable", (), {"__reduce__": lambda self: 1 / 0})
         (state_of, {"a": np.array([None])}, "snapshot: 'a' is an array of object"),
         (state_of, {1: np.ones(1)}, "snapshot: 1 is the name of an array"),
         (rows_of, None, "method: returns None: want a dict of rows by table"),
-        (executor_of, None, "partition: returns None: want an object with run"),
+        (executor_of, None, "executor: returns None: want an object with run"),
         (figures_of, None, "returns None: want a dict of numbers by name"),
         (figures_of, {"a": np.ones(2)}, "'a' is a ndarray of 2: want one number"),
         (figures_of, {1: 1.0}, "1 is the name of a figure"),

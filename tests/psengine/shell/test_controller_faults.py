@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.job_events import JobEvents
 from proteus_spot.psengine.membership.reachability import Links
 from proteus_spot.psengine.protocol.events import BatchDone, Event, JobStarted, NodeJoined, TimerFired
 from proteus_spot.psengine.protocol.instructions import Instruction
@@ -98,7 +99,7 @@ def test_a_job_that_cannot_begin_is_answered_with_the_line(monkeypatch: pytest.M
     def adopt(*arguments: Any) -> None:
         raise ZeroDivisionError("by the user's driver")
 
-    monkeypatch.setattr(Controller, "_adopt", adopt)
+    monkeypatch.setattr(JobEvents, "_adopt", adopt)
 
     async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
         answer = await shell.start(job().to_dict())

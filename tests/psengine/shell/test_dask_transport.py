@@ -56,7 +56,7 @@ def test_arrays_arrive_aligned_and_writeable(rows: int, first: str) -> None:
     got = there_and_back(sent)
     one, two = got["array"]
     ((clock, low, attempts, update),) = got["state"].later
-    assert (got["state"].clock, got["state"].folded, clock, low, attempts) == (3, 6, 4, 0, (1,))
+    assert (got["state"].group, got["state"].folded, clock, low, attempts) == (3, 6, 4, 0, (1,))
     for there, wanted in ((one, array), (two, array + 1), (got["state"].arrays["w"], array), (update["w"], array + 1)):
         assert there.dtype == wanted.dtype
         assert np.array_equal(there, wanted)

@@ -85,7 +85,7 @@ def test_what_is_handed_over_is_folded_as_far_as_it_is_complete() -> None:
     for clock in (1, 2, 3):
         push(old, clock)
     state = at_once(old.hand_over({0: 1}, "new", "tcp://new", 2, committed=2)).states[0]
-    assert (state.clock, state.folded, [block[0] for block in state.later]) == (2, 2, [3])
+    assert (state.group, state.folded, [block[0] for block in state.later]) == (2, 2, [3])
     assert value(Rows({0: state.arrays})) == 2.0
 
 
