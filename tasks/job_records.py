@@ -173,7 +173,7 @@ def saved_result(job_id: str) -> dict[str, Any] | None:
     Raises
     ------
     JobFailed
-        If effects of micro-tasks are missing from the model, which is then no result.
+        If updates of tasks are missing from the model, which is then no result.
     """
     runtime = current_runtime()
     manifest = runtime.blobs.manifest(JobPaths(job_id).model)
@@ -184,7 +184,7 @@ def saved_result(job_id: str) -> dict[str, Any] | None:
     if left is not None and left.payload["model"] == _digest(result):
         return None  # it is of the stop from which the job went on
     if result.get("lost_micro_tasks"):
-        raise JobFailed(f"job {job_id}: the effects of {result['lost_micro_tasks']} micro-tasks are not in its model")
+        raise JobFailed(f"job {job_id}: the updates of {result['lost_micro_tasks']} tasks are not in its model")
     return result
 
 
@@ -234,7 +234,7 @@ def ended_result(job_id: str) -> dict[str, Any] | None:
     Raises
     ------
     JobFailed
-        If effects of micro-tasks are missing from the model that it saved.
+        If updates of tasks are missing from the model that it saved.
     """
     job = current_runtime().store.job(job_id)
     if job.state in (JobState.FINISHED, JobState.STOPPED):

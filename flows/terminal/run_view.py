@@ -146,7 +146,7 @@ def result_table(result: Mapping[str, Any]) -> Table:
         ("hour's-end decisions", str(result["hour_end_decisions"])),
         ("evictions", str(result["evictions"])),
         ("clocks", _figure(result["clocks"])),
-        ("micro-tasks repeated / lost", f"{result['repeated_micro_tasks']} / {result['lost_micro_tasks']}"),
+        ("tasks repeated / lost", f"{result['repeated_micro_tasks']} / {result['lost_micro_tasks']}"),
         *((f"held-out {name}", _figure(value, ".4g")) for name, value in figures.items() if name != "accuracy"),
     ]
     if "accuracy" in figures or not figures:

@@ -147,7 +147,7 @@ def closing_table(figures: Mapping[str, Any]) -> Table:
     table.add_row("loss", _figure(losses[-1][1] if losses else None))
     for name, value in (figures["metrics"] or {}).items():
         table.add_row(f"held-out {name}", _figure(value))
-    table.add_row("micro-tasks repeated / lost", f"{figures['repeated_micro_tasks']} / {figures['lost_micro_tasks']}")
+    table.add_row("tasks repeated / lost", f"{figures['repeated_micro_tasks']} / {figures['lost_micro_tasks']}")
     table.add_row("bytes moved", _moved(figures.get("bytes_moved") or {}))
     if totals := total_bytes(figures.get("memory_by_clock") or ()):
         table.add_row("memory of all nodes", f"{format_bytes(totals[-1])}, {format_bytes(max(totals))} at most")

@@ -33,7 +33,7 @@ class NodeBoot:
     Parameters
     ----------
     job_id : the job, or the sweep of the trial.
-    threads : number of micro-tasks that run at a time.
+    threads : number of tasks that run at a time.
     controller : whether the job's controller runs on this machine too; its end ends the machine.
     python : path of the interpreter on the machine.
     poll_s : real seconds between two polls for a notice; None: the node's default.

@@ -188,7 +188,7 @@ def _repeated_share(store: Store, sweep: Job) -> float:
 
 
 def _lost_share(job: Job) -> float:
-    """Return the part of the micro-tasks that had to be run again."""
+    """Return the part of the tasks that had to be run again."""
     result = job.result or {}
     done = sum((result.get("micro_tasks_done") or {}).values())
     repeated = result.get("repeated_micro_tasks") or 0

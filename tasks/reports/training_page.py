@@ -30,9 +30,7 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
             "moved", format_bytes(sum((figures["bytes_moved"] or {}).values())), "over the network and from the store"
         ),
         *_memory_cards(figures),
-        PageFigure(
-            "micro-tasks lost", str(figures["lost_micro_tasks"]), f"repeated: {figures['repeated_micro_tasks']}"
-        ),
+        PageFigure("tasks lost", str(figures["lost_micro_tasks"]), f"repeated: {figures['repeated_micro_tasks']}"),
         *(
             PageFigure(name.replace("_", " "), "-" if value is None else f"{value:,.6g}", "a figure of the driver")
             for name, value in (figures.get("driver_figures") or {}).items()

@@ -380,7 +380,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
         assert self.gathered.summary["repeated_micro_tasks"] == repeats
         assert lost == 0
         counted = sum(self.gathered.summary["micro_tasks_done"].values())
-        assert counted == clocks * partitions, "each micro-task counts once, whatever died in between"
+        assert counted == clocks * partitions, "each task counts once, whatever died in between"
         stopped = None if self.most is None else "enough"
         self.feed(ModelSaved({"lost_micro_tasks": lost, "stopped": stopped}, self.now_s))
         assert self.controller.job.state == ("finished" if stopped is None else "stopped")

@@ -281,7 +281,7 @@ class ShardMachine(RuleBasedStateMachine):
         slow=st.booleans(),
     )
     def work(self, partition: int, anew: bool, some: tuple[int, ...], slow: bool = False) -> None:
-        """Send a micro-task's updates to all shards or some; it is done when servers of this generation have all."""
+        """Send a task's updates to all shards or some; it is done when servers of this generation have all."""
         if partition not in self.at_work and self.done[partition] <= self.common():
             self.ask(self.worked(partition, anew, some), slow)
 
@@ -417,7 +417,7 @@ class ShardMachine(RuleBasedStateMachine):
                 assert self.serving(shard, owner.epoch) == [owner.node]
 
     def teardown(self) -> None:
-        """All maps told and all work done, the model has each micro-task once."""
+        """All maps told and all work done, the model has each task once."""
         if not hasattr(self, "owners"):
             return
         while self.held:

@@ -102,7 +102,7 @@ def _request(
 
 
 def node_threads(market: Market, scale: float) -> int:
-    """Return how many micro-tasks a machine runs at a time: its vCPUs, or one where many share a real machine."""
+    """Return how many tasks a machine runs at a time: its vCPUs, or one where many share a real machine."""
     kind = type_on_sale(market, current_runtime().clock.now_s())
     return 1 if scale != 1 or kind is None else kind.vcpu
 

@@ -213,7 +213,7 @@ def test_a_script_of_events_leaves_the_model_as_it_would_have_been(
     of_t1, of_shard = again.err.split("shard 1: ")
     story = [row for row in of_t1.splitlines() if " t1 " in row]
     assert "t1 (transient, 1 thread(s)) joined" in story[0]
-    assert any(re.search(r"t1 was given \d+ micro-task\(s\) and did \d+", row) for row in story)
+    assert any(re.search(r"t1 was given \d+ task\(s\) and did \d+", row) for row in story)
     assert any("t1 is gone: " in row for row in story)
     assert "r1 serves shards 0-1, epoch 1" in of_shard
     assert "the model of clock 120 is to be gathered" in of_shard

@@ -23,11 +23,11 @@ def test_enough_is_not_spoken_of(transient: int, training: dict[str, object]) ->
 def test_nodes_of_the_script_count_too() -> None:
     joins = [ScriptedEvent(3, None, "join", f"t{n}") for n in range(2, 61)] + [ScriptedEvent(9, None, "kill", "t1")]
     assert hints(job(1), joins) == [
-        "--partitions 16: fewer than the 60 micro-tasks that the nodes can run at a time",
+        "--partitions 16: fewer than the 60 tasks that the nodes can run at a time",
         "--shards 4: no more nodes can serve; half of the transient ones are 30",
     ]
     assert hints(job(1, stage=1), joins) == [
-        "--partitions 16: fewer than the 61 micro-tasks that the nodes can run at a time"
+        "--partitions 16: fewer than the 61 tasks that the nodes can run at a time"
     ], "nobody of them serves, and the reliable one works"
 
 

@@ -372,7 +372,7 @@ def test_a_model_with_lost_effects_fails_the_job_at_a_tick(here: TaskRuntime, ti
     ticks(2)
     job = here.store.job("job")
     assert job.state is JobState.FAILED
-    assert "the effects of 2 micro-tasks are not in its model" in str(job.failure)
+    assert "the updates of 2 tasks are not in its model" in str(job.failure)
     assert "job-reliable-0" not in alive(here)
 
 

@@ -42,7 +42,7 @@ def check(
     partitions: int | None,
     seed: int,
 ) -> None:
-    """Run each micro-task of APP twice, in two processes, and compare the bits; nothing is bought or kept.
+    """Run each task of APP twice, in two processes, and compare the bits; nothing is bought or kept.
 
     A line for each fault: other bits the second time or in another process, `data` or `params` that were written to,
     an update of another shape or type than its table's rows or of an unknown table, numbers that are not finite, rows

@@ -40,9 +40,7 @@ from proteus_spot.flows.terminal.output import write_json
     metavar="R2,R3",
     help="Transient nodes per reliable node above which stages 2 and 3 apply.",
 )
-@click.option(
-    "--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Concurrent micro-tasks per node."
-)
+@click.option("--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Concurrent tasks per node.")
 @click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
 @click.option(
     "--staleness-aware", is_flag=True, help="For mlr: divide a step by 1 + the number of clocks that it may lack."
