@@ -199,9 +199,16 @@ class TransientTier(FormModel):
         ge=1,
         le=_MOST_VCPUS,
         title="vCPUs an allocation",
-        description="Empty: as the policy likes it; all for best and standard, else 4.",
+        description="Empty: as the policy likes it; all for best, deadline and standard, else 4.",
     )
     ceiling_on_demand: bool = Field(True, title="Never bid in a market that stands above its on-demand price")
+    value_of_time_usd_per_h: float = Field(
+        0.0,
+        ge=0,
+        le=1e6,
+        title="Value of an hour",
+        description="Dollars that an hour less is worth to the policy deadline.",
+    )
     scaling_efficiency: float = Field(1.0, gt=0, le=1, title="φ: scaling efficiency")
     resize_overhead_s: float = Field(20.0, ge=0, le=_DAY_S, title="σ: seconds lost to a change of the footprint")
     eviction_overhead_s: float = Field(60.0, ge=0, le=_DAY_S, title="λ: seconds lost to an eviction")

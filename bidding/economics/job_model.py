@@ -35,6 +35,8 @@ class JobModel:
         How spot machines are charged, by the names of `bidding.billing.SPOT_BILLING`.
     flat_micros : int
         Cost of an instance-hour under flat billing.
+    value_of_time_usd_per_h : float
+        Dollars that an hour less is worth; the policy `deadline` weighs it.
     """
 
     scaling_efficiency: float = 1.0
@@ -48,6 +50,7 @@ class JobModel:
     reliable_works: bool = True
     billing: str = "hourly-refund"
     flat_micros: Micros = 0
+    value_of_time_usd_per_h: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.scaling_efficiency <= 1:
@@ -62,6 +65,8 @@ class JobModel:
             raise ValueError(f"renewal_lead_s is {self.renewal_lead_s}: it must lie within the hour")
         if self.billing not in KINDS:
             raise ValueError(f"billing is {self.billing!r}: it must be one of {', '.join(KINDS)}")
+        if not 0 <= self.value_of_time_usd_per_h < float("inf"):
+            raise ValueError(f"value_of_time_usd_per_h is {self.value_of_time_usd_per_h}: it must be finite, 0 or more")
         if self.flat_micros < 0:
             raise ValueError(f"flat_micros is {self.flat_micros}: it cannot be negative")
 

@@ -223,6 +223,7 @@ class BidEngine(Holdings):
                 if (working := set(p.held()).difference(p.ending())) and working <= self._offered
             ),
             machines=self._machines,
+            time_left=event.time_left,
         )
 
 

@@ -5,7 +5,7 @@ The modules:
     base             the `Policy` Protocol, its input `MarketView`, and its output `Decision`
     best             policy `best`: the hour of work that the forecast expects to be cheapest
     cheapest_market  purchase in the cheapest market, shared by `standard` and `just_above`
-    deadline/        the deadline is kept at the least expected cost: one machine
+    deadline/        policy `deadline`: the deadline is kept at the least expected cost; no bids
     fixed_delta      names with a bid delta: ``fixed-delta:0.01`` bids a cent above the price
     footprint        the held allocations in the terms of equations (1)-(4), and their cost per work
     just_above       policies `just-above` and `fixed-delta`: the cheapest market, a fixed bid delta
@@ -24,6 +24,7 @@ from types import MappingProxyType
 from proteus_spot.bidding.evictions.table import DELTAS_MICROS
 from proteus_spot.bidding.policies.base import Policy
 from proteus_spot.bidding.policies.best import BestPolicy
+from proteus_spot.bidding.policies.deadline import DeadlinePolicy
 from proteus_spot.bidding.policies.fixed_delta import PATTERN, delta_of
 from proteus_spot.bidding.policies.just_above import AbovePolicy
 from proteus_spot.bidding.policies.on_demand import OnDemandPolicy
@@ -34,6 +35,7 @@ from proteus_spot.bidding.policies.standard import StandardPolicy
 POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
     {
         "best": BestPolicy,
+        "deadline": DeadlinePolicy,
         "just-above": partial(AbovePolicy, DELTAS_MICROS[0]),
         "on-demand": OnDemandPolicy,
         "proteus": ProteusPolicy,
@@ -45,7 +47,7 @@ NAMES: tuple[str, ...] = tuple(sorted((*POLICIES, PATTERN)))
 #: Policies that weigh the markets' signals by a forecast.
 FORECAST_POLICIES: frozenset[str] = frozenset({"best"})
 #: Policies that buy the whole cap in one allocation unless its size is set.
-AT_ONCE: frozenset[str] = frozenset({"best", "standard"})
+AT_ONCE: frozenset[str] = frozenset({"best", "deadline", "standard"})
 
 
 def policy(name: str) -> Policy:

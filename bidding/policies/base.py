@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from proteus_spot.bidding.economics.deadline import TimeLeft
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.evictions.table import EvictionTable
 from proteus_spot.bidding.forecast import Forecast, MarketFeatures
@@ -31,6 +32,7 @@ class MarketView:
     crossing_usd_per_vcpu_h : cost of the bytes that a vCPU-hour of work exchanges with machines in another zone.
     offered : ids of allocations whose machines the job offers for release, all of them.
     machines : number of spot machines that the job has a use for; None: no limit.
+    time_left : the work left before the deadline; None: there is none.
     noticed : allocations, or the parts of them, that the market will take; they count in the cap until they are gone.
     """
 
@@ -51,6 +53,7 @@ class MarketView:
     noticed: tuple[Allocation, ...] = ()
     offered: frozenset[str] = frozenset()
     machines: int | None = None
+    time_left: TimeLeft | None = None
 
     def crossing_usd(self, market: Market) -> float:
         """Return what a vCPU-hour of work in a market costs in bytes between zones: 0 where the reliable tier is."""

@@ -1,5 +1,6 @@
 """Terminal output of the verbs.
 
+availability_view  output of `backtest --availability-set`: schemes with deadlines, and goals
 backtest_view     output of `backtest`: table of schemes, event log of one job
 bill_view         output of `bill`: one bill by hours, or a table of bills
 evictions_view    output of `evictions show` and `evictions check`

@@ -130,6 +130,7 @@ def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
         ceiling_on_demand=tier.ceiling_on_demand,
         billing=tier.billing,
         flat_micros=billing.price_micros if isinstance(billing, Flat) else 0,
+        value_of_time_usd_per_h=tier.value_of_time_usd_per_h,
     )
 
 

@@ -24,6 +24,8 @@ from proteus_spot.bidding.market.traces import Int64s
 _COST, _FINISHED, _SPOT = int(JobFigure.COST_USD), int(JobFigure.FINISHED_S), int(JobFigure.SPOT_S)
 _ON_DEMAND, _LOST, _STARTED = int(JobFigure.ON_DEMAND_S), int(JobFigure.LOST), int(JobFigure.STARTED)
 _ALWAYS, _FAILOVER, _EVEN, _EVEN_ALL, _UTILITY = range(5)
+#: Zones that cost more than so many times the cheapest are left out, as users leave them out.
+_DEAREST = 2.0
 #: {name: code in the compiled loop}.
 GANGS = MappingProxyType(
     {
@@ -38,9 +40,9 @@ GANGS = MappingProxyType(
 
 @inline_jit
 def _cheapest(room: Int64s, prices: Floats, machines: int) -> int:
-    best = -1
+    best, most = -1, _DEAREST * prices.min()
     for zone in range(len(room)):
-        if room[zone] >= machines and (best < 0 or prices[zone] < prices[best]):
+        if room[zone] >= machines and prices[zone] <= most and (best < 0 or prices[zone] < prices[best]):
             best = zone
     return best
 
@@ -50,6 +52,8 @@ def _best_by_utility(
     room: Int64s, prices: Floats, machines: int, value: float, restart_s: float, lives_s: Floats, at: int
 ) -> int:
     best, most = -1, 0.0
+    if 0 <= at < len(room):
+        best = at  # what works is not let go for nothing
     for zone in range(len(room)):
         if room[zone] < machines:
             continue

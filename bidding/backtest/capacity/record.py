@@ -72,7 +72,7 @@ def from_rows(
         raise ValueError(f"a count is {min(counts)}")
     if unpriced := [name for name in names if name.rsplit("-", 1)[0] not in prices]:
         raise ValueError(f"there is no price of {unpriced[0].rsplit('-', 1)[0]}, the region of {unpriced[0]}")
-    step_s = int(np.median(np.diff(moments))) if len(moments) > 1 else 600
+    step_s = int(np.diff(moments).min()) if len(moments) > 1 else 600
     steps = (moments[-1] - moments[0]) // step_s + 1
     table = np.full((steps, len(names)), -1, dtype=np.int64)
     column = {name: at for at, name in enumerate(names)}

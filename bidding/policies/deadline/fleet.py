@@ -179,7 +179,7 @@ def fill(
             if new_prices[market] == best:
                 offered += max(seen[market] - held[market], 0.0)
             while offered > 0.0 and left > 0:
-                if value_of_time >= 0.0 and count > 0 and best * count >= spent:
+                if value_of_time >= 0.0 and best * count > spent * (1.0 + 1e-9):
                     return
                 wanted[market] += 1.0
                 offered -= 1.0

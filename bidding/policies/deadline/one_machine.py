@@ -23,7 +23,7 @@ Choice = Literal["spot", "on-demand", "wait"]
 
 _NAMES: tuple[Choice, Choice, Choice] = ("wait", "spot", "on-demand")
 #: Number of times that a machine on demand looks at spot, of those that its slack could pay for.
-_LOOKS = 5.0
+_LOOKS = 3.0
 #: The oldest age; without memory spot counts as old, unless it was lost just now.
 _OLD = AGES - 1
 

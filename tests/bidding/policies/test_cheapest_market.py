@@ -166,5 +166,5 @@ def test_every_rule_that_a_real_market_allows_has_a_live_policy() -> None:
 
 
 def test_the_lists_of_names_are_of_policies_that_there_are() -> None:
-    assert NAMES == ("best", "fixed-delta:USD", "just-above", "on-demand", "proteus", "standard")
+    assert NAMES == ("best", "deadline", "fixed-delta:USD", "just-above", "on-demand", "proteus", "standard")
     assert set(NAMES) >= AT_ONCE | FORECAST_POLICIES

@@ -21,7 +21,7 @@ def test_on_demand_never_holds_spot_machines(here):
 
 def test_an_unknown_policy_is_refused_with_those_there_are():
     with pytest.raises(
-        ValueError, match=r"unknown policy 'prot'; there are best, fixed-delta:USD, just-above, on-demand, "
+        ValueError, match=r"unknown policy 'prot'; there are best, deadline, fixed-delta:USD, just-above, on-demand, "
     ):
         policy("prot")
     assert all(policy(name) is not policy(name) for name in POLICIES)

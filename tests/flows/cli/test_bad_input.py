@@ -68,7 +68,7 @@ BAD: Mapping[str, Bad] = {
     "too many reliable": Bad("run --reliable 65", r"reliable\.count: .*64 \(is 65\); fix the option"),
     "machines too large": Bad("run --max-vcpus 1", r"--max-vcpus 1: the smallest machine .* has 2; give"),
     "unknown policy": Bad(
-        "run --policy greedy", r"--policy: unknown policy 'greedy'; there are best, fixed-delta:USD, "
+        "run --policy greedy", r"--policy: unknown policy 'greedy'; there are best, deadline, fixed-delta:USD, "
     ),
     "no bid delta": Bad("run --policy fixed-delta:little", r"--policy: 'fixed-delta:little': not an amount of money"),
     "no eviction model": Bad("run --evictions {here}/none.npz", r"none\.npz: there is no such file; check the path"),

@@ -5,7 +5,14 @@ from typing import Any
 
 import click
 
-from proteus_spot.flows.cli.options import allow_gaps_option, billing_options, json_option, price_options, seed_option
+from proteus_spot.flows.cli.options import (
+    allow_gaps_option,
+    billing_options,
+    given_options,
+    json_option,
+    price_options,
+    seed_option,
+)
 from proteus_spot.flows.terminal.backtest_view import show_outcomes, show_reliable, story_lines
 from proteus_spot.flows.terminal.interrupts import Interrupted, interruptions_as_such
 from proteus_spot.flows.terminal.output import notes, write_json
@@ -69,6 +76,8 @@ _WHOLE = click.IntRange(min=0)
               help="Eviction model of `proteus evictions fit`. Default: the paper's table, of the fit.")  # fmt: skip
 @click.option("--availability", multiple=True, metavar="TYPE/ZONE=FILE",
               help="When a market has capacity, at any bid (repeat). Default: always.")  # fmt: skip
+@click.option("--availability-set", metavar="NAME",
+              help="Instead, compare schemes with deadlines on a set of records of what could be had.")  # fmt: skip
 @click.option("--begins", default="1970-01-01", show_default=True, metavar="TIME",
               help="When the availability traces begin; they carry no date.")  # fmt: skip
 @click.option("--allow-overlap", is_flag=True, help="Let the fit overlap the evaluation; the result is then biased.")
@@ -132,6 +141,7 @@ def backtest(
     directory: Path | None,
     resume: bool,
     explain: str | None,
+    availability_set: str | None,
     json_target: str | None,
     csv_target: Path | None,
     report_target: Path | None,
@@ -150,6 +160,7 @@ def backtest(
       proteus backtest --prices prices.csv.gz --catalog catalog.csv \\
         --fit-from 2015-03-11 --fit-to 2015-04-30 --from 2015-05-01 --to 2015-05-31 --report out.html
       proteus backtest --prices prices.csv.gz --scheme proteus --explain 2015-05-03T12:00
+      proteus backtest --availability-set gcp-2025-10-h100
     """  # noqa: D301 - click reads the control character
     from proteus_spot.studies.backtest.backtest_spec import backtest_spec, read_elasticity, read_reliable_tier
     from proteus_spot.studies.backtest.job_runs import DEFAULT_DIRECTORY
@@ -159,6 +170,9 @@ def backtest(
     for option, target in (("--json", json_target), ("--csv", csv_target), ("--report", report_target)):
         if target not in (None, "-"):
             check_file_target(option, Path(str(target)))
+    if availability_set is not None:
+        _on_records(context, availability_set, asked["starts"], asked["seed"], json_target)
+        return
     fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()}
     fields["schemes"] = [name.strip() for names in fields["schemes"] for name in names.split(",")]
     fields["elasticity"] = [read_elasticity(name) for name in elasticities]
@@ -175,6 +189,28 @@ def backtest(
         return
     check_directory("--dir", directory or DEFAULT_DIRECTORY)
     _compare(backtest_spec(**fields), threads, directory, resume, json_target, csv_target, report_target)
+
+
+#: Options that count with --availability-set.
+_OF_RECORDS = ("availability_set", "starts", "seed", "json_target")
+
+
+def _on_records(context: click.Context, name: str, starts: int, seed: int, json_target: str | None) -> None:
+    from proteus_spot.flows.terminal.availability_view import show_availability
+    from proteus_spot.studies.availability.figures import AvailabilitySpec, availability_figures
+
+    if unused := given_options(context, *_OF_RECORDS):
+        raise InputError(
+            f"--availability-set {name}: {unused[0]} has no effect on records of availability; leave it out"
+        )
+    chosen = {"seed": seed}
+    if context.get_parameter_source("starts") is click.core.ParameterSource.COMMANDLINE:
+        chosen["starts"] = starts
+    with progress() as report:
+        result = availability_figures(AvailabilitySpec(name, **chosen), report)
+    write_json(json_target, result)
+    if json_target != "-":
+        show_availability(result)
 
 
 def _compare(

@@ -50,7 +50,7 @@ from proteus_spot.flows.terminal.output import write_json
 @click.option("--reliable", type=int, default=1, show_default=True, help="On-demand machines of the reliable tier.")
 @click.option("--max-vcpus", type=click.IntRange(min=0), default=8, show_default=True, help="Maximum spot vCPUs held.")
 @click.option("--policy", default="best", show_default=True,
-              help="Bidding policy: best, fixed-delta:USD, just-above, on-demand, proteus or standard.")  # fmt: skip
+              help="Policy: best, deadline, fixed-delta:USD, just-above, on-demand, proteus or standard.")  # fmt: skip
 @click.option("--evictions", metavar="FILE",
               help="Eviction model of `proteus evictions fit`. Default: the paper's table, "
               "fitted on the price history.")  # fmt: skip

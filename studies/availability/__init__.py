@@ -1,0 +1,5 @@
+"""Backtests of jobs with deadlines on records of availability.
+
+figures     what a set of records shows, each figure beside its goal
+goals       the goals of the figures
+"""
