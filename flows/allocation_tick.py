@@ -38,7 +38,7 @@ from proteus_spot.tasks.sweeps.running.sweep_tick import tick_sweep
 from proteus_spot.tasks.task_runtime import untraversed
 from proteus_spot.tasks.training.running_controller import drain
 from proteus_spot.tasks.training.traffic import crossing_usd_per_vcpu_h
-from proteus_spot.tasks.training.work_left import time_left
+from proteus_spot.tasks.training.work_left import report_deadline, time_left
 
 _RUNNING = "skipped: another tick of this job is running"
 _OVERTAKEN = "skipped: it is late, and another late tick decides"
@@ -137,6 +137,8 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         if is_open(job_id):
             spending = spending_now(spec, job_engine.cached())
         left, crossing_usd = time_left(spec), crossing_usd_per_vcpu_h(spec)
+        if is_open(job_id):
+            report_deadline(spec, left)
         seen = (untraversed(facts), untraversed(prices.by_market), notices, prices.left_out, untraversed(signals))
         orders = decide(job_engine, *seen, spending, left, crossing_usd)
         # the book was just compared with the market

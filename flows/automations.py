@@ -75,6 +75,10 @@ def notifications(block_id: UUID | None, no_tick_s: int = NO_TICK_S) -> list[Aut
         _notified("job done", {JobEvent.FINISHED, JobEvent.STOPPED}, "A job has ended; its model is saved.", block_id),
         _notified("job failed", {JobEvent.FAILED}, "A job has failed; `proteus jobs` says why.", block_id),
         _notified("budget at 80 %", {JobEvent.BUDGET}, "A job has spent 80 % of its budget.", block_id),
+        _notified("deadline at risk", {JobEvent.DEADLINE}, "On-demand machines must finish a job.", block_id),
+        _notified(
+            "launch failed", {JobEvent.LAUNCH}, "A right, a quota or a setting lets nothing be bought.", block_id
+        ),
         _notified("orphan found", {JobEvent.ORPHAN}, "Machines were found that no job needs, and ended.", block_id),
         AutomationCore(
             name="proteus: no tick",

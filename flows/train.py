@@ -37,7 +37,7 @@ from proteus_spot.tasks.training.code_of_job import prepare_code
 from proteus_spot.tasks.training.follow import follow
 from proteus_spot.tasks.training.preflight import check
 from proteus_spot.tasks.training.run_names import name_ended, name_running
-from proteus_spot.tasks.training.running_controller import await_controller, prepare_data, start_training
+from proteus_spot.tasks.training.running_controller import await_controller, prepare_data, prepare_keys, start_training
 
 
 @required_in_form
@@ -65,6 +65,7 @@ async def train(spec: Annotated[JobSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]:
         if larger is not None or has_failed(spec.job_id) or is_half_reopened(job_engine):
             release_reliable_tier(job_engine)
             reopen_job(job_engine, larger)
+        prepare_keys(spec.job_id)
         prepare_code(spec)  # not in the `try`: a file edited since must not end a running job
         try:
             data = prepare_data(spec)

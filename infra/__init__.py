@@ -10,6 +10,7 @@ processes/           what all our processes have in common: their environment
 simulated_ec2/       a simulated spot market behind an EC2-compatible endpoint
 state/               the state database: jobs, the journal, purchases, the ledger
 storage/             files in the blob store: checkpoints, prices, logs
+tls/                 TLS between the processes of a job: its keys
 trials/              trials of a sweep: the training function, its process and supervisor
 child_process        child processes that end with this process, each in its own process group
 clock                market time, shared by all processes

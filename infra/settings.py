@@ -61,6 +61,11 @@ class Settings(BaseSettings):
     instance_profile: str | None = Field(None, description="Instance profile that lets a node read its bucket.")
     node_host: str | None = Field(None, description="Address that nodes listen on; unset: that of their connections.")
     node_python: str = Field("python3", description="Path of the interpreter on a node.")
+    tls: Literal["auto", "on"] = Field(
+        "auto",
+        description="TLS between the processes of a job: `auto`, unless nodes listen on the loopback "
+        "(PROTEUS_NODE_HOST); `on`, always.",
+    )
     catalog: Path | None = Field(None, description="CSV of instance types; unset: the shipped one.")
     tick_s: int = Field(
         120, gt=0, le=_MOST_S, description="Seconds between decisions; the schedule is in prefect.yaml."

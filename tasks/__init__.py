@@ -1,5 +1,6 @@
 """Prefect tasks: the steps of flows, each with a name, a retry policy and a Prefect record, and what they compute.
 
+doctor/             checks of a set-up, with the fix of what is wrong
 local_market/       jobs over a simulated market on this machine
 local_nodes/        nodes on this machine without a market
 market/             one job on the spot market: prices, decisions, purchases, ledger

@@ -25,6 +25,8 @@ class JobEvent(StrEnum):
     BUDGET = "proteus.job.budget-80"
     TICKED = "proteus.tick"
     ORPHAN = "proteus.orphan"
+    DEADLINE = "proteus.job.deadline-at-risk"
+    LAUNCH = "proteus.job.launch-failed"
 
 
 _ENDS = {
@@ -49,6 +51,16 @@ def emit_budget(job: Job, spent: Micros, budget: Micros) -> None:
     if spent >= BUDGET_SHARE * budget:
         payload = {"spent_usd": to_dollars(spent), "budget_usd": to_dollars(budget)}
         _emit(job, JobEvent.BUDGET, f"{budget}", payload)
+
+
+def emit_deadline(job: Job, deadline_s: int, clocks_left: int) -> None:
+    """Emit that spot machines alone can no longer finish a job by its deadline."""
+    _emit(job, JobEvent.DEADLINE, f"{deadline_s}", {"deadline_s": deadline_s, "clocks_left": clocks_left})
+
+
+def emit_failed_launch(job: Job, market: str, why: str, now_s: float) -> None:
+    """Emit that the account or the settings let nothing be bought in a market; at most once an hour for one reason."""
+    _emit(job, JobEvent.LAUNCH, f"{market}/{why}/{now_s // 3600:.0f}", {"market": market, "why": why})
 
 
 def emit_tick(jobs: list[str]) -> None:

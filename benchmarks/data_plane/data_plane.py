@@ -3,7 +3,7 @@
 Ours is `psengine.worker.parameter_client` on one node and `psengine.server.shard_server` on another, each in its
 process, over Dask's connections. The peers, in the same rounds: bare TCP over loopback, Dask's own calls with the same
 array between the same processes, a copy in memory (if the server is on the same node), and the same server as Ray
-actors, if Ray is installed.
+actors, if Ray is installed. The same two nodes over TLS are measured beside those without it.
 
 A push ends when the server has acknowledged the update; adding it is not timed. A pull ends when the node has the full
 table. The figures are the table's bytes divided by the seconds of one push or pull. Small messages are figures in
@@ -22,6 +22,9 @@ import psutil
 from proteus_spot.benchmarks.data_plane.nodes import Load, Process, node, scheduler
 from proteus_spot.benchmarks.data_plane.peers import TcpClient, copies, ray_nodes, tcp_server
 from proteus_spot.benchmarks.figure import Figure, figure
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.tls.certificates import make_keys
+from proteus_spot.infra.tls.job_keys import NODE, RoleKey
 
 SIZES_MB = (0.1, 1.0, 10.0, 100.0)
 SHARDS = (1, 4)
@@ -41,6 +44,7 @@ class Endpoints:
 
     def __init__(self, stack: ExitStack) -> None:
         self._server, self._worker, self._addresses = _nodes(stack)
+        self._tls = _nodes(stack, make_keys("bench", SystemClock().now_s())[NODE])
         self._tcp = TcpClient(stack.enter_context(Process(tcp_server)).ask())
         stack.callback(self._tcp.close)
         self._ray = _ray(stack)
@@ -53,6 +57,13 @@ class Endpoints:
         """Move to and from the server of another node."""
         self._server.ask("serve", load)
         seconds: Seconds = self._worker.ask("move", load, self._addresses[0])
+        return _warm(seconds)
+
+    def remote_tls(self, load: Load) -> Seconds:
+        """Do what `remote` does over TLS."""
+        server, worker, addresses = self._tls
+        server.ask("serve", load)
+        seconds: Seconds = worker.ask("move", load, addresses[0])
         return _warm(seconds)
 
     def own(self, load: Load) -> Seconds:
@@ -100,6 +111,7 @@ def run(scratch: Path, sizes_mb: tuple[float, ...] = SIZES_MB, shards: tuple[int
 
 def _of(places: Endpoints, load: Load) -> Iterator[Figure]:
     """Yield the figures of one size and number of shards."""
+    tls = _Moves(load)
     ours, own, tcp, copied = _Moves(load), _Moves(load), _Moves(load), list[float]()
     dask, empty_s = _Moves(load), list[float]()
     ray = {server: _Moves(load) for server in _RAYS} if places.has_ray else {}
@@ -116,12 +128,14 @@ def _of(places: Endpoints, load: Load) -> Iterator[Figure]:
         empty_s += empty
         for server, moves in ray.items():
             moves.add(places.ray(load, server))
+        tls.add(places.remote_tls(load))
         own.add(places.own(load))
         copied += [load.n_bytes / took / 1e9 for took in copies(load.n_bytes, load.rounds)]
     for way, of in (("push", 0), ("pull", 1)):
         what = f"{way} {load.n_bytes / 1e6:g} MB, {load.n_shards} shard{'s' * (load.n_shards > 1)}"
         yield figure("data-plane", what, "GB/s", ours.rates[of], tcp.rates[of], "bare TCP over loopback")
         yield figure("data-plane", what, "GB/s", ours.rates[of], dask.rates[of], "Dask's own call with the array")
+        yield figure("data-plane", f"{what}, TLS", "GB/s", tls.rates[of], ours.rates[of], "the same without TLS")
         if load.n_bytes < _SMALL_BYTES:
             took = [load.n_bytes / rate / 1e6 for rate in ours.rates[of]]
             # Ours are a push and two pulls a round, Dask's a push, a pull and an empty call.
@@ -150,10 +164,10 @@ def _warm(seconds: Seconds) -> Seconds:
     return seconds[0][1:], seconds[1][1:]
 
 
-def _nodes(stack: ExitStack) -> tuple[Process, Process, tuple[str, str]]:
-    """Return a server, a worker, and their addresses."""
-    meeting = stack.enter_context(Process(scheduler)).ask()
-    server, worker = (stack.enter_context(Process(node, name, meeting)) for name in ("server", "worker"))
+def _nodes(stack: ExitStack, key: RoleKey | None = None) -> tuple[Process, Process, tuple[str, str]]:
+    """Return a server, a worker, and their addresses; over TLS with a key."""
+    meeting = stack.enter_context(Process(scheduler, key)).ask()
+    server, worker = (stack.enter_context(Process(node, name, meeting, key)) for name in ("server", "worker"))
     return server, worker, (server.ask(), worker.ask())
 
 

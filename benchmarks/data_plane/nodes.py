@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from proteus_spot.infra.tls.job_keys import RoleKey, dask_security
 from proteus_spot.psengine.config import TableSpec
 from proteus_spot.psengine.protocol.instructions import ShardOwner
 from proteus_spot.psengine.server.shard_server import ShardServer
@@ -89,21 +90,23 @@ class Process:
         self._process.join()
 
 
-def scheduler(pipe: Connection) -> None:
-    """Run Dask's scheduler; send its address."""
+def scheduler(pipe: Connection, key: RoleKey | None = None) -> None:
+    """Run Dask's scheduler, over TLS where it has a key; send its address."""
 
     async def serve_forever() -> None:
         from distributed import Scheduler
 
-        async with Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address=":0") as server:
+        async with Scheduler(
+            host="127.0.0.1", port=0, dashboard=False, dashboard_address=":0", **_secured(key)
+        ) as server:
             pipe.send(server.address)
             await asyncio.to_thread(_until_closed, pipe)
 
     _run_configured(serve_forever)
 
 
-def node(pipe: Connection, name: str, scheduler_address: str) -> None:
-    """Run a node; send its address, then answer messages until the pipe is closed.
+def node(pipe: Connection, name: str, scheduler_address: str, key: RoleKey | None = None) -> None:
+    """Run a node, over TLS where it has a key; send its address, then answer messages until the pipe is closed.
 
     ("serve", load) is answered with "ok", ("move", load, server) with the seconds of pushes and of pulls, ("rpc", load,
     server) with those of Dask's own calls.
@@ -124,6 +127,7 @@ def node(pipe: Connection, name: str, scheduler_address: str) -> None:
             plugins=(plugin,),
             dashboard=False,
             local_directory=scratch,
+            security=_secured(key).get("security"),
         )
         async with worker:
             agent = plugin.agent
@@ -142,6 +146,10 @@ def node(pipe: Connection, name: str, scheduler_address: str) -> None:
 
     with tempfile.TemporaryDirectory(prefix="proteus-node-") as scratch:
         _run_configured(partial(answer, scratch))
+
+
+def _secured(key: RoleKey | None) -> dict[str, Any]:
+    return {} if key is None else {"protocol": "tls", "security": dask_security(key)}
 
 
 def serve(server: ShardServer, load: Load) -> None:

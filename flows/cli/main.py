@@ -20,13 +20,16 @@ from typing import NoReturn
 import click
 
 from proteus_spot.flows.cli.commands.inspection.cost import cost
+from proteus_spot.flows.cli.commands.inspection.doctor import doctor
 from proteus_spot.flows.cli.commands.inspection.logs import logs
+from proteus_spot.flows.cli.commands.inspection.metrics import metrics
 from proteus_spot.flows.cli.commands.inspection.report import report
 from proteus_spot.flows.cli.commands.jobs.jobs import jobs
 from proteus_spot.flows.cli.commands.jobs.panic import panic
 from proteus_spot.flows.cli.commands.jobs.stop import stop
 from proteus_spot.flows.cli.commands.jobs.submit import submit
 from proteus_spot.flows.cli.commands.jobs.up import up
+from proteus_spot.flows.cli.commands.market_data.catalog import catalog
 from proteus_spot.flows.cli.commands.market_data.evictions import evictions
 from proteus_spot.flows.cli.commands.market_data.traces import traces
 from proteus_spot.flows.cli.commands.planning.backtest import backtest
@@ -53,8 +56,8 @@ GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
         "Training": (run, train, check, predict, sweep),
         "Planning": (plan, backtest, bill),
         "Jobs on a Prefect server": (up, submit, jobs, stop, panic),
-        "Inspection": (report, cost, logs),
-        "Market data": (traces, evictions),
+        "Inspection": (report, cost, logs, metrics, doctor),
+        "Market data": (traces, catalog, evictions),
         "Measuring": (bench,),
     }
 )

@@ -5,6 +5,7 @@ kept by this process, as `proteus run` does; `train` and what a user starts in t
 """
 
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait
@@ -116,10 +117,13 @@ def local_up(
             scale=scale,
             notice_s=120,
             port=kept_port(directory / "prefect-port", options.port),
+            auth=f"proteus:{secrets.token_urlsafe(16)}",
         )
         with opened_environment(made, settings) as world:
             say(f"Prefect UI: {world.prefect.ui_url}")
-            say(f"for Prefect's own commands: export PREFECT_API_URL={world.prefect.api_url}")
+            say(f"the UI asks for: {world.prefect.auth}")
+            exports = f"PREFECT_API_URL={world.prefect.api_url} PREFECT_API_AUTH_STRING={world.prefect.auth}"
+            say(f"for Prefect's own commands: export {exports}")
             with _pausing(again, interrupts), deployments_of(world, os.environ.copy()) as deployments:
                 tick_takes_s = TOUCHES * measured_latency_s()
                 if options.scale is None:

@@ -98,10 +98,17 @@ class Ec2SpotMarket:
     def _client(self) -> "EC2Client":
         """The client, created at the first call (it reads EC2's model, which takes a while)."""
         if self._made is None:
-            self._made = self._connect("ec2")
+            self._made = self.connect("ec2")
         return self._made
 
-    def _connect(self, service: str) -> Any:
+    def connect(self, service: str, region: str | None = None) -> Any:
+        """Return boto3's client of a service of the same account; a simulated market answers for all of them.
+
+        Raises
+        ------
+        InputError, BadRequest
+            If the user's configuration or the address cannot be used.
+        """
         key = self._settings.ec2_key_id
         core = botocore.session.Session(None if key is None else _NOTHING_OF_THE_USER)
         if key is not None:
@@ -112,8 +119,8 @@ class Ec2SpotMarket:
         try:
             return boto3.session.Session(botocore_session=core).client(
                 service,  # type: ignore[call-overload]
-                region_name=self._settings.region,
-                endpoint_url=self._settings.ec2_endpoint_url,
+                region_name=region or self._settings.region,
+                endpoint_url=self._settings.ec2_endpoint_url if service == "ec2" or not self._settings.is_aws else None,
                 config=self._config,
             )
         except (ProfileNotFound, ConfigParseError) as error:
@@ -124,7 +131,7 @@ class Ec2SpotMarket:
     def account_id(self) -> str:
         """Return the account that the credentials belong to; see `SpotMarket.account_id`."""
         try:
-            return str(self._connect("sts").get_caller_identity()["Account"])
+            return str(self.connect("sts").get_caller_identity()["Account"])
         except (ClientError, BotoCoreError) as error:
             _raise(error)
 

@@ -34,6 +34,7 @@ class Announcement:
     directory : of the state.
     scale : market seconds per real second.
     market_from_s, market_until_s : market time at which jobs can begin, and at which the generated prices end.
+    auth : ``user:password`` of the Prefect server.
     """
 
     api_url: str
@@ -43,6 +44,7 @@ class Announcement:
     seed: int
     market_from_s: int
     market_until_s: int
+    auth: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
@@ -68,6 +70,8 @@ def job_directory(job_id: str, directory: Path | None = None) -> Path:
 def announced(directory: Path, announcement: Announcement) -> Iterator[None]:
     """Write the announcement into `directory` for the context."""
     path = directory / _FILE
+    path.touch(mode=0o600)  # a file that is replaced keeps its mode
+    path.chmod(0o600)
     write_whole(path, json.dumps(announcement.as_json(), indent=2).encode())
     try:
         yield

@@ -9,6 +9,7 @@ import httpx
 from proteus_spot.infra.child_process import Child
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.local_market.prefect_server import basic_auth
 from proteus_spot.infra.open_close import OpenedAtStart
 from proteus_spot.infra.processes.surroundings import python_module
 
@@ -31,6 +32,7 @@ class LocalDeployments(OpenedAtStart):
     api_url : the local server, which must answer.
     directory : receives the logs of worker and registration.
     environment : the complete environment of the worker, and so of its flows.
+    auth : ``user:password`` that the server wants; empty: it wants none.
 
     Raises
     ------
@@ -38,8 +40,8 @@ class LocalDeployments(OpenedAtStart):
         If prefect.yaml is not beside the packages, because Proteus was not installed from a clone.
     """
 
-    def __init__(self, api_url: str, directory: Path, environment: Mapping[str, str]) -> None:
-        self._api_url = api_url
+    def __init__(self, api_url: str, directory: Path, environment: Mapping[str, str], auth: str = "") -> None:
+        self._api_url, self._auth = api_url, auth
         self._logs = directory / "logs"
         # The worker looks for work every second, and its flows run where they were deployed.
         self._environment = {**environment, "PREFECT_WORKER_QUERY_SECONDS": "1", "NO_COLOR": "1"}
@@ -50,7 +52,7 @@ class LocalDeployments(OpenedAtStart):
     def open(self) -> None:
         """Start the worker, register the deployments and pause their schedules and triggers."""
         self._worker = self._start("worker", "worker", "start", "--pool", _POOL, "--type", "process", "--name", "local")
-        with httpx.Client(base_url=self._api_url, timeout=_CALL_S) as api:
+        with httpx.Client(base_url=self._api_url, timeout=_CALL_S, auth=basic_auth(self._auth)) as api:
             self._await_pool(api)
             self._register()
             _pause(api)

@@ -86,6 +86,7 @@ class LocalEnvironment(OpenedAtStart):
     availability, availability_from_s : availability traces of the market, ``[TYPE/ZONE=]FILE`` each, and the market
         time at which they begin.
     port : TCP port of the Prefect server; None takes a free one.
+    auth : ``user:password`` that the Prefect server wants; empty: it wants none.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class LocalEnvironment(OpenedAtStart):
         availability: Sequence[str] = (),
         availability_from_s: int = 0,
         port: int | None = None,
+        auth: str = "",
     ) -> None:
         self.directory = directory
         self._prices = prices
@@ -113,7 +115,7 @@ class LocalEnvironment(OpenedAtStart):
         self._clock_file = clock_file(directory)
         self._endpoint: Child | None = None
         self._key_id: str | None = None
-        self.prefect = LocalPrefect(directory / "prefect", directory / "logs" / "prefect.log", port)
+        self.prefect = LocalPrefect(directory / "prefect", directory / "logs" / "prefect.log", port, auth)
 
     def open(self) -> None:
         """Start the servers and wait until they answer; the market's clock starts last."""

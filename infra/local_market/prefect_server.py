@@ -56,6 +56,12 @@ def is_free(port: int) -> bool:
     return True
 
 
+def basic_auth(auth: str) -> httpx.BasicAuth | None:
+    """Return how httpx sends ``user:password``; None for an empty text."""
+    user, _, password = auth.partition(":")
+    return httpx.BasicAuth(user, password) if auth else None
+
+
 class LocalPrefect:
     """`prefect server start` as a child process, with its state in `home`.
 
@@ -64,17 +70,25 @@ class LocalPrefect:
     home : directory of the server's state.
     log : file that receives its output.
     port : TCP port to listen on; None takes a free one.
+    auth : ``user:password`` that the server wants from everybody; empty: it wants none.
     """
 
-    def __init__(self, home: Path, log: Path, port: int | None = None) -> None:
+    def __init__(self, home: Path, log: Path, port: int | None = None, auth: str = "") -> None:
         self._port = free_port() if port is None else port
         self.api_url = f"http://127.0.0.1:{self._port}/api"
         self.ui_url = f"http://127.0.0.1:{self._port}"
         self.env = {"PREFECT_HOME": str(home), "PREFECT_API_URL": self.api_url, **QUIET}
+        self.auth = auth
+        if auth:
+            self.env["PREFECT_API_AUTH_STRING"] = auth
         command = python_module("prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port))
         # The environment may configure a server of the user; this one shares nothing with it.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-        self._child = Child(command, log, {**inherited, **self.env, "PREFECT_LOGGING_SERVER_LEVEL": "WARNING"})
+        server = {
+            "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
+            **({"PREFECT_SERVER_API_AUTH_STRING": auth} if auth else {}),
+        }
+        self._child = Child(command, log, {**inherited, **self.env, **server})
 
     def start(self) -> None:
         """Start the server without waiting for it."""
@@ -109,7 +123,7 @@ class LocalPrefect:
         """Mark unfinished flow runs of an earlier server as crashed; their processes have ended."""
         under_way = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}}}
         crashed = {"type": "CRASHED", "name": "Crashed", "message": "its process ended; the job continues in a new run"}
-        with httpx.Client(base_url=self.api_url, timeout=10.0) as api:
+        with httpx.Client(base_url=self.api_url, timeout=10.0, auth=basic_auth(self.auth)) as api:
             while runs := api.post("/flow_runs/filter", json=under_way).raise_for_status().json():
                 for run in runs:
                     state = {"state": crashed, "force": True}

@@ -78,6 +78,15 @@ def read_price_list(source: Source, region: str | None = None) -> PriceList:
     """
     data = as_utf8(source, unpacked(source, read_whole(source)))
     offers = _json_offers(source, data) if data.lstrip()[:1] == b"{" else _csv_offers(source, data)
+    return _price_list(source, offers, region)
+
+
+def priced_offers(source: Source, document: Mapping[str, Any], region: str | None = None) -> PriceList:
+    """Return the machines of an offer file's content, which `source` names in errors; raises as `read_price_list`."""
+    return _price_list(source, _offers(source, document["products"], document["terms"]["OnDemand"]), region)
+
+
+def _price_list(source: Source, offers: Iterator[tuple[dict[str, str], str]], region: str | None) -> PriceList:
     prices: dict[tuple[str, str], dict[int, InstanceType]] = {}
     for offer, dollars in offers:
         kind = _machine(source, offer, dollars)
@@ -172,6 +181,12 @@ def _json_offers(source: Source, data: bytes) -> Iterator[tuple[dict[str, str], 
         ValueError,
     ):  # also nested too deeply, and numbers of thousands of digits
         raise InputError(f"{source}: is JSON without products and terms; give EC2's offer file") from None
+    yield from _offers(source, products, terms)
+
+
+def _offers(
+    source: Source, products: Mapping[str, Any], terms: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, str], str]]:
     for sku, product in products.items():
         try:
             attributes = product["attributes"]

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
 from importlib.resources import as_file, files
 from typing import Any
@@ -15,6 +15,7 @@ from proteus_spot.infra.files import Source, packed, read_text, write_whole
 
 CATALOG_COLUMNS = ("instance_type", "region", "vcpu", "memory_gib", "on_demand_usd_per_h")
 FROM_DATE = "from_date"
+_GPUS = "gpus"
 #: More by far than any machine has, or costs by the hour.
 _MOST_VCPUS, _MOST_USD_PER_H = 1_000_000, 10_000
 
@@ -42,18 +43,30 @@ def read_catalog(source: Source | None = None, region: str | None = None) -> Cat
     return Catalog(_catalog_rows(source, region))
 
 
-def write_catalog(target: Source, rows: Iterable[CatalogRow]) -> None:
-    """Write rows as a file that `read_catalog` reads back; gzipped where it ends in ``.gz``."""
+def write_catalog(target: Source, rows: Iterable[CatalogRow], gpus: Mapping[str, int] | None = None) -> None:
+    """Write rows as a file that `read_catalog` reads back; gzipped where it ends in ``.gz``.
+
+    Parameters
+    ----------
+    gpus : number of GPUs by type, for a column that people read; None: no such column.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     rows = sorted(rows, key=lambda row: (row.region, row.instance_type.name, row.from_day or date.min))
     dated = any(row.from_day for row in rows)
-    writer.writerow([*CATALOG_COLUMNS, FROM_DATE] if dated else CATALOG_COLUMNS)
+    writer.writerow([*CATALOG_COLUMNS, *([FROM_DATE] if dated else ()), *(() if gpus is None else (_GPUS,))])
     for row in rows:
         kind = row.instance_type
         whole, rest = divmod(kind.on_demand_micros, MICROS_PER_DOLLAR)
-        fields = [kind.name, row.region, kind.vcpu, kind.memory_gib, f"{whole}.{rest:06}".rstrip("0").rstrip(".")]
-        writer.writerow([*fields, row.from_day or ""] if dated else fields)
+        fields: list[Any] = [
+            kind.name,
+            row.region,
+            kind.vcpu,
+            kind.memory_gib,
+            f"{whole}.{rest:06}".rstrip("0").rstrip("."),
+        ]
+        fields += [row.from_day or ""] if dated else []
+        writer.writerow(fields if gpus is None else [*fields, gpus.get(kind.name, 0)])
     data = text.getvalue().encode()
     write_whole(target, packed(data) if str(target).endswith(".gz") else data)
 

@@ -6,7 +6,8 @@ controller runs users' code, so its answer is text of limited length that is par
 
 import json
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from proteus_spot.infra.errors import InputError, ProteusError
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.storage.blobs import BlobError, open_blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.tls.job_keys import CONTROLLER, head_context
 from proteus_spot.infra.version import program_version
 from proteus_spot.psengine.controller.state import IMPORTING
 from proteus_spot.psengine.protocol.protocol_version import PROTOCOL, version_misfit
@@ -45,7 +47,10 @@ class OtherVersion(ProteusError):
 
 @dataclass(frozen=True)
 class ControllerClient:
-    """Client of the controller at `address` (``tcp://host:port``), with a timeout of `timeout_s` real seconds a call.
+    """Client of the controller at `address`, with a timeout of `timeout_s` real seconds a call.
+
+    The address is ``tcp://host:port``, or ``tls://host:port/job``: then the key of the job is read from the blob store
+    at `blob_url` (None: that of the settings).
 
     Raises
     ------
@@ -55,6 +60,7 @@ class ControllerClient:
 
     address: str
     timeout_s: float = 10.0
+    blob_url: str | None = None
 
     def start(
         self, job: dict[str, Any], say: Callable[[str], None] = lambda line: None, wait_s: float | None = None
@@ -154,8 +160,8 @@ class ControllerClient:
 
     def _call(self, op: str, **arguments: Any) -> Any:
         try:
-            answer = _exchange(self.address, {"op": op, "arguments": arguments}, self.timeout_s)
-        except (OSError, ValueError, RecursionError) as error:
+            answer = _exchange(self.address, {"op": op, "arguments": arguments}, self.timeout_s, self.blob_url)
+        except (OSError, ValueError, RecursionError, BlobError) as error:
             raise ControllerUnreachable(
                 f"controller at {self.address}: no answer to {op} in {self.timeout_s:g} s "
                 f"({type(error).__name__}); read the job's rendezvous again"
@@ -166,12 +172,32 @@ class ControllerClient:
         return answer["answer"]
 
 
-def _exchange(address: str, request: dict[str, Any], timeout_s: float) -> Any:
+def host_and_port(address: str) -> tuple[str, str]:
+    """Return the host and the port of a controller's address."""
+    host, _, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
+    return host.strip("[]"), port
+
+
+@contextmanager
+def _connected(address: str, timeout_s: float, blob_url: str | None) -> Iterator[socket.socket]:
+    host, port = host_and_port(address)
+    with socket.create_connection((host, int(port)), timeout_s) as plain:
+        if not address.startswith("tls://"):
+            yield plain
+            return
+        context = head_context(blob_url, address.rpartition("/")[2])
+        with context.wrap_socket(plain) as connection:
+            subject: Any = (connection.getpeercert() or {}).get("subject", ())
+            if (("commonName", CONTROLLER),) not in subject:
+                raise ConnectionError("no controller has this port")
+            yield connection
+
+
+def _exchange(address: str, request: dict[str, Any], timeout_s: float, blob_url: str | None) -> Any:
     """Send a line of JSON and return the one that answers it; ValueError for what is not an address or no JSON."""
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
     clock = SystemClock()
     until_s = clock.now_s() + timeout_s
-    with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as connection:
+    with _connected(address, timeout_s, blob_url) as connection:
         connection.sendall(json.dumps(request).encode() + b"\n")
         received = bytearray()
         while not received.endswith(b"\n"):
@@ -223,7 +249,7 @@ def wait_rendezvous(blob_url: str, job_id: str, deadline_s: float, is_ours: IsOu
                 version_misfit(f"job {job_id}: its controller", theirs, "this program", program_version())
             )
         address = str(meeting.get("control"))
-        served_job = ControllerClient(address, _ASK_S).status(NO_LOSSES).get("job_id", "")
+        served_job = ControllerClient(address, _ASK_S, blob_url).status(NO_LOSSES).get("job_id", "")
         if served_job not in (None, job_id):
             raise ControllerUnreachable(f"controller at {address}: serves job {served_job} by now")
         return address

@@ -22,6 +22,7 @@ from proteus_spot.infra.applications.code_shipping import JobCode
 from proteus_spot.infra.applications.trained_models import find_result, save_model
 from proteus_spot.infra.clock import SystemClock, open_clock
 from proteus_spot.infra.ec2 import notice_poller
+from proteus_spot.infra.nodes.keys import job_key
 from proteus_spot.infra.nodes.lease_guard import MachineFiles
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.storage.blobs import Blobs, blobs_of_process
@@ -29,6 +30,7 @@ from proteus_spot.infra.storage.checkpoints import find_checkpoints, save_checkp
 from proteus_spot.infra.storage.event_logs import keep_page
 from proteus_spot.infra.storage.job_paths import HELD_OUT
 from proteus_spot.infra.storage.leases import ENDING_S, utc
+from proteus_spot.infra.tls.job_keys import CONTROLLER, HEAD, dask_security, server_context
 from proteus_spot.infra.version import program_version
 from proteus_spot.psengine.protocol.protocol_version import PROTOCOL
 from proteus_spot.psengine.rpc.cancellation import first_of
@@ -59,14 +61,26 @@ async def run_controller(
         dask.config.set({"distributed.scheduler.http.routes": DASHBOARD_ROUTES})
     # The dashboard listens where the scheduler does; on a local run that is the loopback address.
     pages = f"{options.host or ''}:0"
-    async with Scheduler(host=options.host, port=0, dashboard=options.dashboard, dashboard_address=pages) as scheduler:
+    key = await job_key(options, blobs, CONTROLLER, stop)
+    if stop.is_set():
+        return 0
+    async with Scheduler(
+        host=options.host,
+        port=0,
+        protocol="tcp" if key is None else "tls",
+        security=None if key is None else dask_security(key),
+        dashboard=options.dashboard,
+        dashboard_address=pages,
+    ) as scheduler:
         shell = ControllerShell(scheduler, _callbacks(blobs, code, options.job), version=program_version())
         shell.open()
         control = ControlPort(shell.control)
         host = scheduler.address.rpartition("://")[2].rpartition(":")[0]
-        port = await control.open(options.host or ("::" if host.startswith("[") else "0.0.0.0"))
+        listens = options.host or ("::" if host.startswith("[") else "0.0.0.0")
+        port = await control.open(listens, *(() if key is None else (server_context(key), HEAD)))
+        address = f"tcp://{host}:{port}" if key is None else f"tls://{host}:{port}/{options.job}"
         meeting = {"address": scheduler.address, "job_id": options.job, "name": options.name, "pid": os.getpid()}
-        meeting |= {"control": f"tcp://{host}:{port}", "protocol": PROTOCOL, "version": program_version()}
+        meeting |= {"control": address, "protocol": PROTOCOL, "version": program_version()}
         if options.dashboard:
             meeting["dashboard"] = _dashboard_url(scheduler)
         await asyncio.to_thread(blobs.write_json, rendezvous, meeting)

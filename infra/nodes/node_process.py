@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 
 from proteus_spot.infra.applications.code_shipping import JobCode
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.nodes.keys import job_key
 from proteus_spot.infra.nodes.open_files import raise_file_limit
 from proteus_spot.infra.storage.blobs import BlobError, BlobMissing, Blobs, DamagedSet, blobs_of_process
 from proteus_spot.infra.storage.checkpoints import read_shard, read_state
 from proteus_spot.infra.storage.job_paths import JobPaths, part_name
+from proteus_spot.infra.tls.job_keys import NODE, dask_security
 from proteus_spot.infra.version import program_version
 from proteus_spot.psengine.config import JobError
 from proteus_spot.psengine.protocol.protocol_version import PROTOCOL, version_misfit
@@ -60,7 +62,8 @@ async def run_node(
     generation = 0
     while not stop.is_set():
         address = await _meet(blobs, rendezvous, stop)
-        if address is None:
+        key = await job_key(options, blobs, NODE, stop)  # the controller had its own, so all are there
+        if address is None or stop.is_set():
             return 0
         try:
             code_sha256 = await asyncio.to_thread(code.digest)
@@ -84,6 +87,7 @@ async def run_node(
                 host=options.host,
                 memory_limit=0,
                 death_timeout=_CALL_S,
+                security=None if key is None else dask_security(key),
                 connection_limit=raise_file_limit() // 2,
                 local_directory=scratch,
                 plugins=(plugin,),

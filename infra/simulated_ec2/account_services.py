@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
+from proteus_spot.infra.ec2.quotas import QUOTAS, Quota
 from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
-from proteus_spot.infra.simulated_ec2.rules.quotas import QUOTAS, Quota
 
 #: The services that this module answers for, by the name that a request is signed for.
 SERVICES = ("sts", "iam", "servicequotas")

@@ -66,6 +66,7 @@ class Ec2Actions:
             "StartInstances": ("start", self._start_instances),
             "RebootInstances": ("reboot", self._reboot_instances),
             "DescribeSpotInstanceRequests": ("describe", self._describe_spot_instance_requests),
+            "CancelSpotInstanceRequests": ("terminate", self._cancel_spot_instance_requests),
             "DescribeSpotPriceHistory": ("price_history", self._history.describe),
             "DescribeAvailabilityZones": ("describe", self._describe_availability_zones),
             "DescribeImages": ("describe", self._describe_images),
@@ -209,6 +210,16 @@ class Ec2Actions:
         filters = params.get("Filters", ())
         page, token = _page(rows, lambda row: _matches(_request_values(row), filters), params)
         return {"SpotInstanceRequests": page, "NextToken": token}
+
+    def _cancel_spot_instance_requests(self, params: Params) -> Answer:
+        """Say that the requests are cancelled: each was fulfilled at once, and its instance lives on."""
+        wanted = params.get("SpotInstanceRequestIds", ())
+        self._describe_spot_instance_requests({"SpotInstanceRequestIds": wanted})
+        return {
+            "CancelledSpotInstanceRequests": [
+                {"SpotInstanceRequestId": request_id, "State": "cancelled"} for request_id in wanted
+            ]
+        }
 
     def _describe_availability_zones(self, params: Params) -> Answer:
         self._market.enter("describe")

@@ -38,7 +38,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.masking import masked
 from proteus_spot.infra.state.records import StoreError
-from proteus_spot.infra.state.upgrades import create_or_upgrade, ensure_owner
+from proteus_spot.infra.state.upgrades import create_or_upgrade, current_revision, ensure_owner
 
 #: Maximum seconds that a write waits for another one to end.
 BUSY_S = 30.0
@@ -73,6 +73,35 @@ def open_engine(text: str) -> Engine:
         engine.dispose()
         raise
     return engine
+
+
+def stored_revision(text: str) -> str | None:
+    """Return the revision of a database's schema, without creating or upgrading it; None: it has no tables of ours.
+
+    Raises
+    ------
+    InputError
+        One line that names the database (never its password) and what is wrong.
+    """
+    url = _check_url(text)
+    path = None if url.get_backend_name() != "sqlite" else Path(str(url.database))
+    if path is not None and not path.exists():
+        if not os.access(path.parent, os.W_OK):
+            raise InputError(f"{_shown(url)}: its folder cannot be written; PROTEUS_DATABASE_URL names the file")
+        return None
+    try:
+        engine = _create(url)
+    except ModuleNotFoundError as error:
+        raise InputError(f"{_shown(url)}: the driver {error.name} is not installed; install it") from None
+    try:
+        with engine.connect() as connection:
+            return current_revision(connection)
+    except (DBAPIError, sqlite3.Error) as error:
+        raise InputError(
+            f"{_shown(url)}: {_first_line(error)}; PROTEUS_DATABASE_URL names no database of ours"
+        ) from None
+    finally:
+        engine.dispose()
 
 
 @contextmanager

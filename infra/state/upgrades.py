@@ -36,6 +36,13 @@ def revisions() -> tuple[str, ...]:
     return tuple(sorted(match[1] for name in names if (match := re.match(r"(\d{4})_\w+\.py$", name))))
 
 
+def current_revision(connection: Connection) -> str | None:
+    """Return the revision of the schema as the database records it; None if it records none."""
+    if schema.schema_revision.name not in inspect(connection).get_table_names():
+        return None
+    return str(connection.scalar(select(schema.schema_revision.c.version_num)))
+
+
 def create_or_upgrade(connection: Connection, shown: str) -> None:
     """Bring the database to the newest revision.
 

@@ -68,6 +68,10 @@ class JobPaths:
         """Prefix of the nodes' logs."""
         return f"{self.root}/logs"
 
+    def tls_key(self, role: str) -> str:
+        """JSON with the key of a role (`infra.tls`)."""
+        return f"{self.root}/tls/{role}.json"
+
     def lease(self, instance_id: str) -> str:
         """JSON with the time until which a machine may live."""
         return f"{self.root}/leases/{instance_id}.json"

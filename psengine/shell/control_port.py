@@ -9,6 +9,7 @@ A request is ``{"op": name, "arguments": {…}}``; the answer is ``{"answer": va
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -31,10 +32,18 @@ class ControlPort:
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self._handlers = handlers
         self._server: asyncio.Server | None = None
+        self._client: str | None = None
 
-    async def open(self, host: str) -> int:
-        """Listen on `host`; return the port."""
-        self._server = await asyncio.start_server(self._serve, host, 0, limit=_MOST_BYTES)
+    async def open(self, host: str, tls: ssl.SSLContext | None = None, client: str | None = None) -> int:
+        """Listen on `host`; return the port.
+
+        Parameters
+        ----------
+        tls : context that lets in only who has a key of the job; None: plain connections.
+        client : the name in the certificate of those that are answered; None: any.
+        """
+        self._client = client
+        self._server = await asyncio.start_server(self._serve, host, 0, limit=_MOST_BYTES, ssl=tls)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
@@ -45,6 +54,9 @@ class ControlPort:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            if self._client not in (None, _name_of(writer)):
+                logger.warning("a request of a client that is no %s was not answered", self._client)
+                return
             answer = await self._answer(reader)
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
@@ -65,3 +77,9 @@ class ControlPort:
         except Exception as error:
             logger.exception("%s failed", request["op"])
             return {"error": format_error(error)}
+
+
+def _name_of(writer: asyncio.StreamWriter) -> str | None:
+    """Return the common name in the certificate of a client; None without one."""
+    certificate = writer.get_extra_info("peercert") or {}
+    return next((value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"), None)

@@ -71,7 +71,7 @@ def check_up(port: int | None) -> None:
 
 def deployments_of(world: LocalEnvironment, environment: Mapping[str, str]) -> LocalDeployments:
     """Return the worker and the deployments for the server of `world`; a context manager starts and ends them."""
-    return LocalDeployments(world.prefect.api_url, world.directory, environment)
+    return LocalDeployments(world.prefect.api_url, world.directory, environment, world.prefect.auth)
 
 
 @contextmanager
@@ -85,6 +85,7 @@ def announcement_of(world: LocalEnvironment, market: StandingMarket) -> Iterator
         seed=market.seed,
         market_from_s=market.file.start_s,
         market_until_s=market.until_s,
+        auth=world.prefect.auth,
     )
     with announced(world.directory, announcement):
         yield announcement.as_json()

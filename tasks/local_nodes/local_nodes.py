@@ -71,7 +71,9 @@ class LocalNodes(ClosedAtEnd):
         until_s = clock.now_s() + _STARTS_S
         while True:
             try:
-                client = ControllerClient(wait_rendezvous(self._blobs.url, self._job_id, _MEET_S), _CALL_S)
+                client = ControllerClient(
+                    wait_rendezvous(self._blobs.url, self._job_id, _MEET_S), _CALL_S, self._blobs.url
+                )
             except ControllerUnreachable:
                 self._children[CONTROLLER].check()
                 if clock.now_s() > until_s:
@@ -137,7 +139,7 @@ class LocalNodes(ClosedAtEnd):
         while self._blobs.exists(paths.rendezvous):
             address = str(self._blobs.read_json(paths.rendezvous).get("control"))
             try:
-                if ControllerClient(address, _ASK_S).status()["job_id"] not in (None, self._job_id):
+                if ControllerClient(address, _ASK_S, self._blobs.url).status()["job_id"] not in (None, self._job_id):
                     return
             except ControllerUnreachable:
                 return

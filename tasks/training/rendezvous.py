@@ -9,7 +9,7 @@ from typing import Any
 from proteus_spot.bidding.market.model import InstanceFact
 from proteus_spot.bidding.market.spot_market import MarketError
 from proteus_spot.infra.clock import SystemClock
-from proteus_spot.infra.nodes.controller_client import wait_rendezvous
+from proteus_spot.infra.nodes.controller_client import host_and_port, wait_rendezvous
 from proteus_spot.tasks.market.listed_machines import job_machines
 from proteus_spot.tasks.task_runtime import current_runtime
 
@@ -40,7 +40,7 @@ class _OwnMachines:
 
     def __call__(self, meeting: Mapping[str, Any]) -> bool:
         address = str(meeting.get("control", meeting.get("address", "")))
-        host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+        host, _ = host_and_port(address)
         own_host = current_runtime().settings.node_host
         return any(
             fact.alive and fact.instance_id == meeting.get("name") and host in (fact.address, own_host)

@@ -44,6 +44,15 @@ def prepare_data(spec: JobSpec) -> DataSummary:
     return cut_data(current_runtime().blobs, spec.job_id, training, fits)
 
 
+@runtime_task("prepare keys")
+def prepare_keys(job_id: str) -> None:
+    """Write the keys of the job's processes to the blob store, if they use TLS, or find them there."""
+    from proteus_spot.infra.tls.certificates import ensure_keys
+
+    runtime = current_runtime()
+    ensure_keys(runtime.blobs, job_id, runtime.settings)
+
+
 @runtime_task("meet the controller")
 def await_controller(job_id: str) -> str | None:
     """Wait for the controller to start; record its address in the state database and return it.

@@ -156,7 +156,9 @@ def prefect_server(directory: Path | None) -> Iterator[PrefectServer]:
         yield PrefectServer(api_url)
         return
     # Credentials of the user's own server are not for this one.
-    with temporary_settings({PREFECT_API_URL: api_url}, restore_defaults={PREFECT_API_KEY, PREFECT_API_AUTH_STRING}):
+    with temporary_settings(
+        {PREFECT_API_URL: api_url, PREFECT_API_AUTH_STRING: up.auth or None}, restore_defaults={PREFECT_API_KEY}
+    ):
         yield PrefectServer(api_url, up)
 
 

@@ -3,9 +3,10 @@
 The rule is in `bidding.economics.deadline`.
 """
 
-from proteus_spot.bidding.economics.deadline import TimeLeft
+from proteus_spot.bidding.economics.deadline import SafetyNet, TimeLeft
 from proteus_spot.infra.state.records import ObservationKind
 from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.tasks.event_feed import emit_deadline
 from proteus_spot.tasks.market.bookkeeping import stop_s
 from proteus_spot.tasks.market.job_opening import type_on_sale
 from proteus_spot.tasks.task_runtime import current_runtime
@@ -31,6 +32,15 @@ def time_left(spec: JobSpec) -> TimeLeft | None:
         clocks_per_vcpu_s=done / vcpu_s if vcpu_s > 0 else 0.0,
         overhead_s=2 * runtime.settings.tick_s + boot_s + stop_s(spec.job_id),
     )
+
+
+def report_deadline(spec: JobSpec, left: TimeLeft | None) -> None:
+    """Emit an event if only on-demand machines can still finish the job by its deadline."""
+    if left is None:
+        return
+    runtime = current_runtime()
+    if SafetyNet().slack_s(left, runtime.now_s(), max(spec.transient.max_vcpus, 1)) <= 0:
+        emit_deadline(runtime.store.job(spec.job_id), left.deadline_s, left.clocks)
 
 
 def vcpu_seconds(job_id: str, until_s: float) -> float:

@@ -36,7 +36,7 @@ MARKET = Market("c4.large", "us-east-1a")
 TICK_S = 120.0
 T0 = 1464739200  # 2016-06-01T00:00:00Z
 START_S = T0 + 14 * DAY_S
-NOTIFIED = ("job done", "job failed", "budget at 80 %", "orphan found", "no tick")
+NOTIFIED = ("job done", "job failed", "budget at 80 %", "deadline at risk", "launch failed", "orphan found", "no tick")
 #: Time at which the price rises above every bid, and seconds before it (within the notice) to which the clock jumps.
 #: It lies within the first lease of every machine, 15 minutes: none ends by the jump.
 SPIKE_S = START_S + 12 * 60

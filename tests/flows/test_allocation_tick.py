@@ -17,6 +17,7 @@ from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
 
 import proteus_spot.flows.allocation_tick
 import proteus_spot.tasks.market.engine_journal
+from proteus_spot.bidding.economics.deadline import TimeLeft
 from proteus_spot.bidding.engine.events import TickDue
 from proteus_spot.bidding.engine.journal import replay
 from proteus_spot.bidding.engine.orders import Lapse, Order
@@ -38,9 +39,12 @@ from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.infra.storage.leases import read_lease
 from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.tasks.event_feed import emit_budget
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.job_opening import close_job
 from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier
+from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
+from proteus_spot.tasks.training.work_left import report_deadline
 from tests.support.prefect import prefect_api, wait_until
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, spec
 
@@ -248,6 +252,30 @@ def test_ticks_that_stop_and_orphans_that_are_found_fire_their_automations(here:
         )
         first_s = min(at_s for at_s in _fired(client, seen[0]) if at_s > ticked_s)
         assert first_s > ticked_s + NO_TICK_S - 1, "the last tick has put it off"
+
+
+def test_what_money_and_time_are_in_danger_of_fires_its_automation_once(here: TaskRuntime) -> None:
+    names = [f"proteus: {what}" for what in ("budget at 80 %", "deadline at risk", "launch failed")]
+    job, now_s = here.store.job("job"), int(here.clock.at_s)
+    here.market.add_fault(Fault(FaultKind.DENIED, operation="launch", code="UnauthorizedOperation"))
+    in_time = TimeLeft(deadline_s=now_s + 10_000, clocks=10, clocks_per_vcpu_s=1.0, overhead_s=0.0)
+    late = replace(in_time, deadline_s=now_s + 1)
+    with get_client(sync_client=True) as client:
+        for automation in notifications(None):
+            register(client, automation)
+        registered_s = SystemClock().now_s()
+        SystemClock().wait_until(registered_s + LOOKS_S + 1)
+        report_deadline(spec(), in_time)
+        report_deadline(spec(), None)
+        emit_budget(job, 7, 10)
+        for _ in range(2):
+            report_deadline(spec(), late)
+            emit_budget(job, 8, 10)
+            with pytest.raises(PurchaseBlocked, match="UnauthorizedOperation"):
+                asyncio.run(allocation_tick("job"))
+        for name in names:
+            wait_until(lambda name=name: len(_fired(client, name)) > 0, f"the automation {name}", 20)  # type: ignore[misc]
+        assert {name: len(_fired(client, name)) for name in names} == dict.fromkeys(names, 1)
 
 
 def _fired(client: SyncPrefectClient, name: str) -> list[float]:

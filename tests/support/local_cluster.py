@@ -73,7 +73,7 @@ class LocalCluster(OpenedAtStart):
 
     def start_controller(self) -> None:
         self._spawn("controller", "reliable", "--controller")
-        self.client = ControllerClient(wait_rendezvous(self.blob_url, self.job_id, DEADLINE_S), timeout_s=10.0)
+        self.client = ControllerClient(wait_rendezvous(self.blob_url, self.job_id, DEADLINE_S), 10.0, self.blob_url)
 
     def start_node(self, name: str, tier: str = "transient", threads: int = 1, metadata_url: str | None = None) -> None:
         """Start a node; it looks for notices, ten times a second, only where a metadata service is given."""

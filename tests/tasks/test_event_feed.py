@@ -7,7 +7,15 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from proteus_spot.infra.state.records import Job, JobState
-from proteus_spot.tasks.event_feed import JobEvent, emit_budget, emit_end, emit_orphans, emit_tick
+from proteus_spot.tasks.event_feed import (
+    JobEvent,
+    emit_budget,
+    emit_deadline,
+    emit_end,
+    emit_failed_launch,
+    emit_orphans,
+    emit_tick,
+)
 
 JOB = Job("job", {}, JobState.FINISHED, created_at_s=1.0, ended_at_s=2.0)
 
@@ -59,3 +67,13 @@ def test_orphans_and_ticks(emitted: list[dict[str, Any]]) -> None:
     assert emitted[0]["id"] == emitted[1]["id"]
     assert emitted[0]["payload"] == {"instances": ["i-1", "i-2"]}
     assert (emitted[2]["event"], emitted[2]["payload"]) == (JobEvent.TICKED, {"jobs": ["job"]})
+
+
+def test_a_deadline_at_risk_and_a_failed_launch_are_events_that_are_not_repeated(emitted: list[dict[str, Any]]) -> None:
+    for _ in range(2):
+        emit_deadline(JOB, 100, 7)
+    for now_s in (0.0, 3599.0, 3600.0):
+        emit_failed_launch(JOB, "c4.large/us-east-1a", "VcpuLimitExceeded", now_s)
+    assert [one["event"] for one in emitted] == [JobEvent.DEADLINE] * 2 + [JobEvent.LAUNCH] * 3
+    assert len({one["id"] for one in emitted}) == 3, "one deadline, and a launch once an hour"
+    assert emitted[0]["payload"] == {"job_id": "job", "deadline_s": 100, "clocks_left": 7}

@@ -7,7 +7,6 @@ client_tokens       what each client token bought, so that a repeated purchase b
 lagging_reads       what a read shows: the machines of an account, as they were a while ago
 machine_changes     what happens to machines, in order of time: due changes, calls, faults
 market_bill         what the market bills for what it sold
-quotas              EC2's vCPU quotas, by class of instance family
 refusals            the refusals, with EC2's codes and words
 trace_rules         what the traces say: published prices, and when a machine will be evicted
 """

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from proteus_spot.bidding.market.model import InstanceState, InstanceType, LaunchRequest, Market
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.spot_market import BadRequest, LaunchRefused
+from proteus_spot.infra.ec2.quotas import quota_of
 from proteus_spot.infra.simulated_ec2.faults import Fault
 from proteus_spot.infra.simulated_ec2.held_instances import LaunchOptions
 from proteus_spot.infra.simulated_ec2.rules.machine_changes import MachineChanges
-from proteus_spot.infra.simulated_ec2.rules.quotas import quota_of
 from proteus_spot.infra.simulated_ec2.rules.refusals import check_parameters, no_capacity, over_quota, price_above_bid
 
 

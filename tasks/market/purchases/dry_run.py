@@ -98,12 +98,18 @@ def _fault(request: Callable[[], LaunchRequest]) -> str:
 
 
 def _line(error: MarketError) -> str:
-    """Return one line on an error, with the fix."""
+    return "; ".join(refusal_and_fix(error))
+
+
+def refusal_and_fix(error: MarketError) -> tuple[str, str]:
+    """Return what the market refuses, and the fix."""
     action = _ACTION.search(error.message)
     if action is not None:
-        return f"{error.code}: the credentials lack {action[1]}{action[2] or ''}; add it to their policy (docs/aws.md)"
+        lacks = f"{error.code}: the credentials lack {action[1]}{action[2] or ''}"
+        return lacks, "add it to their policy (docs/aws.md)"
+    refusal = f"{error.code}: {error.message}"
     if error.code == "RequestExpired":
-        return f"{error.code}: {error.message}; set the clock of this machine"
+        return refusal, "set the clock of this machine"
     if error.failure is Failure.AUTH:
-        return f"{error.code}: {error.message}; renew or fix the credentials (docs/aws.md)"
-    return f"{error.code}: {error.message}; fix the setting (docs/aws.md)"
+        return refusal, "renew or fix the credentials (docs/aws.md)"
+    return refusal, "fix the setting (docs/aws.md)"

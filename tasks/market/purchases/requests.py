@@ -67,6 +67,8 @@ def _environment(order_id: str) -> dict[str, str]:
     }
     if settings.cpu_kernels != "native":
         environment["PROTEUS_CPU_KERNELS"] = settings.cpu_kernels
+    if settings.tls != "auto":
+        environment["PROTEUS_TLS"] = settings.tls
     if settings.node_host is not None:
         environment["PROTEUS_NODE_HOST"] = settings.node_host
     return environment

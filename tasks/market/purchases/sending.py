@@ -34,6 +34,7 @@ from proteus_spot.infra.state.records import Intent, IntentState
 from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.infra.storage.leases import FIRST_S
 from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.tasks.event_feed import emit_failed_launch
 from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.market.engine_journal import EngineJournal, JobEngine
 from proteus_spot.tasks.market.listed_machines import machine_tags, tier_of
@@ -183,6 +184,8 @@ def _failed(
     if error.code in TOKEN_USED and (found := _look(job_engine.job_id, before)):
         return _grant(job_engine, order_id, request, found)
     _log.warning("%s: %s (%s): %s", order_id, error, failure, step)
+    if failure in (Failure.AUTH, Failure.CONFIGURATION, Failure.QUOTA):
+        emit_failed_launch(runtime.store.job(job_engine.job_id), str(request.market), error.code, now_s)
     if step is Step.ABANDON and error.code == TOKEN_ENDED:
         _record_unobserved_purchase(job_engine, before)
         return PurchaseOutcome(Result.REFUSED, f"bought, and ended before it was seen: {error}", failure)

@@ -18,10 +18,12 @@ def test_a_small_table_is_moved_both_ways_beside_the_peers(tmp_path: Path, monke
     assert [(one.what, one.beside_is) for one in figures] == [
         ("push 0.1 MB, 2 shards", "bare TCP over loopback"),
         ("push 0.1 MB, 2 shards", "Dask's own call with the array"),
+        ("push 0.1 MB, 2 shards, TLS", "the same without TLS"),
         ("push 0.1 MB, 2 shards", "Dask's own call, empty"),
         ("push 0.1 MB, 2 shards, own node", "a copy in memory"),
         ("pull 0.1 MB, 2 shards", "bare TCP over loopback"),
         ("pull 0.1 MB, 2 shards", "Dask's own call with the array"),
+        ("pull 0.1 MB, 2 shards, TLS", "the same without TLS"),
         ("pull 0.1 MB, 2 shards", "Dask's own call, empty"),
         ("pull 0.1 MB, 2 shards, own node", "a copy in memory"),
     ]

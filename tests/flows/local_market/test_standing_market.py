@@ -106,6 +106,8 @@ def test_the_tutorial_can_be_typed(up: Up) -> None:
             wait_for(lambda: up.trains("tutorial"), "a job that trains on a spot machine", 60)
             (run_id,) = re.findall(rf"^its run:  {up.ready['ui_url']}/runs/flow-run/(\S+)$", said[verb], re.MULTILINE)
             with httpx.Client(base_url=up.ready["api_url"]) as api:
+                assert api.get(f"/flow_runs/{run_id}").status_code == httpx.codes.UNAUTHORIZED
+                api.auth = tuple(up.ready["auth"].split(":"))
                 run = api.get(f"/flow_runs/{run_id}").raise_for_status().json()
             assert (run["name"], run["state_type"], run["tags"]) == ("tutorial", "RUNNING", ["job:tutorial"])
     assert list(said) == ["submit", "jobs", "cost", "logs", "stop", "report"]

@@ -1,5 +1,6 @@
 """Verbs for price files and eviction models.
 
+catalog    the verb `catalog fetch`: instance types and their on-demand prices
 evictions  the verbs `evictions fit`, `show` and `check`: eviction models
 traces     the verbs `traces describe`, `generate` and `convert`: price files
 """
