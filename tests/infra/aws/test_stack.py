@@ -1,0 +1,221 @@
+"""The CloudFormation template: made against moto, and a job's calls under its roles; conditions are read.
+
+moto checks actions and resource ARNs of a role's policies, and no conditions.
+"""
+
+import configparser
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import yaml
+from botocore.exceptions import ClientError
+from moto import mock_aws
+
+from proteus_spot.infra.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "infra" / "aws"
+TEMPLATE = FOLDER / "stack.yaml"
+BUCKET, REGION = "proteus-test-bucket", "us-east-1"
+
+
+class Stack:
+    """The stack in moto's account."""
+
+    def __init__(self) -> None:
+        ec2 = boto3.client("ec2", REGION)
+        self.vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+        self.subnet = ec2.create_subnet(VpcId=self.vpc, CidrBlock="10.0.0.0/24")["Subnet"]["SubnetId"]
+        table = ec2.describe_route_tables(Filters=[{"Name": "vpc-id", "Values": [self.vpc]}])["RouteTables"][0]
+        self.image = ec2.describe_images()["Images"][0]["ImageId"]
+        parameters = {
+            "VpcId": self.vpc,
+            "HeadSubnetId": self.subnet,
+            "RouteTableIds": table["RouteTableId"],
+            "HeadImageId": self.image,
+            "NodeImageId": self.image,
+            "NodeSubnets": f'{{"us-east-1a":"{self.subnet}"}}',
+            "BucketName": BUCKET,
+        }
+        cloud = boto3.client("cloudformation", REGION)
+        cloud.create_stack(
+            StackName="proteus",
+            TemplateBody=TEMPLATE.read_text(),
+            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
+            Capabilities=["CAPABILITY_IAM"],
+        )
+        (stack,) = cloud.describe_stacks(StackName="proteus")["Stacks"]
+        assert stack["StackStatus"] == "CREATE_COMPLETE"
+        self.outputs = {row["OutputKey"]: row["OutputValue"] for row in stack["Outputs"]}
+        rows = cloud.describe_stack_resources(StackName="proteus")["StackResources"]
+        self.ids = {row["LogicalResourceId"]: row["PhysicalResourceId"] for row in rows}
+
+    def session(self, role: str) -> boto3.session.Session:
+        """Return a session with the rights of a role alone."""
+        arn = boto3.client("iam", REGION).get_role(RoleName=self.ids[role])["Role"]["Arn"]
+        given = boto3.client("sts", REGION).assume_role(RoleArn=arn, RoleSessionName="test")["Credentials"]
+        return boto3.session.Session(given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"], REGION)
+
+
+@pytest.fixture
+def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        yield Stack()
+
+
+@contextmanager
+def checked_rights() -> Iterator[None]:
+    """Have moto check the rights of every call for the context."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0.0)
+        patch.setattr("moto.core.responses.ActionAuthenticatorMixin.request_count", 0)
+        yield
+
+
+def refusal(call: Callable[..., Any], **arguments: Any) -> str:
+    with pytest.raises(ClientError) as error:
+        call(**arguments)
+    return str(error.value.response["Error"]["Code"])
+
+
+def test_a_node_reads_and_writes_blobs_of_jobs_and_nothing_else(stack: Stack) -> None:
+    session = stack.session("NodeRole")
+    with checked_rights():
+        s3, ec2 = session.client("s3"), session.client("ec2")
+        s3.put_object(Bucket=BUCKET, Key="jobs/a/model/m.npz", Body=b"1")
+        assert s3.get_object(Bucket=BUCKET, Key="jobs/a/model/m.npz")["Body"].read() == b"1"
+        s3.delete_object(Bucket=BUCKET, Key="jobs/a/model/m.npz")
+        assert refusal(s3.put_object, Bucket=BUCKET, Key="prices/x.parquet", Body=b"1") == "AccessDenied"
+        assert refusal(s3.get_object, Bucket=BUCKET, Key="predictors/x") == "AccessDenied"
+        assert refusal(ec2.run_instances, ImageId=stack.image, MinCount=1, MaxCount=1) == "UnauthorizedOperation"
+        assert refusal(ec2.describe_instances) == "UnauthorizedOperation"
+
+
+def test_the_head_buys_machines_and_makes_no_network(stack: Stack) -> None:
+    session = stack.session("HeadRole")
+    with checked_rights():
+        ec2, s3 = session.client("ec2"), session.client("s3")
+        s3.put_object(Bucket=BUCKET, Key="prices/x.parquet", Body=b"1")
+        ec2.describe_instances()
+        ec2.describe_spot_instance_requests()
+        assert refusal(ec2.create_vpc, CidrBlock="10.1.0.0/16") == "UnauthorizedOperation"
+        assert refusal(ec2.create_security_group, GroupName="g", Description="g") == "UnauthorizedOperation"
+        assert refusal(session.client("iam").create_user, UserName="u") == "AccessDenied"
+
+
+def test_nodes_reach_each_other_the_head_reaches_them_and_nobody_reaches_the_head(stack: Stack) -> None:
+    ec2 = boto3.client("ec2", REGION)
+    nodes, head = stack.outputs["NodeSecurityGroup"], stack.ids["HeadGroup"]
+    (group,) = ec2.describe_security_groups(GroupIds=[nodes])["SecurityGroups"]
+    sources = {pair["GroupId"] for rule in group["IpPermissions"] for pair in rule["UserIdGroupPairs"]}
+    assert sources == {nodes, head}
+    assert not any(rule["IpRanges"] for rule in group["IpPermissions"])
+    (closed,) = ec2.describe_security_groups(GroupIds=[head])["SecurityGroups"]
+    assert closed["IpPermissions"] == []
+    (gateway,) = ec2.describe_vpc_endpoints()["VpcEndpoints"]
+    assert (gateway["ServiceName"], gateway["VpcEndpointType"]) == ("com.amazonaws.us-east-1.s3", "Gateway")
+
+
+def test_blobs_expire_and_are_not_public(stack: Stack) -> None:
+    s3 = boto3.client("s3", REGION)
+    rules = s3.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"]
+    assert {rule["ID"] for rule in rules} == {"jobs", "probes", "uploads"}
+    assert all(s3.get_public_access_block(Bucket=BUCKET)["PublicAccessBlockConfiguration"].values())
+
+
+# -- what moto does not check ----------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with CloudFormation's short forms, each read as its name and what it is of."""
+
+
+_Loader.add_multi_constructor("!", lambda loader, name, node: (name, loader.construct_object(_plain(node), deep=True)))
+
+
+def _plain(node: yaml.Node) -> yaml.Node:
+    kinds = {yaml.ScalarNode: "str", yaml.SequenceNode: "seq", yaml.MappingNode: "map"}
+    node.tag = f"tag:yaml.org,2002:{kinds[type(node)]}"
+    return node
+
+
+@pytest.fixture(scope="module")
+def template() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.load(TEMPLATE.read_text(), _Loader)
+    return found
+
+
+def statements(template: dict[str, Any], role: str) -> dict[str, dict[str, Any]]:
+    policies = template["Resources"][role]["Properties"]["Policies"]
+    rows = [row for policy in policies for row in policy["PolicyDocument"]["Statement"]]
+    return {row["Sid"]: row for row in rows if "Sid" in row}
+
+
+def test_conditions_bind_purchases_ends_and_lists_to_what_is_ours(template: dict[str, Any]) -> None:
+    ours, node = statements(template, "HeadRole"), statements(template, "NodeRole")
+    owner = ("Ref", "Owner")
+    assert ours["BuyWithOurTag"]["Condition"] == {"StringEquals": {"aws:RequestTag/proteus:owner": owner}}
+    assert ours["EndOurs"]["Condition"] == {"StringEquals": {"ec2:ResourceTag/proteus:owner": owner}}
+    assert ours["TagWhatIsBought"]["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
+    assert ours["GiveNodesTheirRole"]["Condition"] == {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
+    assert node["ListJobs"]["Condition"] == {"StringLike": {"s3:prefix": ["jobs/*"]}}
+    (only_tls,) = template["Resources"]["BucketPolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    assert (only_tls["Effect"], only_tls["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+
+
+def test_no_statement_allows_every_action(template: dict[str, Any]) -> None:
+    for role in ("HeadRole", "NodeRole"):
+        for policy in template["Resources"][role]["Properties"]["Policies"]:
+            for row in policy["PolicyDocument"]["Statement"]:
+                actions = row["Action"] if isinstance(row["Action"], list) else [row["Action"]]
+                assert not any("*" in action for action in actions), row
+
+
+def test_cloudformation_reads_no_aliases() -> None:
+    assert not re.search(r"^[^#\n]*:\s+[&*]\w+\s*$", TEMPLATE.read_text(), re.MULTILINE)
+
+
+def test_the_settings_that_the_head_gets_are_settings(template: dict[str, Any]) -> None:
+    data = template["Resources"]["HeadTemplate"]["Properties"]["LaunchTemplateData"]
+    script = data["UserData"]["Fn::Base64"][1]
+    named = {name.lower() for name in re.findall(r"^PROTEUS_(\w+)=", script, re.MULTILINE)}
+    assert named <= set(Settings.model_fields)
+    assert {"bucket", "image_id"} & named == {"image_id"}
+    assert data["MetadataOptions"]["HttpTokens"] == "required"
+
+
+@pytest.mark.skipif(find_spec("cfnlint") is None, reason="cfn-lint is not installed")
+def test_cfn_lint_finds_nothing() -> None:
+    done = subprocess.run([sys.executable, "-m", "cfnlint", str(TEMPLATE)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("unit", sorted(FOLDER.glob("*.service")), ids=lambda unit: unit.stem)
+def test_a_unit_starts_what_there_is(unit: Path) -> None:
+    parser = configparser.RawConfigParser(strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(unit.read_text())
+    command = parser["Service"]["ExecStart"].split()
+    assert command[0] in ("/opt/proteus/.venv/bin/prefect", "/opt/proteus/.venv/bin/proteus")
+    assert parser["Service"]["User"] == "proteus"
+    assert parser["Service"]["Restart"] == "always"
+    started = re.findall(r"proteus-[a-z]+", TEMPLATE.read_text().partition("systemctl enable")[2].splitlines()[0])
+    assert unit.stem in started
+    before = parser["Service"].get("ExecStartPre")
+    assert before is None or (ROOT / before.removeprefix("/opt/proteus/")).is_file()
+
+
+@pytest.mark.parametrize("script", sorted(FOLDER.glob("*.sh")), ids=lambda script: script.stem)
+def test_a_script_is_bash(script: Path) -> None:
+    done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
