@@ -17,7 +17,7 @@ endif
 # Storms of many seeds in one process each; the others start processes of their own.
 MANY_SEEDS := tests/storms/test_engine_storms.py tests/storms/test_crash_points.py tests/storms/test_fault_scripts.py
 
-.PHONY: help lock torch run test storms papers lint compiled bench size clean
+.PHONY: help lock torch run test storms papers lint compiled bench audit sbom size clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,12 @@ papers: $(STAMP) ## the tests of the benchmarks that repeat the papers' figures
 
 bench: $(STAMP) ## the benchmarks, each beside a peer or a limit
 	$(BIN)/proteus bench
+
+audit: $(STAMP) ## known vulnerabilities of the locked packages; asks a public database
+	$(UV) tool run pip-audit --disable-pip --require-hashes --requirement requirements.lock
+
+sbom: $(STAMP) ## the locked packages as CycloneDX (dist/sbom.cdx.json), and docs/licences.md
+	$(BIN)/python tools/sbom.py dist/sbom.cdx.json docs/licences.md
 
 size: $(STAMP) ## code lines and statements, by package
 	$(BIN)/python tools/size.py

@@ -91,8 +91,23 @@ def _expanded(word: str) -> str:
     return f"{option}{equals}{at_home(value)}" if option.startswith("--") else at_home(word)
 
 
+def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from proteus_spot.infra.version import program_commit, program_version
+
+        click.echo(f"proteus, version {program_version()}, commit {program_commit()}")
+        context.exit()
+
+
 @click.group(cls=_GroupedVerbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="proteus-spot", prog_name="proteus")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and the commit, and exit.",
+)
 def cli() -> None:
     """Train models on machines that can be taken away at any moment, for a fraction of the price."""
 

@@ -1,8 +1,11 @@
 """The help of the command: quick, of every verb and option; and JSON, which stands alone."""
 
+import io
 import json
 import os
 import subprocess
+import tarfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from proteus_spot.infra.version import program_commit
 from tests.support.cli_process import environment, proteus
 
 
@@ -19,6 +23,27 @@ def test_help_tells_and_ends_with_0(tmp_path: Path, arguments: tuple[str, ...]) 
     assert outcome.code == 0
     assert outcome.err == ""
     assert outcome.out.startswith(("Usage: proteus", "proteus, version"))
+
+
+def test_the_version_names_the_commit_of_the_clone_and_of_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).parents[3]
+    head = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    if head.returncode:
+        pytest.skip("not a git checkout")
+    said = proteus("--version", cwd=tmp_path, home=tmp_path / "home").out
+    assert said.rstrip("+\n").endswith(f", commit {head.stdout[:12]}")
+    assert f"version {tomllib.loads((root / 'pyproject.toml').read_text())['project']['version']} " in said
+    archive = subprocess.run(
+        ["git", "-C", str(root), "archive", "HEAD", "infra/commit.txt"], capture_output=True, check=True
+    )
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
+        tar.extractall(tmp_path, filter="data")
+    monkeypatch.setattr("proteus_spot.infra.version._COMMIT", tmp_path / "infra" / "commit.txt")
+    assert program_commit() == head.stdout[:12]
+    (tmp_path / "infra" / "commit.txt").write_text("$Format:%H$\n")
+    assert program_commit() == "unknown"
 
 
 def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:

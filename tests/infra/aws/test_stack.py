@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError
 from moto import mock_aws
+from moto.core.authorization import enable_iam_authentication
 
 from proteus_spot.infra.settings import Settings
 
@@ -73,15 +73,6 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
         yield Stack()
 
 
-@contextmanager
-def checked_rights() -> Iterator[None]:
-    """Have moto check the rights of every call for the context."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0.0)
-        patch.setattr("moto.core.responses.ActionAuthenticatorMixin.request_count", 0)
-        yield
-
-
 def refusal(call: Callable[..., Any], **arguments: Any) -> str:
     with pytest.raises(ClientError) as error:
         call(**arguments)
@@ -90,7 +81,7 @@ def refusal(call: Callable[..., Any], **arguments: Any) -> str:
 
 def test_a_node_reads_and_writes_blobs_of_jobs_and_nothing_else(stack: Stack) -> None:
     session = stack.session("NodeRole")
-    with checked_rights():
+    with enable_iam_authentication():
         s3, ec2 = session.client("s3"), session.client("ec2")
         s3.put_object(Bucket=BUCKET, Key="jobs/a/model/m.npz", Body=b"1")
         assert s3.get_object(Bucket=BUCKET, Key="jobs/a/model/m.npz")["Body"].read() == b"1"
@@ -103,7 +94,7 @@ def test_a_node_reads_and_writes_blobs_of_jobs_and_nothing_else(stack: Stack) ->
 
 def test_the_head_buys_machines_and_makes_no_network(stack: Stack) -> None:
     session = stack.session("HeadRole")
-    with checked_rights():
+    with enable_iam_authentication():
         ec2, s3 = session.client("ec2"), session.client("s3")
         s3.put_object(Bucket=BUCKET, Key="prices/x.parquet", Body=b"1")
         ec2.describe_instances()

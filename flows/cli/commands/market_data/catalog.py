@@ -23,9 +23,8 @@ def fetch(target: str, region: str | None, json_target: str | None) -> None:
 
     It needs credentials that may call pricing:GetProducts and ec2:DescribeInstanceTypes.
     """
-    from proteus_spot.studies.market_data.fetched_catalog import fetch_catalog
-
     from proteus_spot.infra.settings import load_settings
+    from proteus_spot.studies.market_data.fetched_catalog import fetch_catalog
     from proteus_spot.studies.output_files import check_file_target
 
     if not target.endswith((".csv", ".csv.gz")):
