@@ -1,6 +1,6 @@
 """Writes what requirements.lock pins as a CycloneDX document and as a list of licences.
 
-``python tools/sbom.py SBOM.json LICENCES.md``. Licences are those that the installed packages name; a package that is for
+``python tools/sbom.py SBOM.json LICENCES.md``. Licences are those that the installed packages name; a package for
 another platform, and so not installed here, is listed without one.
 """
 
