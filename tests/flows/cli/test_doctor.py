@@ -17,7 +17,7 @@ def test_findings_and_fixes(tmp_path: Path) -> None:
 
 
 def test_json_and_a_good_step(tmp_path: Path) -> None:
-    done = proteus("doctor", "--step", "2", "--json", "-", cwd=tmp_path, home=tmp_path / "home")
+    done = proteus("doctor", "--step", "3", "--json", "-", cwd=tmp_path, home=tmp_path / "home")
     assert done.code == 0, done.err
     findings = json.loads(done.out)["findings"]
     assert [(found["check"], found["good"]) for found in findings] == [

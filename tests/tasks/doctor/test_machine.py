@@ -1,6 +1,7 @@
 """`proteus doctor` on this machine and what it reaches: every check is seen good and seen wrong."""
 
 import os
+import re
 import sqlite3
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +15,7 @@ from proteus_spot.infra.settings import Settings
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.urls import sqlite_url
 from proteus_spot.tasks.doctor import machine
+from proteus_spot.tasks.doctor.checks import BOOT_STEP, CHECKS
 from proteus_spot.tasks.doctor.setup import Setup
 from tests.support.buckets import served_bucket
 from tests.support.canned_api import canned_api
@@ -94,3 +96,11 @@ def test_server() -> None:
             assert what in wrong(machine.check_server, Setup(Settings()))[0]
     with temporary_settings({PREFECT_API_URL: f"{url}/api"}):
         assert "no server answers" in wrong(machine.check_server, Setup(Settings()))[0]
+
+
+def test_every_step_of_the_walk_has_its_check() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "aws.md").read_text()
+    steps = [int(step) for step in re.findall(r"^## (\d)\.", page, re.MULTILINE)]
+    assert steps == list(range(1, 8))
+    checked = {int(step) for step in re.findall(r"^    \S*proteus doctor --step (\d)", page, re.MULTILINE)}
+    assert checked == {check.step for check in CHECKS} | {BOOT_STEP} == set(steps[:-1])
