@@ -18,7 +18,7 @@ from proteus_spot.infra.errors import InputError, ProteusError
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.storage.blobs import BlobError, open_blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
-from proteus_spot.infra.tls.job_keys import CONTROLLER, head_context
+from proteus_spot.infra.tls.job_keys import CONTROLLER, head_context, uses_tls
 from proteus_spot.infra.version import program_version
 from proteus_spot.psengine.controller.state import IMPORTING
 from proteus_spot.psengine.protocol.protocol_version import PROTOCOL, version_misfit
@@ -183,6 +183,8 @@ def _connected(address: str, timeout_s: float, blob_url: str | None) -> Iterator
     host, port = host_and_port(address)
     with socket.create_connection((host, int(port)), timeout_s) as plain:
         if not address.startswith("tls://"):
+            if uses_tls(host, load_settings().tls):  # whatever the bucket says, which nodes may write
+                raise ConnectionError("it takes plain connections")
             yield plain
             return
         context = head_context(blob_url, address.rpartition("/")[2])

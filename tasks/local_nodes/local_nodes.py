@@ -13,10 +13,13 @@ from proteus_spot.infra.errors import InputError, ProteusError
 from proteus_spot.infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
 from proteus_spot.infra.open_close import ClosedAtEnd
 from proteus_spot.infra.processes.surroundings import python_module
+from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
+from proteus_spot.infra.tls.job_keys import uses_tls
 
 CONTROLLER = "controller"
+_HOST = "127.0.0.1"
 #: Timeouts in real seconds for the start of the controller and for a call to it.
 _STARTS_S = 60.0
 _CALL_S = 5.0
@@ -66,6 +69,10 @@ class LocalNodes(ClosedAtEnd):
         """
         self._check_alone()
         self._blobs.remove(JobPaths(self._job_id).rendezvous)  # nodes would look for an earlier controller
+        if uses_tls(_HOST, load_settings().tls):
+            from proteus_spot.infra.tls.certificates import ensure_keys  # cryptography takes a tenth of a second
+
+            ensure_keys(self._blobs, self._job_id, load_settings().model_copy(update={"node_host": _HOST}))
         self._spawn(CONTROLLER, "reliable", "--controller", *(["--dashboard"] if self._with_dashboard else []))
         clock = SystemClock()
         until_s = clock.now_s() + _STARTS_S
@@ -155,7 +162,7 @@ class LocalNodes(ClosedAtEnd):
         if name in self._children:
             raise ProteusError(f"node {name} exists already")
         command = python_module("proteus_spot.infra.nodes.main", "--job", self._job_id, "--blob", self._blobs.url)
-        command += ["--name", name, "--tier", tier, "--host", "127.0.0.1", *options]
+        command += ["--name", name, "--tier", tier, "--host", _HOST, *options]
         environment = {**os.environ, "TMPDIR": str(self._scratch)}
         child = Child(command, self._directory / "logs" / f"{name}.log", environment)
         self._children[name] = child  # before the start, so that a signal in between leaves no unknown process

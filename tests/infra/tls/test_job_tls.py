@@ -80,6 +80,16 @@ def test_the_controllers_port_answers_the_head_alone(tmp_path: Path, role: str |
             asyncio.run(ask())
 
 
+def test_a_plain_port_elsewhere_is_not_spoken_to() -> None:
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        client = ControllerClient(f"tcp://127.0.0.2:{server.getsockname()[1]}", 5.0)
+        with pytest.raises(ControllerUnreachable, match="ConnectionError"):
+            client.status()
+        peer, _ = server.accept()
+        with peer:
+            assert peer.recv(1) == b"", "nothing was sent"
+
+
 def test_a_node_cannot_pass_for_the_controller(tmp_path: Path) -> None:
     blobs, keys = Blobs(tmp_path.as_uri()), make_keys("job", SystemClock().now_s())
     blobs.write_json(JobPaths("job").tls_key(HEAD), keys[HEAD].to_json())

@@ -55,7 +55,7 @@ def pricing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
 
 
 def test_the_catalogue_has_prices_and_machines(pricing: Stubber, tmp_path: Path) -> None:
-    rows = [offer("c5.xlarge", "0.17"), offer("p3.2xlarge", "3.06"), offer("none.large", "1.0")]
+    rows = [offer("c5.xlarge", "0.17"), offer("g4dn.xlarge", "0.526"), offer("none.large", "1.0")]
     rows.append(offer("m5.large", "0.2", licenseModel="Bring your own license"))
     pricing.add_response("get_products", {"PriceList": rows[:2], "NextToken": "more"})
     pricing.add_response("get_products", {"PriceList": rows[2:]})
@@ -69,7 +69,7 @@ def test_the_catalogue_has_prices_and_machines(pricing: Stubber, tmp_path: Path)
     assert kind is not None
     assert (kind.vcpu, kind.memory_gib, kind.on_demand_micros) == (4, 8.0, to_micros("0.17")), "EC2's, not the list's"
     assert target.read_text().splitlines()[0].endswith(",gpus")
-    assert target.read_text().splitlines()[2].endswith("3.06,1")
+    assert target.read_text().splitlines()[2].endswith("0.526,1")
 
 
 def test_a_refusal_names_the_right_that_is_missing(pricing: Stubber, tmp_path: Path) -> None:
