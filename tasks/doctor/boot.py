@@ -63,7 +63,7 @@ def boot(setup: Setup, budget: Micros, tell: Callable[[str], None]) -> str:
     finally:
         market.terminate([fact.instance_id])
         tell(f"ending {fact.instance_id}")
-    _await_end(fact.instance_id)
+        _await_end(fact.instance_id)
     for name in current_runtime().blobs.list(f"jobs/{job_id}"):
         current_runtime().blobs.remove(name)
     return f"{fact.instance_id} joined after {took_s:.0f} s, and has ended"
