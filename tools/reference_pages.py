@@ -48,9 +48,9 @@ model of the settings (`make docs`).
 A leading `~` in a path is the home directory. Durations in `_S` are seconds of market time, which is real time unless
 `PROTEUS_CLOCK` says otherwise. An invalid value is refused in one line that names it. Lists and mappings are JSON.
 
-AWS's own variables (credentials, profile) are boto3's. A node gets `PROTEUS_CLOCK`, `PROTEUS_NODE_HOST`, `PROTEUS_TLS` where it is `on`, its
-allocation's id and, on the reliable tier, `PROTEUS_EVENTS_URL`; job, blob URL, threads and poll interval are on its
-command line.
+AWS's own variables (credentials, profile) are boto3's. A node gets `PROTEUS_CLOCK`, `PROTEUS_NODE_HOST`, `PROTEUS_TLS`
+where it is `on`, its allocation's id and, on the reliable tier, `PROTEUS_EVENTS_URL`; job, blob URL, threads and poll
+interval are on its command line.
 """
 
 
