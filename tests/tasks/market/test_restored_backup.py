@@ -91,8 +91,9 @@ def test_a_job_of_the_version_before_goes_on(here: TaskRuntime, tmp_path: Path) 
 def test_a_database_of_a_newer_version_is_refused_before_it_is_touched(tmp_path: Path) -> None:
     database = tmp_path / "state.db"
     Store.open(sqlite_url(database)).close()
-    with closing(sqlite3.connect(database)) as connection, connection:
+    with closing(sqlite3.connect(database)) as connection:
         connection.execute("UPDATE schema_revision SET version_num = '9999'")
+        connection.commit()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     before = database.read_bytes()
     with pytest.raises(InputError, match="does not know"):
