@@ -190,9 +190,8 @@ def test_the_settings_that_the_head_gets_are_settings(template: dict[str, Any]) 
 
 @pytest.mark.skipif(find_spec("cfnlint") is None, reason="cfn-lint is not installed")
 def test_cfn_lint_finds_nothing() -> None:
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("cfn-lint")), str(TEMPLATE)], capture_output=True, text=True, check=False
-    )
+    command = [str(Path(sys.executable).with_name("cfn-lint")), str(TEMPLATE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
