@@ -10,7 +10,7 @@ from proteus_spot.tasks.doctor.setup import Setup, Wrong
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class SetupCheck:
     """A check: its name, its step in docs/aws.md, and the function that says what it found, or raises `Wrong`."""
 
     name: str
@@ -30,21 +30,21 @@ class Finding:
 
 
 CHECKS = (
-    Check("versions", 1, machine.check_versions),
-    Check("credentials", 1, account.check_credentials),
-    Check("clock", 1, machine.check_clock),
-    Check("catalogue", 1, machine.check_catalog),
-    Check("image", 2, account.check_image),
-    Check("subnets", 3, account.check_subnets),
-    Check("security groups", 3, account.check_security_groups),
-    Check("bucket", 3, machine.check_bucket),
-    Check("permissions", 4, account.check_permissions),
-    Check("spot role", 4, account.check_spot_role),
-    Check("on-demand quota", 4, account.check_on_demand_quota),
-    Check("spot quota", 4, account.check_spot_quota),
-    Check("GPU quota", 4, account.check_gpu_quota),
-    Check("database", 5, machine.check_database),
-    Check("server", 5, machine.check_server),
+    SetupCheck("versions", 1, machine.check_versions),
+    SetupCheck("credentials", 1, account.check_credentials),
+    SetupCheck("clock", 1, machine.check_clock),
+    SetupCheck("catalogue", 1, machine.check_catalog),
+    SetupCheck("image", 2, account.check_image),
+    SetupCheck("subnets", 3, account.check_subnets),
+    SetupCheck("security groups", 3, account.check_security_groups),
+    SetupCheck("bucket", 3, machine.check_bucket),
+    SetupCheck("permissions", 4, account.check_permissions),
+    SetupCheck("spot role", 4, account.check_spot_role),
+    SetupCheck("on-demand quota", 4, account.check_on_demand_quota),
+    SetupCheck("spot quota", 4, account.check_spot_quota),
+    SetupCheck("GPU quota", 4, account.check_gpu_quota),
+    SetupCheck("database", 5, machine.check_database),
+    SetupCheck("server", 5, machine.check_server),
 )
 #: The step that boots a node, after those of the checks.
 BOOT_STEP = 6
