@@ -33,6 +33,7 @@ def test_json_and_a_good_step(tmp_path: Path) -> None:
         (("--step", "6"), "add --boot"),
         (("--step", "9"), "--step"),
         (("--budget", "1"), "--budget"),
+        (("--boot", "--budget", "nan", "--step", "6"), "--budget"),
         (("absent.yaml",), "absent.yaml"),
     ],
 )

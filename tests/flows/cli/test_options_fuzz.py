@@ -29,6 +29,8 @@ SEAMS = (
     "proteus_spot.benchmarks.runner.measure",
     "proteus_spot.infra.market_data.eviction_model_files.write_model",
     "proteus_spot.tasks.panic.OwnedMachines",
+    "proteus_spot.tasks.doctor.checks.examine",
+    "prometheus_client.start_http_server",
 )
 #: The least that each verb wants.
 LEAST: Mapping[str, tuple[str, ...]] = {
@@ -56,6 +58,9 @@ LEAST: Mapping[str, tuple[str, ...]] = {
     "sweep report": ("job",),
     "cost": (),
     "logs": ("job",),
+    "metrics": (),
+    "doctor": (),
+    "catalog fetch": ("none/out.csv",),
     "traces describe": ("small.csv",),
     "traces generate": ("none/out.csv", "--days", "1"),
     "traces convert": ("small.csv", "none/out.csv"),

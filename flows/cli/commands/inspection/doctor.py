@@ -40,10 +40,11 @@ def doctor(job_file: Path | None, step: int | None, boot: bool, budget: float | 
         raise InputError("--budget: is the budget of --boot; give both")
     if step == BOOT_STEP and not boot:
         raise InputError(f"--step {BOOT_STEP}: boots a machine, which costs money; add --boot")
+    most_spent = None if budget is None else _micros(budget)
     setup = Setup(load_settings(), None if job_file is None else read_job(job_file))
     quiet = json_target == "-"
     findings = []
-    for found in _all(examine(setup, step), setup, boot, budget, quiet):
+    for found in _all(examine(setup, step), setup, boot, most_spent, quiet):
         findings.append(found)
         if not quiet:
             click.echo(f"{'good ' if found.good else 'WRONG'}  {found.check}: {found.what}")
@@ -55,24 +56,33 @@ def doctor(job_file: Path | None, step: int | None, boot: bool, budget: float | 
 
 
 def _all(
-    findings: "Iterable[Finding]", setup: "Setup", boots: bool, budget: float | None, quiet: bool
+    findings: "Iterable[Finding]", setup: "Setup", boots: bool, most_spent: int | None, quiet: bool
 ) -> "Iterable[Finding]":
     yield from findings
     if boots:
-        yield _boot(setup, budget, quiet)
+        yield _boot(setup, most_spent, quiet)
 
 
-def _boot(setup: "Setup", budget: float | None, quiet: bool) -> "Finding":
-    from proteus_spot.bidding.market.money import to_micros, usd
+def _micros(budget: float) -> int:
+    from proteus_spot.bidding.market.money import to_micros
+
+    try:
+        return to_micros(budget)
+    except ValueError:
+        raise InputError(f"--budget {budget:g}: is not an amount; write dollars, as in 0.5") from None
+
+
+def _boot(setup: "Setup", most_spent: int | None, quiet: bool) -> "Finding":
+    from proteus_spot.bidding.market.money import usd
     from proteus_spot.tasks.doctor.boot import boot, highest_cost
     from proteus_spot.tasks.doctor.checks import BOOT_STEP, finding
 
     most = highest_cost(setup)
     click.echo(f"one {setup.reliable} on demand for at most 15 minutes costs at most {usd(most)}", err=quiet)
-    if budget is None:
+    if most_spent is None:
         if not sys.stdin.isatty():
             raise InputError("--budget: nobody can be asked for it here; give it")
         budget = click.prompt("budget in dollars", type=click.FloatRange(min=0), err=True)
-    micros = to_micros(f"{budget:.6f}")
+        most_spent = _micros(budget)
     with explain_interrupt("the machine ends by itself within 15 minutes, or by `proteus panic`"):
-        return finding("boot", BOOT_STEP, lambda: boot(setup, micros, lambda line: click.echo(line, err=quiet)))
+        return finding("boot", BOOT_STEP, lambda: boot(setup, most_spent, lambda line: click.echo(line, err=quiet)))

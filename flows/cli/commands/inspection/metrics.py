@@ -42,6 +42,6 @@ def metrics(database: str | None, directory: Path | None, serve: str | None) -> 
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) >= 2**16:
+    if not port.isdecimal() or len(port) > 5 or int(port) >= 2**16:
         raise InputError(f"--serve {text}: want a port, or HOST:PORT, as in 127.0.0.1:9464")
     return host or "127.0.0.1", int(port)
