@@ -8,6 +8,7 @@ single entry point of a live job.
     economics/  the paper's equations, and the facts of a job that they need
     engine/     bidding engine of a live job: events in, orders out, and their journal
     evictions/  eviction models: survival of a bid by market, state and bid delta; fits and calibration
+    facts/      what is known of a market, with source and age: grants, survival, bursts
     forecast/   probability and time of an eviction within the hour, from a market's recent past
     jit         decorators of compiled functions, and the key of numba's cache
     market/     the market as values: money, prices over time, instance types, grants

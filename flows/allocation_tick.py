@@ -23,6 +23,8 @@ from proteus_spot.tasks.market.bookkeeping import (
 from proteus_spot.tasks.market.current_prices import prices_to_decide_on
 from proteus_spot.tasks.market.decisions import decide, opened_markets
 from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.facts.observing import known_to_decide_on
+from proteus_spot.tasks.market.facts.quotas import quotas_to_decide_on
 from proteus_spot.tasks.market.listed_machines import ended_by, let_go, machine_names, observe_machines
 from proteus_spot.tasks.market.market_features import signals_to_decide_on
 from proteus_spot.tasks.market.purchases.fence import check_fence
@@ -140,7 +142,9 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         if is_open(job_id):
             report_deadline(spec, left)
         seen = (untraversed(facts), untraversed(prices.by_market), notices, prices.left_out, untraversed(signals))
-        orders = decide(job_engine, *seen, spending, left, crossing_usd)
+        known = known_to_decide_on(job_engine, prices.by_market)
+        limits = (spending, left, crossing_usd, untraversed(known), quotas_to_decide_on(job_engine))
+        orders = decide(job_engine, *seen, *limits)
         # the book was just compared with the market
         unwritten = extend_leases(job_id, lives_within_budget(spec, job_engine.cached()) if is_open(job_id) else None)
         broken = broken or unwritten

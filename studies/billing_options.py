@@ -3,6 +3,8 @@
 from proteus_spot.bidding.billing import SPOT_BILLING, BillingModel, Repricing
 from proteus_spot.infra.market_data.request_files import OPTIONS, Place, amount_micros, duration_s
 
+#: How EC2 charges spot machines today.
+TODAYS_BILLING = "per-second-first-hour-free"
 #: The billing model that each option belongs to.
 _OWNERS = {"flat-price": "flat", "max-life": "flat", "reprice": "per-second-first-hour-free"}
 

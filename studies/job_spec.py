@@ -185,6 +185,12 @@ class TransientTier(FormModel):
         description=f"One by name, or {PATTERN}: so many dollars above the price.",
         json_schema_extra=_choice_of_policies,
     )
+    rules: Literal["today", "2016"] | None = Field(
+        None,
+        title="Rules of the market",
+        description="today: no bid, as many machines as there are, taken for their capacity. 2016: bids decide. "
+        "Empty: today's on AWS, else those of 2016.",
+    )
     billing: BillingName = "per-second-first-hour-free"
     reprice: RepriceName = None
     flat_price: FlatPrice = None

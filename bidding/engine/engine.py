@@ -14,6 +14,7 @@ A purchase is ordered again, the same, at each tick until it is answered; a laps
 market gives notice of its eviction. So an order survives a crash between its entry in the journal and its execution.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
@@ -23,12 +24,15 @@ from proteus_spot.bidding.engine.allocations import AllocationState, HeldAllocat
 from proteus_spot.bidding.engine.events import BidEvent, TickDue
 from proteus_spot.bidding.engine.holdings import EngineError, Holdings
 from proteus_spot.bidding.engine.orders import PURCHASE, Acquire, Lapse, Order, Renew, Wait, order_id_of
-from proteus_spot.bidding.market.model import HOUR_S, Tier
+from proteus_spot.bidding.facts.learning import table_of
+from proteus_spot.bidding.market.model import HOUR_S, Market, Tier
+from proteus_spot.bidding.market.quotas import left_of
 from proteus_spot.bidding.policies.base import Choice, Decision, MarketView, Policy
 from proteus_spot.bidding.policies.limits import (
     is_on_demand,
     on_demand_purchase,
     part_of_no_use,
+    purchase_in_quota,
     purchase_of_use,
     purchase_within,
     renewal_of_use,
@@ -42,6 +46,9 @@ _UNDECIDED = MappingProxyType(
         AllocationState.GONE: "the allocation was taken for gone",
     }
 )
+
+#: Begins the codes of markets that refused last, in the reason of a decision that buys nothing.
+LAST_ANSWERS = "last answers"
 
 
 class BidEngine(Holdings):
@@ -154,10 +161,12 @@ class BidEngine(Holdings):
 
     def _acquisition(self, event: TickDue, purse: Purse) -> Acquire | Wait:
         view = self._view(event)
-        forced = on_demand_purchase(view, self.opened.markets, event.time_left, self.spot_vcpus)
+        dear = view if event.time_left is None else self._view(event, spot=False)
+        forced = on_demand_purchase(dear, self.opened.markets, event.time_left, self.spot_vcpus)
         decision = forced or purchase_of_use(self._policy_of_job().acquisition(view), view)
+        decision = purchase_in_quota(decision, view.types, event.left_vcpus, spot=forced is None)
         decision = purchase_within(decision, forced is not None, self.opened.job, purse, event.at_s)
-        decision = _with_left_out(decision, event)
+        decision = _with_left_out(_with_known(decision, view), event)
         if view.job.max_spot_vcpus < self.opened.job.max_spot_vcpus:
             why = f"{decision.reason}; the account's quota allows {self._quota_vcpus} spot vCPUs"
             decision = replace(decision, reason=why)
@@ -193,7 +202,16 @@ class BidEngine(Holdings):
         prices = {market: price for market in sorted(opened.markets) if (price := found(market)) is not None}
         return replace(event, prices=prices)
 
-    def _view(self, event: TickDue) -> MarketView:
+    def _cooling_at(self, event: TickDue, spot: bool) -> frozenset[Market]:
+        """Return the markets to leave alone: for a while, or since the account's quota leaves no machine there."""
+        cooling = {market for market, until_s in self._cooling.items() if until_s > event.at_s}
+        for market in self.opened.markets if event.left_vcpus else ():
+            left = left_of(event.left_vcpus, market.instance_type, spot)
+            if left is not None and left < self.opened.types[market.instance_type].vcpu:
+                cooling.add(market)
+        return frozenset(cooling)
+
+    def _view(self, event: TickDue, spot: bool = True) -> MarketView:
         opened, job = self.opened, self.opened.job
         if event.at_s < self._quota_until_s and self._quota_vcpus < job.max_spot_vcpus:
             job = replace(job, max_spot_vcpus=self._quota_vcpus)
@@ -203,8 +221,9 @@ class BidEngine(Holdings):
             prices=event.prices,
             types=opened.types,
             footprint=self.footprint,
-            evictions=opened.evictions,
-            cooling=frozenset(market for market, until_s in self._cooling.items() if until_s > event.at_s),
+            evictions=table_of(event.known) if opened.learns and event.known else opened.evictions,
+            known=event.known,
+            cooling=self._cooling_at(event, spot),
             paid_until_s={
                 name: p.allocation.launched_at_s + (max(p.decided) + 1) * HOUR_S
                 for name, p in self._positions.items()
@@ -234,6 +253,19 @@ def _why_undecided(position: HeldAllocation, hour: int) -> str:
     if state not in _UNDECIDED or not since_s <= begun_s <= until_s:
         return "no tick came before the hour began, so it is paid for"
     return f"{_UNDECIDED[state]} when the hour began, and it lives, so the hour is paid for"
+
+
+def _with_known(decision: Decision, view: MarketView) -> Decision:
+    """Return `decision` with what is known of its market; where nothing is bought, with what markets answered last."""
+    chosen = decision.chosen
+    if chosen is not None and chosen.market in view.known:
+        about = f"{chosen.market}: {view.known[chosen.market].in_words()}"
+        return replace(decision, reason=f"{decision.reason}; {about}")
+    refused = Counter(known.refused[0] for known in view.known.values() if known.refused is not None)
+    if chosen is not None or not refused or view.left_vcpus < 1:
+        return decision
+    codes = ", ".join(f"{code} in {count} of {len(view.known)} markets" for code, count in sorted(refused.items()))
+    return replace(decision, reason=f"{decision.reason}; {LAST_ANSWERS}: {codes}")
 
 
 def _with_left_out(decision: Decision, event: TickDue) -> Decision:

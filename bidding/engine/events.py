@@ -7,6 +7,7 @@ from proteus_spot.bidding.economics.budget import Spending
 from proteus_spot.bidding.economics.deadline import TimeLeft
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.facts.known import MarketKnown
 from proteus_spot.bidding.forecast import Forecast, MarketFeatures
 from proteus_spot.bidding.market.model import Allocation, EndCause, InstanceType, Market
 from proteus_spot.bidding.market.money import Micros
@@ -23,7 +24,8 @@ class BidEvent:
 class JobOpened(BidEvent):
     """A job begins, with its model, the types and markets on sale, and the eviction table of its bids.
 
-    `foresight` is None for a policy that does not use it.
+    `foresight` is None for a policy that does not use it. A job that `learns` takes the evictions of each tick from
+    what is known of the markets then; `evictions` is what it starts from.
     """
 
     job_id: str
@@ -33,6 +35,7 @@ class JobOpened(BidEvent):
     markets: tuple[Market, ...]
     evictions: EvictionTable
     foresight: Forecast | None = None
+    learns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class TickDue(BidEvent):
     bought there. `signals` is the recent past of the markets; empty for a policy that does not use it. `spending` and
     `time_left` are None for a job without a budget or a deadline. `crossing_usd_per_vcpu_h` is what the bytes cost that
     a vCPU-hour of work exchanges with machines in another zone. `generation` is that of the state database in ids of
-    orders (`orders.order_id_of`).
+    orders (`orders.order_id_of`). `known` is what is known of the markets where bids decide nothing; else it is empty.
+    `left_vcpus` is what the account's quotas leave, by code (`bidding.market.quotas`); one that is missing has none.
     """
 
     prices: Mapping[Market, Micros]
@@ -55,6 +59,8 @@ class TickDue(BidEvent):
     time_left: TimeLeft | None = None
     crossing_usd_per_vcpu_h: float = 0.0
     generation: str = ""
+    known: Mapping[Market, MarketKnown] = field(default_factory=dict)
+    left_vcpus: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,6 +181,9 @@ class Holdings:
     def _handle_granted(self, event: AllocationGranted) -> None:
         if event.allocation.market.instance_type not in self.opened.types:
             raise EngineError(f"{event.allocation.allocation_id}: no such type as {event.allocation.market} in the job")
+        order = self._open
+        if order is not None and order.order_id == event.order_id and event.allocation.count < order.count:
+            self._cool(order.market, event.at_s + self.opened.job.cooldown_s)  # it has no more for now
         self._answer(event.order_id)
         # One that is found may be newer than this record, which was restored from a backup: no id is ordered twice.
         self._purchases = max(self._purchases, number_after(self.opened.job_id, event.order_id, PURCHASE))

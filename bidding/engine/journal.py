@@ -6,7 +6,7 @@ read them.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -34,6 +34,7 @@ from proteus_spot.bidding.engine.events import (
 )
 from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.facts.known import MarketKnown
 from proteus_spot.bidding.forecast import Forecast, MarketFeatures
 from proteus_spot.bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
 from proteus_spot.bidding.policies.base import Candidate, Choice, Decision
@@ -96,7 +97,8 @@ def read_record(record: Mapping[str, Any], kinds: Mapping[str, type], readers: R
     Raises
     ------
     JournalError
-        If the schema or the kind is unknown, or a field is missing or invalid.
+        If the schema or the kind is unknown, or a field is missing or invalid. Of the fields with a default those of
+        `_LATER` may be missing: the program that wrote the record did not have them.
     """
     if not isinstance(record, Mapping):
         raise JournalError(f"journal: a record is an object, not {record!r}")
@@ -107,7 +109,11 @@ def read_record(record: Mapping[str, Any], kinds: Mapping[str, type], readers: R
     if kind is None:
         raise JournalError(f"journal: unknown kind {name!r}")
     try:
-        values = {field.name: readers.get(field.name, _same)(record[field.name]) for field in fields(kind)}
+        values = {
+            field.name: readers.get(field.name, _same)(record[field.name])
+            for field in fields(kind)
+            if field.name in record or not _is_later(field)
+        }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"journal: a {name} record cannot be read: {error!r}") from error
     return kind(**values)
@@ -143,7 +149,7 @@ def _plain(value: Any) -> Any:
             return str(value)
         case EvictionTable() | Forecast():
             return value.to_json()
-        case MarketFeatures():
+        case MarketFeatures() | MarketKnown():
             return value.to_record()
         case Allocation():
             return asdict(value) | {"market": str(value.market), "tier": str(value.tier)}
@@ -160,6 +166,15 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value
+
+
+#: Fields that were added after records had been written.
+_LATER = frozenset({"known", "learns", "left_vcpus"})
+
+
+def _is_later(field: Field[Any]) -> bool:
+    has_default = field.default is not MISSING or field.default_factory is not MISSING
+    return has_default and field.name in _LATER
 
 
 def _same(value: Any) -> Any:
@@ -198,6 +213,7 @@ READERS: Readers = MappingProxyType(
         "foresight": lambda value: None if value is None else Forecast.from_json(value),
         "instance_ids": tuple,
         "job": JobModel.from_record,
+        "known": lambda value: {Market.parse(name): MarketKnown.from_record(each) for name, each in value.items()},
         "left_out": lambda value: {Market.parse(name): str(why) for name, why in value.items()},
         "market": Market.parse,
         "markets": lambda value: tuple(map(Market.parse, value)),

@@ -24,6 +24,8 @@ from proteus_spot.bidding.market.traces import Int64s, Trace, TraceSet
 MONTH_S = 30 * 86_400
 #: "Prices" of an availability trace: a bid of 0 lives while the machine is available.
 UP, DOWN = 0, 1
+#: More machines than anybody asks a market for.
+MANY = 1_000_000
 #: The hourly price of a market without capacity in `with_capacity`: $10,000, so that no bid reaches it.
 NO_CAPACITY_MICROS: Micros = 10**10
 #: Share used for a band without an upper end, `>20%`.
@@ -87,6 +89,27 @@ def availability_trace(up: Sequence[int], gap_s: int, begins_s: int = 0) -> Trac
         raise ValueError("an availability trace needs steps that take time")
     state = np.where(np.asarray(up) > 0, UP, DOWN).astype(np.int64)
     return Trace(begins_s + gap_s * np.arange(len(state), dtype=np.int64), state)
+
+
+def capacity_trace(there: Sequence[int], gap_s: int, begins_s: int = 0) -> Trace:
+    """Return the number of machines that a market has over time, as the "prices" of a trace.
+
+    Parameters
+    ----------
+    there : one entry per step. Entries that are all 0 or 1 say only whether there are machines: 1 is any number then.
+    gap_s : seconds from one step to the next.
+
+    Raises
+    ------
+    ValueError
+        If there is no step, or a step takes no time.
+    """
+    if not len(there) or gap_s <= 0:
+        raise ValueError("a capacity trace needs steps that take time")
+    counts = np.ceil(there).astype(np.int64)
+    if counts.max() <= 1:
+        counts = counts * MANY
+    return Trace(begins_s + gap_s * np.arange(len(counts), dtype=np.int64), counts)
 
 
 def with_capacity(prices: Trace, availability: Trace) -> Trace:

@@ -7,6 +7,7 @@ The modules:
     grants            grants and evictions of bids by price, as in the bid era
     model             immutable values: markets, instance types, allocations, instances, price points
     money             amounts as integers, in micro-dollars
+    quotas            EC2's vCPU quotas, by class of instance family
     spot_market       Protocol of a market for machines, and its errors
     time_window       `TimeWindow`: an interval of a fit, a check or a backtest
     trace_statistics  figures of a price history that decide how schemes rank on it

@@ -95,6 +95,19 @@ _UNKNOWN = (
 )
 
 
+#: Codes of a market that wants to be asked less often.
+THROTTLED = frozenset(
+    {
+        "EC2ThrottledException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "Throttling",
+        "ThrottlingException",
+    }
+)
+
+
 class Failure(StrEnum):
     """The class of an error code."""
 

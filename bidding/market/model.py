@@ -89,7 +89,9 @@ class Allocation:
 class LaunchRequest:
     """One purchase: all `count` instances or none, under a token that makes repeating it harmless.
 
-    `bid_micros` None asks for on-demand machines. `parameters` is the request as the market's API takes it; None: it is
+    `bid_micros` None asks for on-demand machines. Under `no_limit` no maximum price is sent, and `bid_micros` is the
+    on-demand price, which is EC2's limit then. `at_least` is a smaller number of machines that is accepted, too; None:
+    all or none. `parameters` is the request as the market's API takes it; None: it is
     made of the rest and the settings when it is sent. `SpotMarket.freeze` makes it.
     """
 
@@ -100,6 +102,8 @@ class LaunchRequest:
     user_data: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, Any] | None = None
+    at_least: int | None = None
+    no_limit: bool = False
 
 
 class InstanceState(StrEnum):

@@ -3,7 +3,7 @@
 Errors are part of the contract and defined here, too.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from proteus_spot.bidding.market.failures import TOKEN_USED, Failure, failure_of
@@ -103,7 +103,7 @@ class SpotMarket(Protocol):
         ...
 
     def launch(self, request: LaunchRequest) -> list[InstanceFact]:
-        """Buy `request.count` instances, all or none.
+        """Buy `request.count` instances, all or none; with `request.at_least`, as many as there are from that on.
 
         The same token with the same parameters returns the same instances while they live.
 
@@ -148,5 +148,25 @@ class SpotMarket(Protocol):
         """Return the time of the newest price report of any market, in (after_s, until_s]; None if there is none.
 
         An unchanged price that is reported again counts: the question is whether prices arrive at all.
+        """
+        ...
+
+    def placement_scores(self, types: Sequence[str], count: int) -> Mapping[str, int]:
+        """Return how likely `count` spot machines of any of the types are to be had, 1 to 10, by zone.
+
+        A zone of which the market says nothing is absent.
+
+        Raises
+        ------
+        AccessRefused, BadRequest, MarketUnreachable
+        """
+        ...
+
+    def quotas(self) -> Mapping[str, int]:
+        """Return the vCPUs that the account may hold, by quota code (`bidding.market.quotas`).
+
+        Raises
+        ------
+        AccessRefused, BadRequest, MarketUnreachable
         """
         ...

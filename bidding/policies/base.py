@@ -8,6 +8,7 @@ from typing import Protocol
 from proteus_spot.bidding.economics.deadline import TimeLeft
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.facts.known import MarketKnown
 from proteus_spot.bidding.forecast import Forecast, MarketFeatures
 from proteus_spot.bidding.market.model import Allocation, InstanceType, Market, Tier
 from proteus_spot.bidding.market.money import Micros
@@ -33,6 +34,7 @@ class MarketView:
     offered : ids of allocations whose machines the job offers for release, all of them.
     machines : number of spot machines that the job has a use for; None: no limit.
     time_left : the work left before the deadline; None: there is none.
+    known : what is known of each market where bids decide nothing; else empty.
     noticed : allocations, or the parts of them, that the market will take; they count in the cap until they are gone.
     """
 
@@ -54,6 +56,7 @@ class MarketView:
     offered: frozenset[str] = frozenset()
     machines: int | None = None
     time_left: TimeLeft | None = None
+    known: Mapping[Market, MarketKnown] = field(default_factory=dict)
 
     def crossing_usd(self, market: Market) -> float:
         """Return what a vCPU-hour of work in a market costs in bytes between zones: 0 where the reliable tier is."""

@@ -8,6 +8,7 @@ from proteus_spot.bidding.economics.deadline import DeadlineRule, SafetyNet, Tim
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.market.model import Allocation, InstanceType, Market, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
+from proteus_spot.bidding.market.quotas import left_of, quota_of
 from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MarketView
 from proteus_spot.bidding.policies.footprint import price_text, usd_per_vcpu_h
 
@@ -64,6 +65,26 @@ def _most_hour_micros(allocation: Allocation, job: JobModel, types: Mapping[str,
     if allocation.bid_micros is None:
         return types[allocation.market.instance_type].on_demand_micros
     return job.hour_micros(allocation.bid_micros)
+
+
+def purchase_in_quota(
+    decision: Decision, types: Mapping[str, InstanceType], left_vcpus: Mapping[str, int], *, spot: bool
+) -> Decision:
+    """Return the purchase as large as the account's quota of its kind allows; WAIT where no machine fits.
+
+    Parameters
+    ----------
+    left_vcpus : vCPUs that are left by quota code.
+    """
+    chosen = decision.chosen
+    left = None if chosen is None else left_of(left_vcpus, chosen.market.instance_type, spot)
+    if chosen is None or left is None or chosen.count * types[chosen.market.instance_type].vcpu <= left:
+        return decision
+    quota = quota_of(chosen.market.instance_type, spot)
+    assert quota is not None, "it has a limit"
+    why = f"the account's quota {quota.name!r} leaves {max(left, 0)} vCPUs"
+    count = max(left, 0) // types[chosen.market.instance_type].vcpu
+    return _smaller(decision, chosen, count, why) if count else _not_bought(decision, chosen, why, "beyond the quota")
 
 
 def renewal_of_use(view: MarketView, allocation: Allocation) -> Decision | None:

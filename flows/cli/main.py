@@ -31,6 +31,7 @@ from proteus_spot.flows.cli.commands.jobs.submit import submit
 from proteus_spot.flows.cli.commands.jobs.up import up
 from proteus_spot.flows.cli.commands.market_data.catalog import catalog
 from proteus_spot.flows.cli.commands.market_data.evictions import evictions
+from proteus_spot.flows.cli.commands.market_data.market import market
 from proteus_spot.flows.cli.commands.market_data.traces import traces
 from proteus_spot.flows.cli.commands.planning.backtest import backtest
 from proteus_spot.flows.cli.commands.planning.bill import bill
@@ -57,7 +58,7 @@ GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
         "Planning": (plan, backtest, bill),
         "Jobs on a Prefect server": (up, submit, jobs, stop, panic),
         "Inspection": (report, cost, logs, metrics, doctor),
-        "Market data": (traces, catalog, evictions),
+        "Market data": (market, traces, catalog, evictions),
         "Measuring": (bench,),
     }
 )

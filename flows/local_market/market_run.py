@@ -20,7 +20,7 @@ from proteus_spot.flows.terminal.run_view import clock_time
 from proteus_spot.infra.clock import ScaledClock
 from proteus_spot.infra.errors import InputError, ProteusError
 from proteus_spot.infra.local_market.environment import LocalEnvironment, own_directory
-from proteus_spot.studies.market_data.local_market import MarketFile, write_generated
+from proteus_spot.studies.market_data.local_market import MarketFile, write_generated, write_generated_capacity
 from proteus_spot.tasks.local_market.run_checks import (
     JobStatus,
     check_database,
@@ -59,6 +59,7 @@ class MarketRun:
     variables : environment variables of this run and of the processes it starts.
     market, market_hours : the price file, and the hours that a generated one must last.
     prices, catalog, endpoint, database, availability, seed, scale : as the options of the verb; None: not given.
+    today : whether today's rules hold: where no availability is given, it is generated.
     """
 
     job_id: str
@@ -74,6 +75,7 @@ class MarketRun:
     availability: tuple[str, ...] = ()
     seed: int = 0
     scale: float | None = None
+    today: bool = False
 
     @property
     def url(self) -> str:
@@ -129,8 +131,11 @@ def run_on_market(
         make_database(run.url)
         note_place(run.directory)
         if run.prices is None and not run.market.path.exists():
-            bids_decide = not run.availability
+            bids_decide = not (run.availability or run.today)
             write_generated(run.market, run.catalog, run.seed, run.market_hours, bids_decide=bids_decide)
+        availability = run.availability
+        if run.today and not availability and run.endpoint is None:
+            availability = write_generated_capacity(run.market, run.directory / "capacity", run.seed, run.market_hours)
         say("2/4 Prefect: its server starts, which takes up to a minute on a busy machine")
         made = LocalEnvironment(
             directory=run.directory,
@@ -140,7 +145,7 @@ def run_on_market(
             scale=scale,
             notice_s=120,
             endpoint_url=run.endpoint,
-            availability=run.availability,
+            availability=availability,
             availability_from_s=run.market.start_s,
         )
         with opened_environment(made, run.variables) as world:

@@ -86,6 +86,7 @@ class RunOptions:
     until: str = ""
     deadline: str | None = None
     availability: tuple[str, ...] = ()
+    rules: str = "2016"
     billing: str = "hourly-refund"
     reprice: str | None = None
     label: str = ""
@@ -134,6 +135,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
         availability=options.availability,
         seed=options.seed,
         scale=options.scale,
+        today=options.rules == "today",
     )
     url, scale = run.url, run.check()
     progress = RunProgress(quiet)
@@ -308,6 +310,7 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
             "max_vcpus": options.max_vcpus,
             "policy": options.policy,
             "evictions": absolute_evictions(options.evictions or ""),
+            "rules": options.rules,
             "billing": options.billing,
             "reprice": options.reprice,
             "flat_price": options.flat_price,

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 from proteus_spot.bidding.market.model import HOUR_S
 from proteus_spot.bidding.market.money import usd
 from proteus_spot.flows.terminal.run_view import clock_time
-from proteus_spot.flows.terminal.tables import Column, show_lines, show_table
+from proteus_spot.flows.terminal.tables import Column, show_lines, show_table, show_text
 from proteus_spot.studies.plan.outlook import Outlook, percent, spread
 from proteus_spot.studies.plan.reliable_machines import rows
 
 if TYPE_CHECKING:
+    from proteus_spot.studies.plan.live_plan import LivePlan
     from proteus_spot.studies.plan.planner import JobPlan, PlannedScheme
 
 #: Maximum number of candidates that are shown.
@@ -136,3 +137,20 @@ def _chances(outlook: Outlook) -> list[str]:
     """Return the shares of starts that exceeded each given limit, and of those that left the job unfinished."""
     shares = (outlook.in_time, outlook.in_budget, float(outlook.finished.mean()))
     return [percent(1 - share) for share in shares if share is not None]
+
+
+def show_live(made: "LivePlan") -> None:
+    """Show the plan of a job by what is known of its markets."""
+    figures = [
+        ("cost", made.cost_usd, lambda value: f"${value:,.4f}"),
+        ("hours", made.hours, lambda value: f"{value:,.1f}"),
+    ]
+    columns = (Column("figure"), *(Column(title, right=True) for title in ("mean", "one in ten below", "half", "nine")))
+    show_table(columns, [(name, *map(form, (of.mean, of.p10, of.p50, of.p90))) for name, of, form in figures])
+    limits = [("deadline", made.in_time), ("budget", made.in_budget)]
+    chances = [f"keeps its {name} in {share:.0%}" for name, share in limits if share is not None]
+    parts = [*chances, f"on-demand machines finish it in {made.on_demand:.0%}", f"{made.losses:.1f} machines are lost"]
+    if made.finished < 1:
+        parts.append(f"{made.finished:.0%} end within two weeks")
+    show_text(f"Of {made.starts} futures: {'; '.join(parts)}.")
+    show_lines(*(f"{known.market}: {known.in_words()}" for known in made.known))

@@ -6,6 +6,5 @@ ec2_spot_market    `SpotMarket` on boto3, for EC2 and every EC2-compatible endpo
 notice_poller      polls the metadata service for the eviction notice of this machine
 owned_machines     the machines of an owner, by their tags, and their end; for `proteus panic`
 offers             instance types on sale, from the Price List and DescribeInstanceTypes
-quotas             EC2's vCPU quotas, by class of instance family
 user_data          the start script of a machine, the same on EC2 and in a local run
 """

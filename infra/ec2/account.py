@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from proteus_spot.bidding.market.quotas import Quota
 from proteus_spot.bidding.market.spot_market import MarketError
 from proteus_spot.infra.ec2.ec2_spot_market import Ec2SpotMarket
-from proteus_spot.infra.ec2.quotas import Quota
 from proteus_spot.infra.errors import InputError, ProteusError
 
 T = TypeVar("T")

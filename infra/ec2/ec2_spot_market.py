@@ -34,6 +34,7 @@ from botocore.loaders import Loader, create_loader
 from proteus_spot.bidding.market.failures import is_failed_launch
 from proteus_spot.bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest, Market, PricePoint
 from proteus_spot.bidding.market.money import to_micros
+from proteus_spot.bidding.market.quotas import QUOTAS
 from proteus_spot.bidding.market.spot_market import AccessRefused, BadRequest, MarketUnreachable, market_error
 from proteus_spot.infra.ec2.aws_configuration import aws_configuration
 from proteus_spot.infra.errors import InputError
@@ -161,7 +162,7 @@ class Ec2SpotMarket:
         parameters: dict[str, Any] = {
             "ImageId": settings.image_id,
             "InstanceType": request.market.instance_type,
-            "MinCount": request.count,
+            "MinCount": request.count if request.at_least is None else request.at_least,
             "MaxCount": request.count,
             "ClientToken": request.token,
             "Placement": {"AvailabilityZone": request.market.zone},
@@ -187,7 +188,7 @@ class Ec2SpotMarket:
             parameters["InstanceMarketOptions"] = {
                 "MarketType": "spot",
                 "SpotOptions": {
-                    "MaxPrice": f"{dollars}.{micros:06d}",
+                    **({} if request.no_limit else {"MaxPrice": f"{dollars}.{micros:06d}"}),
                     "SpotInstanceType": "one-time",
                     "InstanceInterruptionBehavior": "terminate",
                 },
@@ -336,6 +337,36 @@ class Ec2SpotMarket:
         except (ClientError, BotoCoreError) as error:
             _raise(error)
         return None
+
+    def placement_scores(self, types: Sequence[str], count: int) -> Mapping[str, int]:
+        """Return EC2's placement scores of the region's zones; see `SpotMarket.placement_scores`.
+
+        EC2 counts the configurations that are asked for in 24 hours: callers ask seldom, and for the same.
+        """
+        try:
+            answer = self._client.get_spot_placement_scores(
+                InstanceTypes=list(types),
+                TargetCapacity=count,
+                TargetCapacityUnitType="units",
+                SingleAvailabilityZone=True,
+                RegionNames=[self._settings.region],
+            )
+            zones = self._client.describe_availability_zones()["AvailabilityZones"]
+        except (ClientError, BotoCoreError) as error:
+            _raise(error)
+        names = {zone["ZoneId"]: zone["ZoneName"] for zone in zones if "ZoneId" in zone}
+        scores = answer["SpotPlacementScores"]
+        return {names[row["AvailabilityZoneId"]]: row["Score"] for row in scores if row["AvailabilityZoneId"] in names}
+
+    def quotas(self) -> Mapping[str, int]:
+        """Return the account's quotas of Service Quotas' service ``ec2``; see `SpotMarket.quotas`."""
+        codes = {quota.code for quota in QUOTAS}
+        try:
+            pages = self.connect("service-quotas").get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
+            rows = [row for page in pages for row in page["Quotas"]]
+        except (ClientError, BotoCoreError) as error:
+            _raise(error)
+        return {row["QuotaCode"]: int(row["Value"]) for row in rows if row["QuotaCode"] in codes}
 
     def _history(self, markets: Iterable[Market], from_s: int, until_s: int) -> Iterator[PricePoint]:
         wanted = dict.fromkeys(markets)

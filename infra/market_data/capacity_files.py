@@ -1,11 +1,12 @@
 """Files about capacity: the spot advisor's bands, and availability traces; every fault is one line."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from proteus_spot.bidding.evictions.fit_capacity import Band, availability_trace
-from proteus_spot.bidding.market.model import DAY_S, Market
+from proteus_spot.bidding.evictions.fit_capacity import Band, availability_trace, capacity_trace
+from proteus_spot.bidding.market.model import DAY_S, MINUTE_S, Market
 from proteus_spot.bidding.market.traces import Trace, TraceSet
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.files import Source
@@ -96,11 +97,16 @@ def _mapping(value: Any, where: str) -> Mapping[str, Any]:
     return value
 
 
-def read_availability(source: Source, begins_s: int = 0) -> Trace:
+#: Makes a trace of the number of machines at each step, the seconds of a step, and the second of the first.
+MakeTrace = Callable[[Sequence[int], int, int], Trace]
+
+
+def read_availability(source: Source, begins_s: int = 0, make: MakeTrace = availability_trace) -> Trace:
     """Return an availability trace as prices (`bidding.evictions.fit_capacity`), from `begins_s` on.
 
     Parameters
     ----------
+    make : `availability_trace`, or `capacity_trace` for the number of machines.
     source : JSON ``{"metadata": {"gap_seconds": …}, "data": […]}``, plain or gzipped: number of available machines at
         each step.
 
@@ -124,14 +130,19 @@ def read_availability(source: Source, begins_s: int = 0) -> Trace:
         )
         if bad is not None:
             raise ValueError(f"data[{bad}] is {json.dumps(up[bad])[:60]}, not how many machines could be had")
-        return availability_trace(up, gap, begins_s)
+        return make(up, gap, begins_s)
     except (TypeError, ValueError) as error:
         raise InputError(
             f'{source}: is not an availability trace ({error}); want {{"metadata": {{"gap_seconds": …}}, "data": […]}}'
         ) from None
 
 
-def read_availabilities(given: Sequence[str], begins_s: int = 0) -> TraceSet:
+def read_capacities(given: Sequence[str], begins_s: int = 0) -> TraceSet:
+    """Return the number of machines of each market over time, of files as for `read_availabilities`."""
+    return read_availabilities(given, begins_s, capacity_trace)
+
+
+def read_availabilities(given: Sequence[str], begins_s: int = 0, make: MakeTrace = availability_trace) -> TraceSet:
     """Return availability traces by market, each given as ``FILE`` or ``TYPE/ZONE=FILE``.
 
     The market of a plain ``FILE`` is taken from its name, ``ZONE_TYPE.json``.
@@ -153,7 +164,7 @@ def read_availabilities(given: Sequence[str], begins_s: int = 0) -> TraceSet:
             raise InputError(f"--availability: {error}; write TYPE/ZONE=FILE") from None
         if market in traces:
             raise InputError(f"--availability {text}: {market} has a trace already; name the market, as TYPE/ZONE=FILE")
-        traces[market] = read_availability(path, begins_s)
+        traces[market] = read_availability(path, begins_s, make)
     return TraceSet(traces)
 
 
@@ -163,3 +174,26 @@ def _json(source: Source) -> Any:
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{source}: is not JSON ({reason}); fetch the file again") from None
+
+
+def capacity_file(folder: Path, market: Market) -> Path:
+    """Return the file of a market that `write_capacities` writes."""
+    return folder / f"{market.zone}_{market.instance_type}.json"
+
+
+def write_capacities(folder: Path, traces: TraceSet) -> tuple[str, ...]:
+    """Write the number of machines of each market to a file of `folder`; return them as ``TYPE/ZONE=FILE``.
+
+    Parameters
+    ----------
+    traces : counts in steps of equal length (`bidding.synthetic.capacity_market`).
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    given = []
+    for market, trace in traces.items():
+        path = capacity_file(folder, market)
+        gap_s = int(trace.times_s[1] - trace.times_s[0]) if len(trace) > 1 else MINUTE_S
+        record = {"metadata": {"gap_seconds": gap_s}, "data": trace.prices_micros.tolist()}
+        path.write_text(json.dumps(record))
+        given.append(f"{market}={path}")
+    return tuple(given)

@@ -1,6 +1,6 @@
 """The simulated market as one account sees it."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from proteus_spot.bidding.market.model import InstanceFact, LaunchRequest, Market, PricePoint
@@ -49,3 +49,11 @@ class AccountMarket:
     def newest_price_s(self, after_s: int, until_s: int) -> int | None:
         """See `SpotMarket.newest_price_s`."""
         return self.market.newest_price_s(after_s, until_s)
+
+    def placement_scores(self, types: Sequence[str], count: int) -> Mapping[str, int]:
+        """See `SpotMarket.placement_scores`."""
+        return self.market.placement_scores(types, count)
+
+    def quotas(self) -> Mapping[str, int]:
+        """See `SpotMarket.quotas`."""
+        return self.market.quotas()

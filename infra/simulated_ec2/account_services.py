@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-from proteus_spot.infra.ec2.quotas import QUOTAS, Quota
+from proteus_spot.bidding.market.quotas import QUOTAS, Quota
 from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 

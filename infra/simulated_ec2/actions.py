@@ -27,6 +27,8 @@ Answer = dict[str, Any]
 T = TypeVar("T")
 
 _PAGE = 1000
+#: Placement scores in an answer.
+_SCORES = 10
 _STATE_CODES = {
     InstanceState.PENDING: 0,
     InstanceState.RUNNING: 16,
@@ -68,6 +70,7 @@ class Ec2Actions:
             "DescribeSpotInstanceRequests": ("describe", self._describe_spot_instance_requests),
             "CancelSpotInstanceRequests": ("terminate", self._cancel_spot_instance_requests),
             "DescribeSpotPriceHistory": ("price_history", self._history.describe),
+            "GetSpotPlacementScores": ("scores", self._get_spot_placement_scores),
             "DescribeAvailabilityZones": ("describe", self._describe_availability_zones),
             "DescribeImages": ("describe", self._describe_images),
         }
@@ -231,12 +234,31 @@ class Ec2Actions:
             "AvailabilityZones": [
                 {
                     "ZoneName": name,
+                    "ZoneId": self._zone_id(name),
                     "State": "available",
                     "RegionName": self._region,
                     "ZoneType": "availability-zone",
                     "OptInStatus": "opt-in-not-required",
                 }
                 for name in names
+            ]
+        }
+
+    def _zone_id(self, zone: str) -> str:
+        """Return the name of a zone that is the same for every account."""
+        return f"{self._region}-az{self._market.zones.index(zone) + 1}"
+
+    def _get_spot_placement_scores(self, params: Params) -> Answer:
+        if params.get("TargetCapacityUnitType", "units") != "units" or not params.get("SingleAvailabilityZone"):
+            raise Ec2Error("UnsupportedOperation", "only scores of single zones, for a number of machines")
+        if self._region not in params.get("RegionNames", [self._region]):
+            return {"SpotPlacementScores": []}
+        scores = self._market.placement_scores(params.get("InstanceTypes", ()), params["TargetCapacity"])
+        best = sorted(scores.items(), key=lambda score: (-score[1], score[0]))[: params.get("MaxResults", _SCORES)]
+        return {
+            "SpotPlacementScores": [
+                {"Region": self._region, "AvailabilityZoneId": self._zone_id(zone), "Score": score}
+                for zone, score in best
             ]
         }
 
@@ -309,9 +331,9 @@ class Ec2Actions:
         assert fact.bid_micros is not None
         marked_at_s = self._market.marked_at_s(fact.instance_id) if fact.notice_at_s is not None else None
         if fact.ended_at_s is not None:
-            has_capacity = self._market.has_capacity(fact.market, fact.ended_at_s)
+            is_out_bid = self._market.is_out_bid(fact, fact.ended_at_s)
             why = {
-                EndCause.EVICTED: "by-price" if has_capacity else "no-capacity",
+                EndCause.EVICTED: "by-price" if is_out_bid else "no-capacity",
                 EndCause.FAILED: "by-service",
             }.get(fact.end_cause or EndCause.USER, "by-user")
             code = f"instance-terminated-{why}"

@@ -49,7 +49,7 @@ OF_MACHINES = frozenset(
 OF_SPOT = frozenset({FaultKind.KILL, FaultKind.MARK, FaultKind.REBALANCE})
 
 #: The calls that a fault may name.
-OPERATIONS = ("launch", "describe", "terminate", "price_history", "stop", "start", "reboot", "account")
+OPERATIONS = ("launch", "describe", "terminate", "price_history", "scores", "stop", "start", "reboot", "account")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """A simulated spot market: the rules of EC2 over price traces, free of I/O; the caller supplies the time.
 
-It follows the bid era: a price above the bid evicts the machine. With availability traces it follows today's market
-too: when a market has no capacity, its machines are evicted whatever was bid, and nothing is sold until capacity is
-back.
+It follows the bid era: a price above the bid evicts the machine. With capacity traces it follows today's market, too:
+a market sells as many spot machines as it has, and when it has fewer than it sold, it takes the rest at once, whatever
+was bid.
 
 It implements `SpotMarket` and holds the state behind the EC2-compatible endpoint. The same traces, calls and times give
 the same result, to the second. Invariants: an ended instance never changes; nothing happens twice; changes come in time
@@ -22,7 +22,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from proteus_spot.bidding.evictions.fit_capacity import DOWN
 from proteus_spot.bidding.market.model import EndCause, InstanceFact, InstanceType, LaunchRequest, Market, PricePoint
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.spot_market import MarketUnreachable
@@ -36,6 +35,7 @@ from proteus_spot.infra.simulated_ec2.rules.accepted_purchases import (
     quota_room,
 )
 from proteus_spot.infra.simulated_ec2.rules.behaviour import IMMEDIATE, Ec2Behaviour
+from proteus_spot.infra.simulated_ec2.rules.capacity import Capacity, score
 from proteus_spot.infra.simulated_ec2.rules.client_tokens import ClientTokens
 from proteus_spot.infra.simulated_ec2.rules.lagging_reads import LaggingReads, Listing
 from proteus_spot.infra.simulated_ec2.rules.machine_changes import MachineChanges, MarketChange, NoticeMode
@@ -54,9 +54,7 @@ class SimSpotMarket:
     Parameters
     ----------
     traces : prices; they also say which zones there are.
-    availability : whether spot machines can be had (`bidding.evictions.fit_capacity`); always, in a market without such
-        a
-        trace and outside of its time.
+    capacity : how many spot machines each market has; any number where no trace says it (`rules.capacity`).
     sold : returns the type of a market as its region sells it; None for a type that there is not.
     now_s : tells market time, as `Clock.now_s` does; it is asked at every call and floored to whole seconds.
     notice_s : an eviction is announced so long before it, or at launch if that is later.
@@ -79,10 +77,10 @@ class SimSpotMarket:
         max_life_s: int | None = None,
         behaviour: Ec2Behaviour = IMMEDIATE,
         seed: str = "",
-        availability: Mapping[Market, Trace] = _NO_TRACES,
+        capacity: Mapping[Market, Trace] = _NO_TRACES,
     ) -> None:
         self.traces = traces
-        self.availability = availability
+        self.capacity = Capacity(capacity)
         self.sold = sold
         self.zones: tuple[str, ...] = tuple(sorted({market.zone for market in traces.markets}))
         self._clock = now_s
@@ -90,7 +88,7 @@ class SimSpotMarket:
         self.behaviour = behaviour
         self._seed = seed
         self.faults = FaultScript()
-        self._machines = MachineChanges(notice, notice_s, boot_s)
+        self._machines = MachineChanges(notice, notice_s, boot_s, self.capacity)
         self._tokens = ClientTokens(behaviour.token_memory_s)
         self._reads = LaggingReads()
 
@@ -112,7 +110,7 @@ class SimSpotMarket:
 
     def launch(self, request: LaunchRequest, options: LaunchOptions = _DEFAULT_OPTIONS) -> list[InstanceFact]:
         """Buy `request.count` instances, all or none (but see `options`); see `SpotMarket.launch`."""
-        facts = self.purchase(request, options)
+        facts = self.purchase(request, replace(options, at_least=request.at_least))
         self._lose_answer("launch", request.market)
         return facts
 
@@ -160,6 +158,23 @@ class SimSpotMarket:
         """Return the time of the newest price; see `SpotMarket.newest_price_s`."""
         return newest_price_s(self.traces, after_s, min(until_s, self.enter("price_history")))
 
+    def placement_scores(self, types: Sequence[str], count: int) -> Mapping[str, int]:
+        """Return the placement scores of the zones that sell one of the types; see `SpotMarket.placement_scores`."""
+        self.enter("scores")
+        scores: dict[str, int] = {}
+        for zone in self.zones:
+            markets = [market for market in (Market(name, zone) for name in types) if market in self.traces]
+            there = [self._there(market, self.now_s) for market in markets]
+            if markets:
+                scores[zone] = score(None if None in there else sum(filter(None, there)), count)
+        self._lose_answer("scores")
+        return scores
+
+    def quotas(self) -> Mapping[str, int]:
+        """Return the account's quotas; see `SpotMarket.quotas`."""
+        self.enter("account")
+        return dict(self.behaviour.quotas)
+
     # The calls of the endpoint: their answers are lost by the endpoint itself
 
     def purchase(self, request: LaunchRequest, options: LaunchOptions = _DEFAULT_OPTIONS) -> list[InstanceFact]:
@@ -176,10 +191,10 @@ class SimSpotMarket:
             return [held.fact(now_s) for held in repeated]
         scarce = self.faults.strikes(FaultKind.CAPACITY, "launch", now_s, request.market)
         room = quota_room(request, options.account, self._machines, self.behaviour.quotas, self.sold)
-        count = available_count(request, options, scarce, room)
+        there = None if request.bid_micros is None else self._there(request.market, now_s)
+        count = available_count(request, options, scarce, there, room)
         if request.bid_micros is not None:
-            price_micros = self.traces[request.market].price_at(now_s)
-            check_bid(request, price_micros if self.has_capacity(request.market, now_s) else None)
+            check_bid(request, self.traces[request.market].price_at(now_s))
         died = self.faults.strikes(FaultKind.DIE, "launch", now_s, request.market)
         held = [self._hold(request, options, now_s, died) for _ in range(count)]
         self._machines.advance(now_s)
@@ -256,10 +271,15 @@ class SimSpotMarket:
         """Return one instance as it is by the market's time; `KeyError` if there is no such instance."""
         return self._machines.by_id[instance_id].fact(self.now_s)
 
-    def has_capacity(self, market: Market, at_s: int) -> bool:
-        """Return whether spot machines are available in a market at a time."""
-        availability = self.availability.get(market)
-        return availability is None or availability.price_at(at_s) != DOWN
+    def _there(self, market: Market, now_s: int) -> int | None:
+        """Return how many more spot machines a market has; None: any number."""
+        there = self.capacity.at(market, now_s)
+        return None if there is None else max(there - len(self._machines.sold(market)), 0)
+
+    def is_out_bid(self, fact: InstanceFact, at_s: int) -> bool:
+        """Return whether the price of a spot machine's market was above its bid at a time."""
+        price_micros = self.traces[fact.market].price_at(at_s)
+        return price_micros is not None and fact.bid_micros is not None and price_micros > fact.bid_micros
 
     def marked_at_s(self, instance_id: str) -> int | None:
         """Return when the instance was marked for eviction; None if it is not."""
@@ -351,8 +371,7 @@ class SimSpotMarket:
     def _remember(
         self, instance_id: str, request: LaunchRequest, options: LaunchOptions, launched_at_s: int
     ) -> HeldInstance:
-        trace, availability = self.traces.get(request.market), self.availability.get(request.market)
-        evicts_at_s = eviction_s(request, trace, availability, self._max_life_s, launched_at_s)
+        evicts_at_s = eviction_s(request, self.traces.get(request.market), self._max_life_s, launched_at_s)
         marks_at_s = self._machines.plan_notice(evicts_at_s, launched_at_s)
         boots = [self._machines.first_boot(launched_at_s)]
         held = HeldInstance(instance_id, request, options, launched_at_s, evicts_at_s, marks_at_s, evicts_at_s, boots)

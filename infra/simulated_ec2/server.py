@@ -39,7 +39,7 @@ from proteus_spot.bidding.market.spot_market import MarketError
 from proteus_spot.bidding.market.traces import TraceSet
 from proteus_spot.infra.clock import Clock, open_clock
 from proteus_spot.infra.errors import InputError, ProteusError
-from proteus_spot.infra.market_data.capacity_files import read_availabilities
+from proteus_spot.infra.market_data.capacity_files import read_capacities
 from proteus_spot.infra.processes.surroundings import settle
 from proteus_spot.infra.simulated_ec2.account_services import SERVICES, AccountServices, service_error
 from proteus_spot.infra.simulated_ec2.actions import Ec2Actions
@@ -254,7 +254,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--boot-s", type=int, default=0, help="market seconds from launch to boot")
     parser.add_argument("--max-life-s", type=int, help="age in market seconds at which a spot instance is evicted")
     parser.add_argument("--availability", action="append", default=[], metavar="[TYPE/ZONE=]FILE",
-                        help="availability trace: when spot machines are available, whatever is bid")  # fmt: skip
+                        help="availability trace: how many spot machines there are, whatever is bid")  # fmt: skip
     parser.add_argument("--availability-from", type=int, default=0, help="market second at which these begin")
     parser.add_argument("--seed", default=None, help="seed of the instance ids")
     parser.add_argument("--pass-env", action="append", default=[], metavar="NAME", help="variable for every machine")
@@ -278,23 +278,23 @@ def build_market(options: argparse.Namespace, clock: Clock) -> SimSpotMarket:
         boot_s=options.boot_s,
         max_life_s=options.max_life_s,
         seed=options.seed if options.seed is not None else secrets.token_hex(8),
-        availability=_availability(options, traces),
+        capacity=_capacity(options, traces),
     )
 
 
-def _availability(options: argparse.Namespace, traces: TraceSet) -> TraceSet:
-    availability = read_availabilities(options.availability, options.availability_from)
-    for market in availability:
+def _capacity(options: argparse.Namespace, traces: TraceSet) -> TraceSet:
+    capacity = read_capacities(options.availability, options.availability_from)
+    for market in capacity:
         if market not in traces:
             raise InputError(f"--availability: {market} has no prices in {options.prices}; name one that has")
-    return availability
+    return capacity
 
 
 def _open_state(market: SimSpotMarket, options: argparse.Namespace) -> Callable[[], None]:
     """Restore the market from its state file, if it has one; return the function that updates that file."""
     if options.state is None:
         return lambda: None
-    digest = file_digest(options.prices) + traces_digest(market.availability)
+    digest = file_digest(options.prices) + traces_digest(market.capacity.traces)
     saved = read_state(options.state)
     if saved is not None:
         if saved.prices != digest:

@@ -1,4 +1,4 @@
-"""The state database: jobs, the journal, purchases, the ledger.
+"""The state database: jobs, the journal, purchases, the ledger, facts of markets.
 
 base             base class of the tables: engine, shared transaction, row helpers
 charges/         the prices of charges, and the share of each machine in one
@@ -8,6 +8,7 @@ identity         the owner, account and region of the machines of a database, an
 job_tables       methods on jobs and their observations
 ledger           computes the due lines of a job's ledger and adds those that are missing
 migrations/      Alembic's migrations
+market_tables    methods on the facts of markets
 purchase_tables  methods on intents, allocations and the ledger
 records          immutable record types and the legal changes of state
 schema           the SQLAlchemy tables

@@ -159,7 +159,7 @@ class PurchaseTables(Tables):
                 raise IntentConflict(
                     f"allocation {allocation.allocation_id}: the id or its order {order_id} belongs to another purchase"
                 )
-        return _allocation(stored)
+        return allocation_record(stored)
 
     def end_allocation(self, allocation_id: str, ended_at_s: int, cause: EndCause) -> AllocationRecord:
         """Record the end of an allocation as the market reports it; the same end again changes nothing.
@@ -171,7 +171,7 @@ class PurchaseTables(Tables):
         """
         query = select(allocations).where(allocations.c.allocation_id == allocation_id).with_for_update()
         with self.write() as connection:
-            record = _allocation(require_row(connection, query, "allocation", allocation_id))
+            record = allocation_record(require_row(connection, query, "allocation", allocation_id))
             if (record.ended_at_s, record.end_cause) == (ended_at_s, cause):
                 return record
             if record.ended_at_s is not None:
@@ -183,7 +183,7 @@ class PurchaseTables(Tables):
                 raise IllegalTransition(f"allocation {allocation_id}: cannot end at {ended_at_s}, before its launch")
             new = {"ended_at_s": ended_at_s, "end_cause": cause.value}
             connection.execute(update(allocations).where(allocations.c.allocation_id == allocation_id).values(new))
-            return _allocation(require_row(connection, query, "allocation", allocation_id))
+            return allocation_record(require_row(connection, query, "allocation", allocation_id))
 
     def record_instance(self, allocation_id: str, instance_id: str) -> AllocationRecord:
         """Record that an instance of an allocation lives, whatever was recorded of it.
@@ -193,13 +193,13 @@ class PurchaseTables(Tables):
         """
         query = select(allocations).where(allocations.c.allocation_id == allocation_id).with_for_update()
         with self.write() as connection:
-            record = _allocation(require_row(connection, query, "allocation", allocation_id))
+            record = allocation_record(require_row(connection, query, "allocation", allocation_id))
             if record.alive and instance_id in record.living_ids:
                 return record
             ends = {name: end for name, end in record.ends.items() if name != instance_id}
             new = {"ended_at_s": None, "end_cause": None, **_instance_columns(record, [instance_id], ends)}
             connection.execute(update(allocations).where(allocations.c.allocation_id == allocation_id).values(new))
-            return _allocation(require_row(connection, query, "allocation", allocation_id))
+            return allocation_record(require_row(connection, query, "allocation", allocation_id))
 
     def record_instance_ends(self, allocation_id: str, ends: Mapping[str, tuple[int, EndCause]]) -> AllocationRecord:
         """Record the ends of single instances; a recorded end does not change unless the instance is seen alive.
@@ -217,7 +217,7 @@ class PurchaseTables(Tables):
         """
         query = select(allocations).where(allocations.c.allocation_id == allocation_id).with_for_update()
         with self.write() as connection:
-            record = _allocation(require_row(connection, query, "allocation", allocation_id))
+            record = allocation_record(require_row(connection, query, "allocation", allocation_id))
             new = {name: end for name, end in ends.items() if name not in record.ends}
             if not new:
                 return record
@@ -228,7 +228,7 @@ class PurchaseTables(Tables):
                     )
             values = _instance_columns(record, [*new], {**record.instance_ends, **new})
             connection.execute(update(allocations).where(allocations.c.allocation_id == allocation_id).values(values))
-            return _allocation(require_row(connection, query, "allocation", allocation_id))
+            return allocation_record(require_row(connection, query, "allocation", allocation_id))
 
     def allocations(
         self, job_id: str, *, alive: bool | None = None, after_s: float | None = None
@@ -246,13 +246,17 @@ class PurchaseTables(Tables):
         if after_s is not None:
             query = query.where(allocations.c.ended_at_s.is_(None) | (allocations.c.ended_at_s >= after_s))
         with self.read() as connection:
-            return [_allocation(row) for row in connection.execute(query)]
+            return [allocation_record(row) for row in connection.execute(query)]
+
+    def living_allocations(self) -> list[AllocationRecord]:
+        """Return the allocations that are held by the book, of all jobs."""
+        query = select(allocations).where(allocations.c.ended_at_s.is_(None)).order_by(allocations.c.allocation_id)
+        with self.read() as connection:
+            return [allocation_record(row) for row in connection.execute(query)]
 
     def living_instances(self) -> set[str]:
         """Return the instances that live by the book, of all jobs."""
-        query = select(allocations).where(allocations.c.ended_at_s.is_(None))
-        with self.read() as connection:
-            return {name for row in connection.execute(query) for name in _allocation(row).living_ids}
+        return {name for record in self.living_allocations() for name in record.living_ids}
 
     def add_lines(self, lines: Sequence[LedgerLine]) -> None:
         """Add lines to the ledger; an existing line is left unchanged."""
@@ -315,7 +319,8 @@ def _instance_columns(
     }
 
 
-def _allocation(row: Row[Any]) -> AllocationRecord:
+def allocation_record(row: Row[Any]) -> AllocationRecord:
+    """Return an allocation of its row."""
     values = columns(row)
     cause = values["end_cause"]
     return AllocationRecord(

@@ -166,3 +166,16 @@ observations = Table(
     Column("payload", _JSON, nullable=False),
     Index("ix_observations_newest", "job_id", "kind", "observation_id"),
 )
+
+#: What others than our own requests and machines say of markets, whoever asked: `kind` names the form of `payload`.
+market_facts = Table(
+    "market_facts",
+    metadata,
+    Column("fact_id", Integer, primary_key=True),
+    Column("kind", String(32), nullable=False),
+    Column("instance_type", String(64), nullable=False),
+    Column("zone", String(64), nullable=False),
+    Column("at_s", BigInteger, nullable=False),
+    Column("payload", _JSON, nullable=False),
+    Index("ix_market_facts_newest", "kind", "instance_type", "zone", "at_s"),
+)

@@ -18,13 +18,14 @@ from proteus_spot.infra.state.base import columns, require_row
 from proteus_spot.infra.state.database import insert_or, now_s, open_engine
 from proteus_spot.infra.state.identity import IdentityTable
 from proteus_spot.infra.state.job_tables import JobTables
+from proteus_spot.infra.state.market_tables import MarketTables
 from proteus_spot.infra.state.purchase_tables import PurchaseTables
 from proteus_spot.infra.state.records import EngineSnapshot, Entry, JournalConflict, JournalEntry
 from proteus_spot.infra.state.schema import claims, jobs, journal, snapshots
 
 
-class Store(IdentityTable, JobTables, PurchaseTables, ClosedAtEnd):
-    """The state database: identity, jobs, observations, intents, allocations, ledger, and here the journal and claims.
+class Store(IdentityTable, JobTables, PurchaseTables, MarketTables, ClosedAtEnd):
+    """The state database: identity, jobs, observations, purchases, facts of markets, and here the journal and claims.
 
     **Thread and process safety.** Any number of threads and processes may use one database; each process opens its own
     store. A store inside `transaction()` belongs to the thread that opened it.
@@ -136,6 +137,12 @@ class Store(IdentityTable, JobTables, PurchaseTables, ClosedAtEnd):
                 where=(claims.c.holder == holder) | (claims.c.expires_at_s <= now_s(connection)),
             )
             return connection.execute(statement.returning(claims.c.name)).one_or_none() is not None
+
+    def is_claimed(self, name: str) -> bool:
+        """Return whether somebody has `name` now."""
+        with self.read() as connection:
+            held = (claims.c.name == name) & (claims.c.expires_at_s > now_s(connection))
+            return connection.scalar(select(claims.c.name).where(held)) is not None
 
     def release_all(self) -> None:
         """Release every claim; call it only when all holders are known to have ended."""

@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from proteus_spot.bidding.engine.events import TickDue
 from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew
-from proteus_spot.bidding.market.model import EndCause, Market, Tier
+from proteus_spot.bidding.facts.known import SHOWN_H, MarketKnown
+from proteus_spot.bidding.market.model import HOUR_S, EndCause, Market, Tier
 from proteus_spot.bidding.market.money import Micros, usd
 from proteus_spot.bidding.policies.base import Choice
 from proteus_spot.infra.masking import masked
@@ -216,6 +217,25 @@ def about_tables(facts: JobFacts) -> tuple[Table, ...]:
         Table("parameters", "Parameters of the job", ("parameter", "value"), tuple(_flat(job.spec))),
         Table("result", "Result", ("what", "value"), (*outcome, *_flat(result))),
     )
+
+
+def market_table(known: Iterable[MarketKnown]) -> tuple[Table, ...]:
+    """Return what is known of the markets at the end of the report; none where bids decide."""
+    rows = [
+        (
+            str(each.market),
+            "" if each.share_granted is None else f"{each.share_granted.value:.0%}",
+            f"{each.grant.chance:.0%}, {each.grant.size:.0%}",
+            *(f"{each.survival.lives(hours * HOUR_S):.0%}" for hours in SHOWN_H),
+            f"{each.survival.losses} in {each.survival.exposure_s / HOUR_S:.1f}",
+            "" if each.score is None else f"{each.score.value:.0f}",
+            "" if each.refused is None else each.refused[0],
+        )
+        for each in known
+    ]
+    heads = ("market", "granted", "chance and share of a grant", *(f"lives {hours} h" for hours in SHOWN_H))
+    heads = (*heads, "losses in machine-hours", "placement score", "last refusal")
+    return (Table("markets", "What is known of the markets", heads, tuple(rows)),) if rows else ()
 
 
 def links(facts: JobFacts, model_url: str, command: str) -> tuple[Link, ...]:

@@ -10,9 +10,10 @@ import numpy as np
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S, InstanceType, Market
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.bidding.synthetic.capacity_market import generate_capacity
 from proteus_spot.bidding.synthetic.renewal_market import QUIET, RUSH_HOURS, generate
 from proteus_spot.infra.errors import InputError
-from proteus_spot.infra.market_data.capacity_files import read_availabilities
+from proteus_spot.infra.market_data.capacity_files import capacity_file, read_availabilities, write_capacities
 from proteus_spot.infra.market_data.catalogs import read_catalog
 from proteus_spot.infra.market_data.price_files import read_prices, write_prices
 from proteus_spot.studies.market_data.on_demand_prices import types_of
@@ -81,6 +82,18 @@ def write_generated(
     else:
         traces = generate(prices, begin_s, until_s, rng, climate=QUIET)
     write_prices(market.path, traces)
+
+
+def write_generated_capacity(market: MarketFile, folder: Path, seed: int, hours: float) -> tuple[str, ...]:
+    """Write the capacity of `seed` from the run's start on; return the files as ``TYPE/ZONE=FILE``.
+
+    The files of a run that goes on are left as they are.
+    """
+    if folder.exists():
+        return tuple(f"{each}={capacity_file(folder, each)}" for each in market.markets)
+    until_s = market.start_s + int(hours * HOUR_S) + DAY_S
+    rng = np.random.default_rng(seed)
+    return write_capacities(folder, generate_capacity(market.markets, market.start_s, until_s, rng))
 
 
 def _with_a_rush_at(at_s: int, traces: TraceSet, on_demand: Mapping[Market, Micros], after_s: int) -> TraceSet:

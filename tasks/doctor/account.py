@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from proteus_spot.bidding.market.model import OWNER_TAG, LaunchRequest, Market
+from proteus_spot.bidding.market.quotas import Quota, quota_of
 from proteus_spot.bidding.market.spot_market import MarketError
-from proteus_spot.infra.ec2.quotas import Quota, quota_of
 from proteus_spot.infra.errors import ProteusError
 from proteus_spot.tasks.doctor.setup import Setup, Wrong
 from proteus_spot.tasks.market.purchases.dry_run import DRY_BID, markets_to_try, refusal_and_fix

@@ -19,6 +19,7 @@ current_prices    current prices, and whether they are recent enough to decide o
 decisions         decision points: observations to the engine, its orders to the journal
 engine_journal    the engine of a job and its journal, replayed and appended in one transaction
 eviction_notices  eviction notices that the reliable tier reports
+facts/            what is known of markets: placement scores, grants, survival
 ingest            price history from the market into the price store
 job_opening       opening and closing the bidding of a job
 listed_machines   machines: tags, look-up and termination

@@ -18,6 +18,7 @@ from proteus_spot.bidding.engine.events import (
 )
 from proteus_spot.bidding.engine.orders import Order
 from proteus_spot.bidding.engine.reconcile import BELIEVED_AFTER_S, by_order, unlisted
+from proteus_spot.bidding.facts.known import MarketKnown
 from proteus_spot.bidding.forecast import MarketFeatures
 from proteus_spot.bidding.market.model import HOUR_S, InstanceFact, Market, Tier
 from proteus_spot.bidding.market.money import Micros
@@ -41,6 +42,8 @@ def decide(
     spending: Spending | None = None,
     left: TimeLeft | None = None,
     crossing_usd_per_vcpu_h: float = 0.0,
+    known: Mapping[Market, MarketKnown] | None = None,
+    left_vcpus: Mapping[str, int] | None = None,
 ) -> list[Order]:
     """Reconcile the engine with `facts`, enter the `notices`, and have the engine decide.
 
@@ -52,6 +55,8 @@ def decide(
     left_out : markets whose prices are too old to decide on, each with the reason.
     signals : features of the recent past of the markets, if the job's policy uses them.
     crossing_usd_per_vcpu_h : cost of the bytes that a vCPU-hour of work exchanges with another zone.
+    known : what is known of the markets, where bids decide nothing.
+    left_vcpus : what the account's quotas leave, by code.
     spending, left : worst case of the job's spending, and its work before the deadline; None without such a limit.
 
     Raises
@@ -68,7 +73,8 @@ def decide(
         begun = training_begun(job_id, engine.begun_at_s)
         buy = begun and _reliable_tier_stands(engine) and is_active(job_id)
         limits = (spending, left, crossing_usd_per_vcpu_h, current_runtime().store.identity().generation_of_orders)
-        return (*offered(engine, job_id, now_s), TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits))
+        due = TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits, known or {}, left_vcpus or {})
+        return (*offered(engine, job_id, now_s), due)
 
     return decide_on(job_engine, facts, notices, tick)
 

@@ -8,6 +8,7 @@ from proteus_spot.bidding.billing import Flat
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.engine.events import JobClosed, JobOpened, JobReopened
 from proteus_spot.bidding.evictions.table import fit
+from proteus_spot.bidding.facts.learning import prior_known, table_of
 from proteus_spot.bidding.forecast import Forecast, fit_forecast
 from proteus_spot.bidding.market.model import DAY_S, InstanceType, Market
 from proteus_spot.bidding.market.traces import TraceSet
@@ -48,6 +49,12 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
     return {market.instance_type: types[market.instance_type] for market in markets}
 
 
+def follows_today(spec: JobSpec) -> bool:
+    """Return whether the job buys by today's rules: no bid, as many machines as there are, taken for their capacity."""
+    rules = spec.transient.rules
+    return rules == "today" or (rules is None and current_runtime().settings.is_aws)
+
+
 def is_opened(job_engine: EngineJournal[Any]) -> bool:
     """Return whether the job or sweep was opened for bidding, by its journal."""
     return job_engine.refresh().job_id is not None
@@ -76,7 +83,11 @@ def open_job(spec: JobSpec, job_engine: JobEngine) -> int:
     missing = [market for market in markets if market not in traces]
     if missing:
         raise InputError(f"market {missing[0]}: has no price history before {datetime.fromtimestamp(now_s, UTC)}")
-    evictions = fit(traces, from_s, now_s) if given is None else given
+    learns = given is None and follows_today(spec)
+    if given is not None:
+        evictions = given
+    else:
+        evictions = table_of(prior_known(markets, now_s)) if learns else fit(traces, from_s, now_s)
     event = JobOpened(
         at_s=now_s,
         job_id=spec.job_id,
@@ -86,6 +97,7 @@ def open_job(spec: JobSpec, job_engine: JobEngine) -> int:
         markets=tuple(sorted(markets)),
         evictions=evictions,
         foresight=_foresight(spec, traces, types, from_s, now_s) if evictions.bids_decide else None,
+        learns=learns,
     )
     job_engine.commit(unless_seen(JobOpened, event))
     return len(markets)

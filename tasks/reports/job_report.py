@@ -6,8 +6,11 @@ still runs ends with its last record. The same state gives the same file.
 
 from pathlib import Path
 
+from proteus_spot.bidding.engine.events import JobOpened
 from proteus_spot.bidding.engine.journal import JournalError, from_record
 from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from proteus_spot.bidding.facts.known import MarketKnown
+from proteus_spot.bidding.facts.learning import known_of
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.local_market.announcement import is_up_directory, job_directory
 from proteus_spot.infra.local_market.job_stores import check_exists
@@ -24,6 +27,7 @@ from proteus_spot.reports.pages.page_tables import (
     elapsed,
     figures,
     links,
+    market_table,
     money_tables,
     progress_tables,
     utc,
@@ -83,10 +87,18 @@ def gather(store: Store, job_id: str, blob_url: str = "") -> ReportPage:
         decisions=decision_rows(facts),
         progress=progress_tables(facts),
         money=money_tables(facts),
-        about=about_tables(facts),
+        about=(*market_table(_known(store, facts)), *about_tables(facts)),
         notes=tuple(notes),
         links=links(facts, _model_url(facts, blob_url), _command(store, job_id)),
     )
+
+
+def _known(store: Store, facts: JobFacts) -> list[MarketKnown]:
+    """Return what was known of the job's markets at its last record; nothing where bids decide."""
+    opened = next((item for _, item in facts.journal if isinstance(item, JobOpened)), None)
+    if opened is None or opened.evictions.bids_decide:
+        return []
+    return list(known_of(store, opened.markets, int(facts.last_s)).values())
 
 
 def _model_url(facts: JobFacts, blob_url: str) -> str:

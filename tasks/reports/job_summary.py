@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from proteus_spot.bidding.engine.engine import LAST_ANSWERS
 from proteus_spot.bidding.market.model import HOUR_S, EndCause, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
 from proteus_spot.infra.state.ledger import charges_and_refunds, refunded_micros, unpriced_line
@@ -204,8 +205,11 @@ def _noticed_machines(records: Sequence[AllocationRecord], journal: Sequence[Jou
 
 
 def _buys_nothing(journal: Sequence[JournalEntry]) -> str:
-    """Return why the last tick had no price to decide on; empty if it had one, or none was wanted."""
+    """Return why the last tick had no price to decide on, or bought nothing where a market refused; else ''."""
     last = next((entry.record for entry in reversed(journal) if entry.record["kind"] in _TICKS), None)
+    decided = _last_reason(journal)
+    if last is not None and decided.startswith("Wait: ") and LAST_ANSWERS in decided:
+        return f"nothing is bought: {decided.removeprefix('Wait: ')}"
     if last is None or last.get("prices") or last.get("offers"):
         return ""
     reasons = sorted(set(last.get("left_out", {}).values()))

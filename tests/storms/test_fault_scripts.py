@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proteus_spot.bidding.evictions.fit_capacity import availability_trace
+from proteus_spot.bidding.evictions.fit_capacity import capacity_trace
 from proteus_spot.bidding.market.model import EndCause, InstanceState
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.state.records import JobState
@@ -104,8 +104,8 @@ def test_a_budget_is_never_passed_whatever_goes_wrong(billing: str, seed: int, t
 def test_a_deadline_is_met_in_a_market_that_gives_nothing(billing: str, deadline: str, tmp_path: Path) -> None:
     script = fault_script(0, only=("notices",))
     with world(tmp_path, script, deadline=deadline, transient={"billing": billing}) as here:
-        nothing = availability_trace([0] * 1000, 600, BEGIN_S)
-        here.market.availability = dict.fromkeys(MARKETS, nothing)
+        nothing = capacity_trace([0] * 1000, 600, BEGIN_S)
+        here.market.capacity.traces = dict.fromkeys(MARKETS, nothing)
         here.training.scales = True  # one machine alone would take four and a half hours
         live(here)
         check(here, script)
@@ -120,7 +120,7 @@ def test_a_job_ends_by_itself_where_a_deadline_and_a_budget_cannot_both_be_kept(
     """The budget wins."""
     script = fault_script(0, only=("notices",))
     with world(tmp_path, script, deadline="2h", budget_usd=0.15) as here:
-        here.market.availability = dict.fromkeys(MARKETS, availability_trace([0] * 1000, 600, BEGIN_S))
+        here.market.capacity.traces = dict.fromkeys(MARKETS, capacity_trace([0] * 1000, 600, BEGIN_S))
         live(here)
         check(here, script, JobState.STOPPED)
         assert here.store.spent(here.job_id) <= here.spec.budget_micros

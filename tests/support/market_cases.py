@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from proteus_spot.bidding.evictions.fit_capacity import availability_trace
+from proteus_spot.bidding.evictions.fit_capacity import capacity_trace
 from proteus_spot.bidding.market.spot_market import SpotMarket
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from tests.support.market_servers import T0, A, ManualClock
@@ -25,4 +25,4 @@ class MarketCase:
 
 #: Seconds after T0 at which no spot machines of A are available.
 DOWN_AT = range(60_000, 60_600)
-SCARCE = {A: availability_trace([1] * 100 + [0] + [1] * 100, 600, T0)}
+SCARCE = {A: capacity_trace([1] * 100 + [0] + [1] * 100, 600, T0)}

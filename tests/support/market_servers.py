@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import httpx
@@ -93,10 +93,11 @@ def request(
     bid: str | None = "0.03",
     user_data: str = "",
     tags: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> LaunchRequest:
     """A purchase with the usual parameters."""
     bid_micros = None if bid is None else to_micros(bid)
-    return LaunchRequest(token, market, count, bid_micros, user_data, dict(tags or {}))
+    return LaunchRequest(token, market, count, bid_micros, user_data, dict(tags or {}), **more)
 
 
 def client(url: str, **more: float) -> Ec2SpotMarket:

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import proteus_spot.tasks.market.decisions
+import proteus_spot.tasks.market.facts.observing
+import proteus_spot.tasks.market.facts.quotas
 import proteus_spot.tasks.task_runtime
 from proteus_spot.bidding.market.model import InstanceFact, Market
 from proteus_spot.bidding.market.money import Micros
@@ -27,6 +29,8 @@ from proteus_spot.tasks.job_records import record_job
 from proteus_spot.tasks.market.bookkeeping import book_ledger, lives_within_budget, spending_now
 from proteus_spot.tasks.market.decisions import decide
 from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.facts.observing import known_to_decide_on, observe_scores
+from proteus_spot.tasks.market.facts.quotas import observe_quotas, quotas_to_decide_on
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
 from proteus_spot.tasks.market.job_opening import open_job
 from proteus_spot.tasks.market.listed_machines import job_machines, let_go
@@ -81,6 +85,8 @@ class TaskRuntime:
         patch.setattr(
             proteus_spot.tasks.market.decisions, "training_begun", lambda job_id, begun_at_s: True
         )  # no controller is here to begin it
+        patch.setattr(proteus_spot.tasks.market.facts.observing, "observe_scores", plain(observe_scores))
+        patch.setattr(proteus_spot.tasks.market.facts.quotas, "observe_quotas", plain(observe_quotas))
 
     def use(self, **settings: Any) -> None:
         """Change settings."""
@@ -106,7 +112,8 @@ class TaskRuntime:
         job_engine = JobEngine(spec.job_id)
         limits = spending_now(spec, job_engine.cached()), time_left(spec)
         crossing_usd = crossing_usd_per_vcpu_h(spec)
-        orders = plain(decide)(job_engine, facts, prices, notices or {}, None, None, *limits, crossing_usd)
+        known, left = known_to_decide_on(job_engine, prices), quotas_to_decide_on(job_engine)
+        orders = plain(decide)(job_engine, facts, prices, notices or {}, None, None, *limits, crossing_usd, known, left)
         if spec.budget_usd is not None:
             plain(extend_leases)(spec.job_id, lives_within_budget(spec, job_engine.cached()))
         for order in orders:

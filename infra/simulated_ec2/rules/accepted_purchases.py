@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from proteus_spot.bidding.market.model import InstanceState, InstanceType, LaunchRequest, Market
 from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.quotas import quota_of
 from proteus_spot.bidding.market.spot_market import BadRequest, LaunchRefused
-from proteus_spot.infra.ec2.quotas import quota_of
 from proteus_spot.infra.simulated_ec2.faults import Fault
 from proteus_spot.infra.simulated_ec2.held_instances import LaunchOptions
 from proteus_spot.infra.simulated_ec2.rules.machine_changes import MachineChanges
@@ -40,7 +40,7 @@ def check_purchase(request: LaunchRequest, zones: Sequence[str], kind: InstanceT
 
 
 def check_bid(request: LaunchRequest, price_micros: Micros | None) -> None:
-    """Refuse a request whose bid is below the price; `price_micros` is None while no machine is for sale.
+    """Refuse a request whose bid is below the price; `price_micros` is None before the market's first price.
 
     Raises
     ------
@@ -52,12 +52,15 @@ def check_bid(request: LaunchRequest, price_micros: Micros | None) -> None:
         raise price_above_bid(request.bid_micros, price_micros)
 
 
-def available_count(request: LaunchRequest, options: LaunchOptions, scarce: Fault | None, room: int | None) -> int:
+def available_count(
+    request: LaunchRequest, options: LaunchOptions, scarce: Fault | None, there: int | None, room: int | None
+) -> int:
     """Return how many machines a purchase gets.
 
     Parameters
     ----------
     scarce : a fault that leaves few machines for sale; None: there are enough.
+    there : how many more the market has; None: any number.
     room : how many more the account's quota allows; None: no limit.
 
     Raises
@@ -67,6 +70,7 @@ def available_count(request: LaunchRequest, options: LaunchOptions, scarce: Faul
     """
     least = request.count if options.at_least is None else options.at_least
     count = request.count if scarce is None else min(request.count, scarce.available)
+    count = count if there is None else min(count, there)
     if count < max(least, 1):
         raise no_capacity(request.market)
     if room is not None and room < least:

@@ -25,7 +25,7 @@ class Ec2Behaviour:
     request_lag_s : the same for spot requests.
     remember_s : seconds for which an ended instance is described; None: forever.
     token_memory_s : seconds for which a client token is remembered after its last instance has ended; None: forever.
-    quotas : vCPUs that an account may hold, by quota code (`infra.ec2.quotas`); a code that is missing has no limit.
+    quotas : vCPUs that an account may hold, by quota code (`bidding.market.quotas`); one that is missing has none.
     spot_role : whether the account has the service-linked role of EC2 spot.
     """
 

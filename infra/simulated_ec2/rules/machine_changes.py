@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from proteus_spot.bidding.market.failures import is_failed_launch
-from proteus_spot.bidding.market.model import EndCause, InstanceState
+from proteus_spot.bidding.market.model import EndCause, InstanceState, Market
 from proteus_spot.infra.simulated_ec2.faults import OF_SPOT, Fault, FaultKind
 from proteus_spot.infra.simulated_ec2.held_instances import Boot, HeldInstance
+from proteus_spot.infra.simulated_ec2.rules.capacity import Capacity, taken
 
 
 class NoticeMode(StrEnum):
@@ -42,12 +43,21 @@ class MarketChange:
 class _Due(IntEnum):
     """A kind of due change; changes of one second happen in this order."""
 
-    RUN = 0
-    MARK = 1
-    EVICT = 2
-    SPARE = 3  # a mark is withdrawn
-    DIE = 4
-    FAULT = 5
+    DROP = 0  # a market is about to have fewer machines
+    RUN = 1
+    MARK = 2
+    EVICT = 3
+    SPARE = 4  # a mark is withdrawn
+    DIE = 5
+    FAULT = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Drop:
+    """A market has fewer machines from `at_s` on."""
+
+    market: Market
+    at_s: int
 
 
 class MachineChanges:
@@ -60,16 +70,20 @@ class MachineChanges:
     notice : whether an eviction is announced.
     notice_s : it is announced so long before it, or at launch if that is later.
     boot_s : a machine is pending so long.
+    capacity : how many spot machines each market has; where it has fewer than it sold, it takes the rest.
     """
 
-    def __init__(self, notice: NoticeMode, notice_s: int, boot_s: int) -> None:
+    def __init__(self, notice: NoticeMode, notice_s: int, boot_s: int, capacity: Capacity) -> None:
         self._notice = notice
         self._notice_s = notice_s
         self._boot_s = boot_s
+        self._capacity = capacity
         self.now_s = 0
         #: By instance id, in order of launch.
         self.by_id: dict[str, HeldInstance] = {}
-        self._due: list[tuple[int, _Due, int, str | Fault]] = []
+        self._due: list[tuple[int, _Due, int, str | Fault | _Drop]] = []
+        #: Those that are due.
+        self._drops: set[_Drop] = set()
         self._due_count = 0
         self._changes: list[MarketChange] = []
 
@@ -121,8 +135,46 @@ class MachineChanges:
             self._schedule(held.marks_at_s, _Due.MARK, held.instance_id)
         if held.evicts_at_s is not None:
             self._schedule(held.evicts_at_s, _Due.EVICT, held.instance_id)
+        if held.is_spot:
+            self._watch(held.request.market, self.now_s)
 
-    def _schedule(self, at_s: int, due: _Due, subject: str | Fault) -> None:
+    def _watch(self, market: Market, after_s: int) -> None:
+        """Schedule the next drop of a market's capacity, at the second in which its machines are chosen."""
+        drop_s = self._capacity.next_drop_s(market, after_s)
+        if drop_s is None or (drop := _Drop(market, drop_s)) in self._drops:
+            return
+        self._drops.add(drop)
+        self._schedule(max(drop_s - self._lead_s, self.now_s), _Due.DROP, drop)
+
+    @property
+    def _lead_s(self) -> int:
+        return self._notice_s if self._notice is NoticeMode.LEAD else 0
+
+    def sold(self, market: Market) -> list[HeldInstance]:
+        """Return the spot machines of a market that have not ended."""
+        return [held for held in self if held.is_spot and held.ended_at_s is None and held.request.market == market]
+
+    def _drop(self, drop: _Drop, at_s: int) -> None:
+        """Choose the machines that a drop takes, and tell them; the others of the market may be next."""
+        self._drops.remove(drop)
+        sold = self.sold(drop.market)
+        lives = {each.instance_id: each for each in sold if each.evicts_at_s is None or each.evicts_at_s > drop.at_s}
+        excess = len(lives) - (self._capacity.at(drop.market, drop.at_s) or 0)
+        for held in map(lives.__getitem__, taken(lives, excess, drop.at_s)):
+            held.evicts_at_s = drop.at_s
+            self._schedule(drop.at_s, _Due.EVICT, held.instance_id)
+            if self._notice is NoticeMode.LEAD:
+                held.announced_s = drop.at_s
+                if held.marked_at_s(at_s) is None:
+                    held.marks_at_s = at_s
+                    self._note(at_s, ChangeKind.MARKED, held)
+        if excess > 0 and self._notice is NoticeMode.LEAD:
+            for held in sold:
+                held.rebalance_at_s = at_s if held.rebalance_at_s is None else held.rebalance_at_s
+        if sold:
+            self._watch(drop.market, drop.at_s)
+
+    def _schedule(self, at_s: int, due: _Due, subject: str | Fault | _Drop) -> None:
         self._due_count += 1
         heapq.heappush(self._due, (at_s, due, self._due_count, subject))
 
@@ -133,6 +185,9 @@ class MachineChanges:
             at_s, due, _, subject = heapq.heappop(self._due)
             if isinstance(subject, Fault):
                 self._strike(subject, at_s)
+                continue
+            if isinstance(subject, _Drop):
+                self._drop(subject, at_s)
                 continue
             held = self.by_id[subject]
             if held.ended_at_s is None:

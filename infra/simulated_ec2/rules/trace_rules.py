@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from proteus_spot.bidding.evictions.fit_capacity import UP
 from proteus_spot.bidding.market.model import LaunchRequest, Market, PricePoint
 from proteus_spot.bidding.market.traces import Trace, TraceSet
 
@@ -25,22 +24,18 @@ def newest_price_s(traces: TraceSet, after_s: int, until_s: int) -> int | None:
     return newest_s if newest_s > after_s else None
 
 
-def eviction_s(
-    request: LaunchRequest, prices: Trace | None, availability: Trace | None, max_life_s: int | None, now_s: int
-) -> int | None:
-    """Return the second at which an instance launched now will be evicted; None if never.
+def eviction_s(request: LaunchRequest, prices: Trace | None, max_life_s: int | None, now_s: int) -> int | None:
+    """Return the second at which its price or age evicts an instance launched now; None if never.
 
     Parameters
     ----------
-    prices, availability : the traces of its market.
+    prices : the trace of its market.
     max_life_s : age at which a spot instance is taken; None: at no age.
     """
     if request.bid_micros is None:
         return None
     assert prices is not None, f"{request.market} was sold without a price"
     ends = [prices.first_above(request.bid_micros, now_s)]
-    if availability is not None:
-        ends.append(availability.first_above(UP, now_s))
     if max_life_s is not None:
         ends.append(now_s + max_life_s)
     return min((end for end in ends if end is not None), default=None)

@@ -28,8 +28,15 @@ def launch_request(
     token: str,
     bid_micros: Micros | None = None,
     controller: bool = False,
+    today: bool = False,
 ) -> LaunchRequest:
-    """Return the request of an order, complete (`SpotMarket.freeze`); `controller` says whether it runs there, too."""
+    """Return the request of an order, complete (`SpotMarket.freeze`).
+
+    Parameters
+    ----------
+    controller : whether it runs there, too.
+    today : whether fewer machines are accepted, and no maximum price is sent where it would be the on-demand price.
+    """
     runtime = current_runtime()
     environment = _environment(order_id)
     if tier is Tier.RELIABLE and (url := events_url()) is not None:
@@ -40,7 +47,12 @@ def launch_request(
         controller=controller,
         environment=environment,
     )
-    return _request(boot, order_id, market, count, token, bid_micros, f"proteus {spec.job_id} {tier}")
+    name = f"proteus {spec.job_id} {tier}"
+    kind = type_on_sale(market, runtime.clock.now_s())
+    no_limit = today and bid_micros is not None and kind is not None and bid_micros >= kind.on_demand_micros
+    return _request(
+        boot, order_id, market, count, token, bid_micros, name, at_least=1 if today else None, no_limit=no_limit
+    )
 
 
 def trial_request(
@@ -89,7 +101,14 @@ def _boot(job_id: str, tier: Tier) -> NodeBoot:
 
 
 def _request(
-    boot: NodeBoot, order_id: str, market: Market, count: int, token: str, bid_micros: Micros | None, name: str
+    boot: NodeBoot,
+    order_id: str,
+    market: Market,
+    count: int,
+    token: str,
+    bid_micros: Micros | None,
+    name: str,
+    **more: Any,
 ) -> LaunchRequest:
     runtime = current_runtime()
     tags: Mapping[str, str] = {
@@ -100,7 +119,7 @@ def _request(
         "proteus:expires": str(int(runtime.clock.now_s()) + _EXPIRES_S),
         "Name": name,
     }
-    return runtime.market.freeze(LaunchRequest(token, market, count, bid_micros, user_data(boot), tags))
+    return runtime.market.freeze(LaunchRequest(token, market, count, bid_micros, user_data(boot), tags, **more))
 
 
 def node_threads(market: Market, scale: float) -> int:

@@ -14,11 +14,21 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+from uuid import uuid4
 
 from proteus_spot.bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused
 from proteus_spot.bidding.engine.orders import Acquire, order_parts
 from proteus_spot.bidding.engine.reconcile import ABANDONED, LISTED_S, grant_of
-from proteus_spot.bidding.market.failures import OF_ZONE, SETTLES_S, TOKEN_ENDED, TOKEN_USED, Failure, Step, step_after
+from proteus_spot.bidding.market.failures import (
+    OF_ZONE,
+    SETTLES_S,
+    THROTTLED,
+    TOKEN_ENDED,
+    TOKEN_USED,
+    Failure,
+    Step,
+    step_after,
+)
 from proteus_spot.bidding.market.model import (
     MINUTE_S,
     ORDER_TAG,
@@ -43,6 +53,9 @@ from proteus_spot.tasks.market.purchases.requests import from_record, launch_req
 from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
+#: Claim that stands while the market throttles, and its real seconds: no job on the database
+#: asks for more machines beside its reliable tier then.
+_THROTTLES, _THROTTLED_S = "market-throttles", 60.0
 
 
 class PurchaseBlocked(ProteusError):
@@ -82,6 +95,9 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> PurchaseOutcome
         return PurchaseOutcome(Result.GRANTED, "answered meanwhile")
     if not is_active(spec.job_id):
         return PurchaseOutcome(Result.OPEN, "the job is to stop")
+    store = current_runtime().store
+    if store.intent(order.order_id).request is None and store.is_claimed(_THROTTLES):
+        return PurchaseOutcome(Result.OPEN, "not bought yet: the market throttles, and all jobs wait a minute")
 
     def request(intent: Intent) -> LaunchRequest:
         return launch_request(
@@ -92,6 +108,7 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> PurchaseOutcome
             Tier.TRANSIENT,
             token=intent.token or "",
             bid_micros=order.bid_micros,
+            today=not job_engine.cached().opened.evictions.bids_decide,
         )
 
     return send(job_engine, order.order_id, request)
@@ -174,6 +191,8 @@ def _failed(
     """Record the failure of a request, and return what follows from it."""
     runtime, order_id = current_runtime(), before.order_id
     now_s, failure = runtime.clock.now_s(), error.failure
+    if error.code in THROTTLED:
+        runtime.store.claim(_THROTTLES, uuid4().hex, _THROTTLED_S)
     step = step_after(failure, error.code, before.doubtful_since_s, now_s)
     if step is Step.REMAKE and error.code in OF_ZONE and before.params["bid_micros"] is not None:
         step = Step.REFUSE  # another market may sell, while the alarm is raised for this one

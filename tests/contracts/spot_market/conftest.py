@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from proteus_spot.bidding.evictions.fit_capacity import capacity_trace
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from proteus_spot.infra.simulated_ec2.rules.behaviour import Ec2Behaviour
 from tests.support.market_cases import DOWN_AT, SCARCE, MarketCase
-from tests.support.market_servers import T0, TRACES, ManualClock, client, credentials, served, sold
+from tests.support.market_servers import T0, TRACES, A, ManualClock, client, credentials, served, sold
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def opened(
 def case(request, tmp_path, monkeypatch):
     clock = ManualClock(T0 + 10)
     scarce = SCARCE if request.param == "scarce" else {}
-    sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, availability=scarce)
+    sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, capacity=scarce)
     with opened(request.param, sim, clock, tmp_path, monkeypatch) as market_case:
         yield market_case
 
@@ -38,7 +39,16 @@ def case(request, tmp_path, monkeypatch):
 def scarce(request, tmp_path, monkeypatch):
     """A market without spot machines of A for ten minutes, whatever is bid; time is a while before that."""
     clock = ManualClock(T0 + DOWN_AT.start - 1000)
-    sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, availability=SCARCE)
+    sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, capacity=SCARCE)
+    with opened(request.param, sim, clock, tmp_path, monkeypatch) as market_case:
+        yield market_case
+
+
+@pytest.fixture(params=["simulated", "boto3"])
+def counted(request, tmp_path, monkeypatch):
+    """A market of today: A has three spot machines, from a quarter of an hour on one, and five later."""
+    clock = ManualClock(T0 + 510)  # both markets have a price
+    sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, capacity={A: capacity_trace([3, 1, 5], 900, T0)})
     with opened(request.param, sim, clock, tmp_path, monkeypatch) as market_case:
         yield market_case
 

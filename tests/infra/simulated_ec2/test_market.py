@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proteus_spot.bidding.evictions.fit_capacity import availability_trace
+from proteus_spot.bidding.evictions.fit_capacity import capacity_trace
 from proteus_spot.bidding.market.model import EndCause, Market
 from proteus_spot.bidding.market.spot_market import LaunchRefused, MarketUnreachable, TokenMismatch
 from proteus_spot.bidding.market.traces import Trace, TraceSet
@@ -318,15 +318,15 @@ def test_a_file_that_is_no_state_of_a_market_is_named(tmp_path, text):
 
 
 def test_a_market_of_scarce_capacity_continues_too_and_is_distinguished_from_others():
-    scarce = TraceSet({A: availability_trace([1, 1, 0, 1], 300, T0)})
+    scarce = TraceSet({A: capacity_trace([1, 1, 0, 1], 300, T0)})
     clock = ManualClock(T0 + 10)
-    before = market(clock, seed="s", availability=scarce)
+    before = market(clock, seed="s", capacity=scarce)
     before.launch(request("t"))
-    after = market(clock, availability=scarce)
+    after = market(clock, capacity=scarce)
     after.restore(before.state("digest"))
     clock.at_s = T0 + 1000
     assert before.log() == after.log()
     assert [(fact.ended_at_s, fact.end_cause) for fact in after.log()] == [(T0 + 600, EndCause.EVICTED)]
     assert traces_digest(TraceSet({})) == ""
-    others = (availability_trace([1, 0, 0, 1], 300, T0), availability_trace([1, 1, 0, 1], 300, T0 + 1))
+    others = (capacity_trace([1, 0, 0, 1], 300, T0), capacity_trace([1, 1, 0, 1], 300, T0 + 1))
     assert len({traces_digest(TraceSet({A: trace})) for trace in (scarce[A], *others)}) == 3

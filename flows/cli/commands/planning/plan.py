@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from proteus_spot.flows.cli.options import allow_gaps_option, json_option, price_options, seed_option
+from proteus_spot.flows.cli.options import allow_gaps_option, json_option, price_options, seed_option, state_options
 from proteus_spot.flows.terminal.output import notes, write_json
 from proteus_spot.flows.terminal.progress_bar import progress
 
@@ -46,15 +46,25 @@ _SECONDS = click.IntRange(min=0)
               help="Schemes to compare. Default: on-demand,standard+checkpoint,proteus,best.")  # fmt: skip
 @click.option("--starts", type=_COUNT, default=500, show_default=True, help="Jobs per scheme, and per market.")
 @seed_option
+@click.option("--live", is_flag=True, help="Plan JOB.yaml by what is known of its markets now, not by a price history.")
+@state_options
 @json_option()
 @click.option("--picture", metavar="FILE", help="Draw the distributions into a .png, .svg or .pdf.")
-def plan(job_file: Path | None, json_target: str | None, picture: str | None, **asked: Any) -> None:
+def plan(
+    job_file: Path | None,
+    json_target: str | None,
+    picture: str | None,
+    live: bool,
+    database: str | None,
+    directory: Path | None,
+    **asked: Any,
+) -> None:
     """Estimate the cost and the time of a job under each scheme, before anything is bought.
 
     The job is simulated from many starts in the last part of the price history, by schemes fitted on the part before.
     JOB.yaml (as for `proteus submit`) gives markets, cap, reliable machines, overheads, budget and deadline, and the
     work if the job ends after hours; options override it. The last sentence says what happens when budget and deadline
-    cannot both be kept.
+    cannot both be kept. With --live the futures of JOB.yaml are drawn by what `proteus market` shows instead.
 
     \b
     Examples:
@@ -70,6 +80,9 @@ def plan(job_file: Path | None, json_target: str | None, picture: str | None, **
     for option, target in (("--json", json_target), ("--picture", picture)):
         if target is not None and (target, option) != ("-", "--json"):
             check_file_target(option, Path(target))
+    if live:
+        _plan_live(job_file, json_target, database, directory, asked)
+        return
     if picture is not None:
         check_picture(picture)
     spec = plan_spec(**_fields(job_file, asked))
@@ -88,6 +101,31 @@ def plan(job_file: Path | None, json_target: str | None, picture: str | None, **
         show(made)
         if picture is not None:
             click.echo(f"written: {picture}")
+
+
+def _plan_live(
+    job_file: Path | None, json_target: str | None, database: str | None, directory: Path | None, asked: dict[str, Any]
+) -> None:
+    from proteus_spot.flows.terminal.plan_view import show_live
+    from proteus_spot.tasks.market.facts.planning import plan_live
+    from proteus_spot.tasks.training.submission import read_job
+
+    if job_file is None:
+        raise click.UsageError("--live: plans the job of a file; name JOB.yaml")
+    catalog = asked["catalog"]
+    made = plan_live(
+        read_job(job_file),
+        str(job_file),
+        vcpu_hours=asked["vcpu_hours"],
+        starts=asked["starts"],
+        seed=asked["seed"],
+        catalog=None if catalog is None else Path(catalog),
+        database=database,
+        directory=directory,
+    )
+    write_json(json_target, made.to_record())
+    if json_target != "-":
+        show_live(made)
 
 
 def _fields(job_file: Path | None, asked: dict[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,9 @@ from proteus_spot.flows.terminal.output import write_json
 @click.option("--evictions", metavar="FILE",
               help="Eviction model of `proteus evictions fit`. Default: the paper's table, "
               "fitted on the price history.")  # fmt: skip
+@click.option("--rules", type=click.Choice(["2016", "today"]), default="2016", show_default=True,
+              help="Rules of the market: 2016, bids decide; today, no bid, as many machines as there are, taken for "
+              "their capacity.")  # fmt: skip
 @charge_options
 @click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
 @scale_in_option
@@ -79,10 +82,18 @@ def run(json_target: str | None, **options: Any) -> None:
     """
     with interruptible() as interrupts:
         from proteus_spot.flows.local_market.training_run import RunOptions, local_run
+        from proteus_spot.studies.billing_options import TODAYS_BILLING
         from proteus_spot.studies.output_files import check_file_target
 
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))
+        if options["rules"] == "today" and not _is_given("billing"):
+            options["billing"] = TODAYS_BILLING
         given = given_options(click.get_current_context(), "job", "directory")
         result = local_run(RunOptions(**options, given=given), interrupts, quiet=json_target == "-")
         write_json(json_target, result)
+
+
+def _is_given(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not click.core.ParameterSource.DEFAULT

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import httpx
 import numpy as np
 
-from proteus_spot.bidding.evictions.fit_capacity import availability_trace
+from proteus_spot.bidding.evictions.fit_capacity import capacity_trace
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.bidding.market.traces import Trace, TraceSet
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
@@ -43,7 +43,7 @@ def test_run_instances_by_hand(ec2):
 
 
 def test_what_ec2_says_of_an_end_for_want_of_capacity(ec2, sim, clock):
-    sim.availability = {A: availability_trace([1, 0], 900, T0)}
+    sim.capacity.traces = {A: capacity_trace([1, 0], 900, T0)}
     ec2.run_instances(**RUN, InstanceMarketOptions=SPOT)
     clock.at_s = T0 + 900
     (asked,) = ec2.describe_spot_instance_requests()["SpotInstanceRequests"]

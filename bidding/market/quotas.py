@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -38,6 +39,17 @@ QUOTAS = (
         "L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", _STANDARD, spot=False
     ),
 )  # fmt: skip
+
+
+def left_of(left: Mapping[str, int], instance_type: str, spot: bool) -> int | None:
+    """Return the vCPUs that the account may still hold of a type; None where no quota is known.
+
+    Parameters
+    ----------
+    left : vCPUs that are left by quota code.
+    """
+    quota = quota_of(instance_type, spot)
+    return None if quota is None else left.get(quota.code)
 
 
 def quota_of(instance_type: str, spot: bool) -> Quota | None:

@@ -1,0 +1,63 @@
+"""What is known of the markets of a job at a tick; placement scores, asked for seldom.
+
+EC2 limits how many configurations its scores may be asked for in a day, so all jobs on one database ask at most once an
+hour for the same one, also where the answer was an error.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from uuid import uuid4
+
+from proteus_spot.bidding.facts.known import MarketKnown
+from proteus_spot.bidding.facts.learning import REMEMBERED_S, Prices, known_of
+from proteus_spot.bidding.facts.records import PlacementScore
+from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.money import Micros
+from proteus_spot.bidding.market.spot_market import MarketError
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
+
+_log = logging.getLogger(__name__)
+#: Market seconds between two questions for the same scores.
+_SCORES_EVERY_S = HOUR_S
+
+
+def known_to_decide_on(job_engine: JobEngine, prices: Mapping[Market, Micros]) -> dict[Market, MarketKnown]:
+    """Return what is known of the markets of a job, where bids decide nothing; else none."""
+    engine = job_engine.cached()
+    if engine.job_id is None or engine.opened.evictions.bids_decide:
+        return {}
+    markets, kinds = engine.opened.markets, engine.opened.types
+    smallest = min(kinds[market.instance_type].vcpu for market in markets)
+    observe_scores(markets, max(engine.opened.job.max_spot_vcpus // smallest, 1))
+    now_s = current_runtime().now_s()
+    on_demand = {name: kind.on_demand_micros for name, kind in kinds.items()}
+    present = {market: (price, now_s) for market, price in prices.items()}
+    return known_of(current_runtime().store, markets, now_s, Prices(present, on_demand))
+
+
+@runtime_task("observe placement scores")
+def observe_scores(markets: Sequence[Market], wanted: int) -> int:
+    """Ask for the placement scores of `wanted` machines in `markets` where it is time to, and record them.
+
+    Returns
+    -------
+    int
+        The number of scores recorded.
+    """
+    runtime = current_runtime()
+    types = sorted({market.instance_type for market in markets})
+    digest = sha256(f"{types} {wanted}".encode()).hexdigest()[:16]
+    if not runtime.store.claim(f"scores/{digest}", uuid4().hex, _SCORES_EVERY_S / runtime.clock.scale):
+        return 0
+    try:
+        by_zone = runtime.market.placement_scores(types, wanted)
+    except MarketError as error:
+        _log.warning("no placement scores: %s", error)
+        return 0
+    now_s = runtime.now_s()
+    scores = [PlacementScore(now_s, each, by_zone[each.zone], wanted) for each in markets if each.zone in by_zone]
+    runtime.store.record_facts(scores)
+    runtime.store.forget_facts(now_s - REMEMBERED_S)
+    return len(scores)
