@@ -87,8 +87,9 @@ def run(json_target: str | None, **options: Any) -> None:
 
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))
-        if options["rules"] == "today" and not _is_given("billing"):
-            options["billing"] = TODAYS_BILLING
+        if options["rules"] == "today":
+            todays = {"billing": TODAYS_BILLING, "policy": "deadline"}
+            options |= {name: value for name, value in todays.items() if not _is_given(name)}
         given = given_options(click.get_current_context(), "job", "directory")
         result = local_run(RunOptions(**options, given=given), interrupts, quiet=json_target == "-")
         write_json(json_target, result)
