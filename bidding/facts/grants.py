@@ -13,7 +13,7 @@ from math import exp, log
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.bidding.facts.records import Answer
+from proteus_spot.bidding.facts.records import RequestAnswer
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S, MINUTE_S, Market
 
 #: Shares of what was asked are told apart in steps of a quarter: none, up to a quarter, …, all but some, all.
@@ -65,9 +65,9 @@ class GrantOutlook:
         return lows[first], highs[last]
 
 
-def outlooks(answers: Iterable[Answer], markets: Sequence[Market], now_s: int) -> dict[Market, GrantOutlook]:
+def outlooks(answers: Iterable[RequestAnswer], markets: Sequence[Market], now_s: int) -> dict[Market, GrantOutlook]:
     """Return what each of `markets` would grant at `now_s`, learnt from all `answers`."""
-    by_market: dict[Market, list[Answer]] = defaultdict(list)
+    by_market: dict[Market, list[RequestAnswer]] = defaultdict(list)
     for answer in sorted((each for each in answers if each.asked > 0), key=lambda each: each.at_s):
         if answer.at_s <= now_s:
             by_market[answer.market].append(answer)
@@ -87,7 +87,7 @@ def outlooks(answers: Iterable[Answer], markets: Sequence[Market], now_s: int) -
 class _Usual:
     """How markets usually answer, by part of the day; each level starts from the one above it."""
 
-    def __init__(self, by_market: dict[Market, list[Answer]]) -> None:
+    def __init__(self, by_market: dict[Market, list[RequestAnswer]]) -> None:
         self._own: dict[Market, Float64s] = {}
         for market, answers in by_market.items():
             counts = np.zeros((DAY_S // PART_S, len(SHARES)))
@@ -105,7 +105,7 @@ class _Usual:
         return _updated(_updated(self._all, counts.sum(axis=0)), counts[_part(at_s)])
 
 
-def _memory_s(by_market: dict[Market, list[Answer]], usual: _Usual) -> float:
+def _memory_s(by_market: dict[Market, list[RequestAnswer]], usual: _Usual) -> float:
     """Return the memory under which the answers that followed one another are the most likely."""
     pairs = [
         (market, before, after) for market, answers in by_market.items() for before, after in pairwise(answers[-200:])
@@ -124,7 +124,7 @@ def _memory_s(by_market: dict[Market, list[Answer]], usual: _Usual) -> float:
     return float(max(MEMORIES_S, key=likelihood))
 
 
-def _same(answer: Answer) -> Float64s:
+def _same(answer: RequestAnswer) -> Float64s:
     """Return the probability of each class where the market is as it was at this answer: that class, or one beside."""
     shares = np.zeros(len(SHARES))
     at = _class(answer)
@@ -134,7 +134,7 @@ def _same(answer: Answer) -> Float64s:
     return shares
 
 
-def _class(answer: Answer) -> int:
+def _class(answer: RequestAnswer) -> int:
     if answer.granted <= 0:
         return 0
     if answer.granted >= answer.asked:
@@ -144,7 +144,7 @@ def _class(answer: Answer) -> int:
 
 def _edges(asked: int) -> tuple[list[int], list[int]]:
     """Return the least and the greatest number of machines of each class."""
-    classes = [_class(Answer(0, Market("", ""), asked, count)) for count in range(asked + 1)]
+    classes = [_class(RequestAnswer(0, Market("", ""), asked, count)) for count in range(asked + 1)]
     lows = [min((n for n, at in enumerate(classes) if at >= wanted), default=asked) for wanted in range(len(SHARES))]
     highs = [max((n for n, at in enumerate(classes) if at <= wanted), default=0) for wanted in range(len(SHARES))]
     return lows, highs

@@ -14,7 +14,7 @@ SHOWN_H = (1, 6, 24)
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class DatedFigure:
     """A number that is known, who says so, and when it was so; `at_s` is None for what has no time, as a prior."""
 
     value: float
@@ -47,11 +47,11 @@ class MarketKnown:
     grant: GrantOutlook
     survival: Survival
     bursts: Bursts
-    price_micros: Figure | None = None
-    on_demand_micros: Figure | None = None
-    share_granted: Figure | None = None
-    score: Figure | None = None
-    monthly_share: Figure | None = None
+    price_micros: DatedFigure | None = None
+    on_demand_micros: DatedFigure | None = None
+    share_granted: DatedFigure | None = None
+    score: DatedFigure | None = None
+    monthly_share: DatedFigure | None = None
     refused: tuple[str, int] | None = None
 
     def in_words(self) -> str:
@@ -90,5 +90,5 @@ class MarketKnown:
 _FIGURES = ("price_micros", "on_demand_micros", "share_granted", "score", "monthly_share")
 
 
-def _figure(record: Mapping[str, Any] | None) -> Figure | None:
-    return None if record is None else Figure(record["value"], Source(record["source"]), record["at_s"])
+def _figure(record: Mapping[str, Any] | None) -> DatedFigure | None:
+    return None if record is None else DatedFigure(record["value"], Source(record["source"]), record["at_s"])

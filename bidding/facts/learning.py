@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from proteus_spot.bidding.evictions.fit_capacity import hazard_per_s
 from proteus_spot.bidding.evictions.table import DELTAS_MICROS, EvictionTable
 from proteus_spot.bidding.facts.grants import GrantOutlook, outlooks
-from proteus_spot.bidding.facts.known import Figure, MarketKnown
-from proteus_spot.bidding.facts.records import Answer, MarketFacts, Source
+from proteus_spot.bidding.facts.known import DatedFigure, MarketKnown
+from proteus_spot.bidding.facts.records import MarketFacts, RequestAnswer, Source
 from proteus_spot.bidding.facts.survival import Bursts, Survival, bursts, survivals
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
 from proteus_spot.bidding.market.money import Micros
@@ -17,7 +17,7 @@ REMEMBERED_S = 28 * DAY_S
 
 
 @dataclass(frozen=True)
-class Prices:
+class MarketPrices:
     """The prices of markets: the present ones with the time since when they hold, and those on demand by type."""
 
     present: Mapping[Market, tuple[Micros, int]] = field(default_factory=dict)
@@ -25,10 +25,10 @@ class Prices:
 
 
 def known_of(
-    facts: MarketFacts, markets: Sequence[Market], now_s: int, prices: Prices | None = None
+    facts: MarketFacts, markets: Sequence[Market], now_s: int, prices: MarketPrices | None = None
 ) -> dict[Market, MarketKnown]:
     """Return what is known of each of `markets` at `now_s`."""
-    prices = prices or Prices()
+    prices = prices or MarketPrices()
     from_s = now_s - REMEMBERED_S
     answers, lives = facts.answers(markets, from_s), facts.lives(markets, from_s, now_s)
     bands = {band.market: band for band in facts.bands(markets)}
@@ -47,11 +47,11 @@ def known_of(
             grant=grant[market],
             survival=survival[market],
             bursts=together,
-            price_micros=None if price is None else Figure(price[0], Source.PRICES, price[1]),
-            on_demand_micros=None if on_demand is None else Figure(on_demand, Source.CATALOG),
+            price_micros=None if price is None else DatedFigure(price[0], Source.PRICES, price[1]),
+            on_demand_micros=None if on_demand is None else DatedFigure(on_demand, Source.CATALOG),
             share_granted=_share(own),
-            score=None if score is None else Figure(score.score, Source.SCORES, score.at_s),
-            monthly_share=None if band is None else Figure(band.band.share(), Source.ADVISOR, band.at_s),
+            score=None if score is None else DatedFigure(score.score, Source.SCORES, score.at_s),
+            monthly_share=None if band is None else DatedFigure(band.band.share(), Source.ADVISOR, band.at_s),
             refused=(own[-1].code, own[-1].at_s) if own and own[-1].code else None,
         )
 
@@ -85,8 +85,8 @@ def _beta_and_median(survival: Survival) -> tuple[float, float]:
     return beta, high
 
 
-def _share(own: Sequence[Answer]) -> Figure | None:
+def _share(own: Sequence[RequestAnswer]) -> DatedFigure | None:
     asked = sum(answer.asked for answer in own)
     if not asked:
         return None
-    return Figure(sum(answer.granted for answer in own) / asked, own[-1].source, own[-1].at_s)
+    return DatedFigure(sum(answer.granted for answer in own) / asked, own[-1].source, own[-1].at_s)

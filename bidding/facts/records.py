@@ -25,7 +25,7 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RequestAnswer:
     """The answer to a request for spot machines; `code` is the market's, empty where it granted some."""
 
     at_s: int
@@ -69,7 +69,7 @@ class AdvisorBand:
 class MarketFacts(Protocol):
     """Who keeps the facts of markets; those of all jobs on one database are the same."""
 
-    def answers(self, markets: Sequence[Market], from_s: int) -> Sequence[Answer]:
+    def answers(self, markets: Sequence[Market], from_s: int) -> Sequence[RequestAnswer]:
         """Return the answers from `from_s` on, oldest first."""
         ...
 

@@ -35,7 +35,7 @@ from proteus_spot.infra.simulated_ec2.rules.accepted_purchases import (
     quota_room,
 )
 from proteus_spot.infra.simulated_ec2.rules.behaviour import IMMEDIATE, Ec2Behaviour
-from proteus_spot.infra.simulated_ec2.rules.capacity import Capacity, score
+from proteus_spot.infra.simulated_ec2.rules.capacity import MarketCapacity, score
 from proteus_spot.infra.simulated_ec2.rules.client_tokens import ClientTokens
 from proteus_spot.infra.simulated_ec2.rules.lagging_reads import LaggingReads, Listing
 from proteus_spot.infra.simulated_ec2.rules.machine_changes import MachineChanges, MarketChange, NoticeMode
@@ -80,7 +80,7 @@ class SimSpotMarket:
         capacity: Mapping[Market, Trace] = _NO_TRACES,
     ) -> None:
         self.traces = traces
-        self.capacity = Capacity(capacity)
+        self.capacity = MarketCapacity(capacity)
         self.sold = sold
         self.zones: tuple[str, ...] = tuple(sorted({market.zone for market in traces.markets}))
         self._clock = now_s

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Row, Select, and_, delete, insert, select
 
 from proteus_spot.bidding.evictions.fit_capacity import Band
-from proteus_spot.bidding.facts.records import AdvisorBand, Answer, Life, PlacementScore, Source
+from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, RequestAnswer, Source
 from proteus_spot.bidding.market.model import EndCause, Market
 from proteus_spot.infra.state.base import Tables, columns
 from proteus_spot.infra.state.purchase_tables import allocation_record
@@ -21,7 +21,7 @@ from proteus_spot.infra.state.schema import allocations, intents, market_facts
 _SCORE, _BAND, _ANSWER, _LIFE = "score", "band", "answer", "life"
 #: Kind of an account's quota: its code stands where a market has its type, and the zone is empty.
 _QUOTA = "quota"
-Fact = PlacementScore | AdvisorBand | Answer | Life
+Fact = PlacementScore | AdvisorBand | RequestAnswer | Life
 
 
 class MarketTables(Tables):
@@ -56,7 +56,7 @@ class MarketTables(Tables):
             rows = connection.execute(select(market_facts).where(market_facts.c.kind == _QUOTA))
             return {row.instance_type: int(row.payload["vcpus"]) for row in rows}
 
-    def answers(self, markets: Sequence[Market], from_s: int) -> list[Answer]:
+    def answers(self, markets: Sequence[Market], from_s: int) -> list[RequestAnswer]:
         """Return the answers to requests for spot machines from `from_s` on, oldest first."""
         query = select(intents, allocations.c.count.label("granted")).where(
             intents.c.kind == "acquire",
@@ -69,7 +69,9 @@ class MarketTables(Tables):
             own = [answer for row in connection.execute(query) if (answer := _answer(row)) is not None]
         found = [answer for answer in own if answer.market in wanted]
         found += [
-            Answer(at_s, market, payload["asked"], payload["granted"], payload["code"], Source(payload["source"]))
+            RequestAnswer(
+                at_s, market, payload["asked"], payload["granted"], payload["code"], Source(payload["source"])
+            )
             for market, at_s, payload in self._facts(_ANSWER, markets, from_s)
         ]
         return sorted(found, key=lambda answer: answer.at_s)
@@ -130,7 +132,7 @@ def _row(fact: Fact) -> dict[str, Any]:
             kind, at_s, payload = _SCORE, fact.at_s, {"score": fact.score, "wanted": fact.wanted}
         case AdvisorBand():
             kind, at_s, payload = _BAND, fact.at_s, asdict(fact.band)
-        case Answer():
+        case RequestAnswer():
             told = {"asked": fact.asked, "granted": fact.granted, "code": fact.code, "source": str(fact.source)}
             kind, at_s, payload = _ANSWER, fact.at_s, told
         case Life():
@@ -140,7 +142,7 @@ def _row(fact: Fact) -> dict[str, Any]:
     return {"kind": kind, "at_s": at_s, "payload": payload, **named}
 
 
-def _answer(row: Row[Any]) -> Answer | None:
+def _answer(row: Row[Any]) -> RequestAnswer | None:
     """Return the answer of an order; None for one of on-demand machines, and where its machines are not in the book."""
     values = columns(row)
     params, done = values["params"], values["state"] == IntentState.DONE.value
@@ -148,7 +150,7 @@ def _answer(row: Row[Any]) -> Answer | None:
         return None
     granted = min(values["granted"], params["count"]) if done else 0
     code = "" if done else str((values["outcome"] or {}).get("code", ""))
-    return Answer(int(values["settled_at_s"]), Market.parse(params["market"]), params["count"], granted, code)
+    return RequestAnswer(int(values["settled_at_s"]), Market.parse(params["market"]), params["count"], granted, code)
 
 
 def _lives(record: AllocationRecord, now_s: int) -> list[Life]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from proteus_spot.bidding.facts.records import AdvisorBand, Answer, Life, PlacementScore
+from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, RequestAnswer
 from proteus_spot.bidding.market.model import Market
 
 
@@ -11,14 +11,14 @@ class KeptFacts:
 
     def __init__(
         self,
-        answers: Sequence[Answer] = (),
+        answers: Sequence[RequestAnswer] = (),
         lives: Sequence[Life] = (),
         scores: Sequence[PlacementScore] = (),
         bands: Sequence[AdvisorBand] = (),
     ) -> None:
         self._answers, self._lives, self._scores, self._bands = answers, lives, scores, bands
 
-    def answers(self, markets: Sequence[Market], from_s: int) -> list[Answer]:
+    def answers(self, markets: Sequence[Market], from_s: int) -> list[RequestAnswer]:
         return [each for each in self._answers if each.market in markets and each.at_s >= from_s]
 
     def lives(self, markets: Sequence[Market], from_s: int, now_s: int) -> list[Life]:

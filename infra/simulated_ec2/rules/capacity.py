@@ -15,7 +15,7 @@ _LEAST_SCORE, _MOST_SCORE = 1, 10
 
 
 @dataclass(slots=True)
-class Capacity:
+class MarketCapacity:
     """The spot machines that each market has.
 
     Attributes

@@ -9,7 +9,7 @@ from proteus_spot.bidding.market.failures import is_failed_launch
 from proteus_spot.bidding.market.model import EndCause, InstanceState, Market
 from proteus_spot.infra.simulated_ec2.faults import OF_SPOT, Fault, FaultKind
 from proteus_spot.infra.simulated_ec2.held_instances import Boot, HeldInstance
-from proteus_spot.infra.simulated_ec2.rules.capacity import Capacity, taken
+from proteus_spot.infra.simulated_ec2.rules.capacity import MarketCapacity, taken
 
 
 class NoticeMode(StrEnum):
@@ -73,7 +73,7 @@ class MachineChanges:
     capacity : how many spot machines each market has; where it has fewer than it sold, it takes the rest.
     """
 
-    def __init__(self, notice: NoticeMode, notice_s: int, boot_s: int, capacity: Capacity) -> None:
+    def __init__(self, notice: NoticeMode, notice_s: int, boot_s: int, capacity: MarketCapacity) -> None:
         self._notice = notice
         self._notice_s = notice_s
         self._boot_s = boot_s

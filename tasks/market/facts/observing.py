@@ -10,7 +10,7 @@ from hashlib import sha256
 from uuid import uuid4
 
 from proteus_spot.bidding.facts.known import MarketKnown
-from proteus_spot.bidding.facts.learning import REMEMBERED_S, Prices, known_of
+from proteus_spot.bidding.facts.learning import REMEMBERED_S, MarketPrices, known_of
 from proteus_spot.bidding.facts.records import PlacementScore
 from proteus_spot.bidding.market.model import HOUR_S, Market
 from proteus_spot.bidding.market.money import Micros
@@ -34,7 +34,7 @@ def known_to_decide_on(job_engine: JobEngine, prices: Mapping[Market, Micros]) -
     now_s = current_runtime().now_s()
     on_demand = {name: kind.on_demand_micros for name, kind in kinds.items()}
     present = {market: (price, now_s) for market, price in prices.items()}
-    return known_of(current_runtime().store, markets, now_s, Prices(present, on_demand))
+    return known_of(current_runtime().store, markets, now_s, MarketPrices(present, on_demand))
 
 
 @runtime_task("observe placement scores")

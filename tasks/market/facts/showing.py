@@ -8,7 +8,7 @@ from typing import Any
 from proteus_spot.bidding.engine.events import JobOpened, TickDue
 from proteus_spot.bidding.engine.journal import from_record
 from proteus_spot.bidding.facts.known import SHOWN_H, MarketKnown
-from proteus_spot.bidding.facts.learning import Prices, known_of
+from proteus_spot.bidding.facts.learning import MarketPrices, known_of
 from proteus_spot.bidding.facts.records import AdvisorBand
 from proteus_spot.bidding.market.catalog import region_among
 from proteus_spot.bidding.market.model import HOUR_S, Market
@@ -73,7 +73,7 @@ class _Recent:
     """The newest time, the prices and the markets of the jobs in a database."""
 
     now_s: int
-    prices: Prices
+    prices: MarketPrices
     markets: tuple[Market, ...]
 
 
@@ -94,7 +94,7 @@ def _recent(jobs: JobStore) -> _Recent:
                     markets |= set(event.markets)
                 elif isinstance(event, TickDue):
                     present |= {market: (price, event.at_s) for market, price in event.prices.items()}
-    return _Recent(now_s, Prices(present, on_demand), tuple(sorted(markets)))
+    return _Recent(now_s, MarketPrices(present, on_demand), tuple(sorted(markets)))
 
 
 def _record_bands(store: Store, bands: Mapping[str, Any], markets: Sequence[Market], now_s: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from proteus_spot.bidding.facts.futures import FutureJob, draw_futures
 from proteus_spot.bidding.facts.grants import SHARES, GrantOutlook
-from proteus_spot.bidding.facts.known import Figure, MarketKnown
+from proteus_spot.bidding.facts.known import DatedFigure, MarketKnown
 from proteus_spot.bidding.facts.records import Source
 from proteus_spot.bidding.facts.survival import AGES_S, Bursts, Survival
 from proteus_spot.bidding.market.model import HOUR_S, Market
@@ -20,7 +20,7 @@ def known(share: float = 1.0, per_h: float = 0.0, bursts: float = 0.0) -> dict[M
     """A market that always grants this share and takes machines at this hazard; $0.02 an hour, $0.10 on demand."""
     shares = tuple(float(each == share) for each in SHARES)
     survival = Survival((per_h / HOUR_S,) * len(AGES_S))
-    price, on_demand = Figure(20_000, Source.PRICES, 0), Figure(100_000, Source.CATALOG)
+    price, on_demand = DatedFigure(20_000, Source.PRICES, 0), DatedFigure(100_000, Source.CATALOG)
     return {A: MarketKnown(A, 0, GrantOutlook(shares), survival, Bursts(bursts), price, on_demand)}
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from proteus_spot.bidding.facts.grants import GrantOutlook, outlooks
-from proteus_spot.bidding.facts.records import Answer
+from proteus_spot.bidding.facts.records import RequestAnswer
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
 from tests.support.real_traces import traces_folder
 
@@ -22,7 +22,7 @@ def test_without_an_answer_a_market_is_as_the_prior_says():
 
 
 def test_the_last_answer_counts_and_the_less_the_longer_ago_it_was():
-    answers = [Answer(n * 600, A, 8, 8) for n in range(50)] + [Answer(30_000, A, 8, 0)]
+    answers = [RequestAnswer(n * 600, A, 8, 8) for n in range(50)] + [RequestAnswer(30_000, A, 8, 0)]
     soon = outlooks(answers, [A], 30_060)[A].chance
     later = outlooks(answers, [A], 30_000 + 6 * HOUR_S)[A].chance
     assert soon < 0.3
@@ -31,7 +31,9 @@ def test_the_last_answer_counts_and_the_less_the_longer_ago_it_was():
 
 def test_what_is_usual_at_that_time_of_the_day_counts():
     answers = [
-        Answer(day * DAY_S + hour * HOUR_S, A, 8, 0 if hour < 12 else 8) for day in range(20) for hour in range(24)
+        RequestAnswer(day * DAY_S + hour * HOUR_S, A, 8, 0 if hour < 12 else 8)
+        for day in range(20)
+        for hour in range(24)
     ]
     at = [outlooks(answers, [A], 30 * DAY_S + hour * HOUR_S)[A].chance for hour in (3, 15)]
     assert at[0] < 0.3
@@ -39,12 +41,12 @@ def test_what_is_usual_at_that_time_of_the_day_counts():
 
 
 def test_a_market_without_an_answer_is_as_the_others():
-    refused = [Answer(n * 600, A, 8, 0) for n in range(100)]
+    refused = [RequestAnswer(n * 600, A, 8, 0) for n in range(100)]
     assert outlooks(refused, [A, B], 90_000)[B].chance < 0.2
 
 
 def test_a_later_answer_is_not_used():
-    answers = [Answer(100, A, 8, 0), Answer(900, A, 8, 8)]
+    answers = [RequestAnswer(100, A, 8, 0), RequestAnswer(900, A, 8, 8)]
     assert outlooks(answers, [A], 200)[A].answers == 1
 
 
@@ -65,7 +67,7 @@ def test_nine_of_ten_grants_are_within_their_bands_on_days_that_were_not_fitted(
         for row in csv.DictReader(file):
             at_s = int(datetime.fromisoformat(row["timestamp"]).timestamp())
             market = Market("a3-highgpu-1g", row["zone"])
-            answers.append(Answer(at_s, market, int(row["requested"]), int(row["launched"])))
+            answers.append(RequestAnswer(at_s, market, int(row["requested"]), int(row["launched"])))
     markets = sorted({answer.market for answer in answers})
     begins_s = min(answer.at_s for answer in answers) + 3 * DAY_S
     moments_s = sorted({answer.at_s for answer in answers if answer.at_s >= begins_s})[::12]

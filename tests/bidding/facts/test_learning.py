@@ -6,15 +6,15 @@ import pytest
 
 from proteus_spot.bidding.evictions.fit_capacity import Band
 from proteus_spot.bidding.facts.known import MarketKnown
-from proteus_spot.bidding.facts.learning import Prices, known_of, prior_known, table_of
-from proteus_spot.bidding.facts.records import AdvisorBand, Answer, Life, PlacementScore, Source
+from proteus_spot.bidding.facts.learning import MarketPrices, known_of, prior_known, table_of
+from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, RequestAnswer, Source
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
 from tests.support.market_facts import KeptFacts
 
 A, B = Market("c5.large", "us-east-1a"), Market("c5.large", "us-east-1b")
 NOW_S = 40 * DAY_S
 FACTS = KeptFacts(
-    answers=[Answer(NOW_S - 600, A, 4, 3), Answer(NOW_S - 60, A, 4, 0, "InsufficientInstanceCapacity")],
+    answers=[RequestAnswer(NOW_S - 600, A, 4, 3), RequestAnswer(NOW_S - 60, A, 4, 0, "InsufficientInstanceCapacity")],
     lives=[Life(A, NOW_S - 7200, NOW_S - 3600, taken=True)],
     scores=[PlacementScore(NOW_S - 900, A, 3, 4), PlacementScore(NOW_S - 90, A, 7, 4)],
     bands=[AdvisorBand(NOW_S - DAY_S, B, Band(0.15, 0.2))],
@@ -22,7 +22,7 @@ FACTS = KeptFacts(
 
 
 def known():
-    return known_of(FACTS, [A, B], NOW_S, Prices({A: (20_000, NOW_S - 300)}, {"c5.large": 85_000}))
+    return known_of(FACTS, [A, B], NOW_S, MarketPrices({A: (20_000, NOW_S - 300)}, {"c5.large": 85_000}))
 
 
 def test_each_figure_has_its_source_and_age():

@@ -1,7 +1,7 @@
 """The facts of markets: own requests and machines of all jobs, and what others say."""
 
 from proteus_spot.bidding.evictions.fit_capacity import Band
-from proteus_spot.bidding.facts.records import AdvisorBand, Answer, Life, PlacementScore, Source
+from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, RequestAnswer, Source
 from proteus_spot.bidding.market.model import Allocation, EndCause, Market
 from proteus_spot.infra.state.records import IntentState
 from proteus_spot.infra.state.store import Store
@@ -31,8 +31,11 @@ def test_answers_are_the_orders_of_all_jobs_with_what_was_granted(store: Store) 
     ordered(store, "on-demand", bid_micros=None)
     store.settle("on-demand", IntentState.REFUSED, {"code": "VcpuLimitExceeded", "message": ""}, 1100.0)
     ordered(store, "open")
-    assert store.answers([A, B], 0) == [Answer(1000, A, 4, 3), Answer(1100, A, 4, 0, "InsufficientInstanceCapacity")]
-    assert store.answers([A], 1001) == [Answer(1100, A, 4, 0, "InsufficientInstanceCapacity")]
+    assert store.answers([A, B], 0) == [
+        RequestAnswer(1000, A, 4, 3),
+        RequestAnswer(1100, A, 4, 0, "InsufficientInstanceCapacity"),
+    ]
+    assert store.answers([A], 1001) == [RequestAnswer(1100, A, 4, 0, "InsufficientInstanceCapacity")]
     assert store.answers([B], 0) == []
 
 
@@ -76,6 +79,6 @@ def test_of_a_band_the_newest_counts(store: Store) -> None:
 
 def test_answers_and_lives_of_traces_stand_beside_the_own_ones(store: Store) -> None:
     bought(store, "own", 2)
-    store.record_facts([Answer(500, B, 16, 5, "", Source.TRACES), Life(B, 100, 700, True, Source.TRACES)])
+    store.record_facts([RequestAnswer(500, B, 16, 5, "", Source.TRACES), Life(B, 100, 700, True, Source.TRACES)])
     assert [answer.source for answer in store.answers([A, B], 0)] == [Source.TRACES, Source.OWN]
     assert [life.source for life in store.lives([A, B], 0, 2000)] == [Source.TRACES, Source.OWN, Source.OWN]

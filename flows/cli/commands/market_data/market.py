@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from proteus_spot.bidding.facts.known import SHOWN_H, Figure, MarketKnown
+from proteus_spot.bidding.facts.known import SHOWN_H, DatedFigure, MarketKnown
 from proteus_spot.bidding.market.model import HOUR_S
 from proteus_spot.bidding.market.money import usd
 from proteus_spot.flows.cli.options import json_option, state_options
@@ -65,7 +65,7 @@ def market(
 
 
 def _cells(known: MarketKnown) -> tuple[str, ...]:
-    def aged(figure: Figure | None, form: Callable[[float], str]) -> str:
+    def aged(figure: DatedFigure | None, form: Callable[[float], str]) -> str:
         if figure is None:
             return ""
         age_s = figure.age_s(known.at_s)
