@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,10 @@ _RELIABLE = 4
 #: Limits: slowdown of a clock by joins, by leaves, seconds until work resumes after a loss, and repeated clocks.
 _JOIN, _LEAVE, _RESUMES_S, _AGAIN = 0.05, 0.13, 2.0, 1 + STALENESS
 #: Number of jobs that lose all their transient nodes, and the clock of the loss: the time of detection varies.
-_KILLS, _KILLED_IN = 3, 4
+_KILLS, _KILLED_IN = 3, 8
+#: The clock from which on a job is in its usual state: the first two begin with one read, so that none waits for the
+#: second.
+_USUAL_FROM = 3
 #: Micro-tasks per node if all are present: a survivor's may run for that part of a clock after the others are lost.
 _PARTS = 4
 _MS = 1e3
@@ -215,18 +219,18 @@ def _lose_once(cluster: Places, n: int, load: Workload) -> Loss:
         meter = Meter(running, n)
         before = _at(running, _KILLED_IN)
         cpu, ours, _ = meter.read()  # while the nodes still exist
-        began_s = clock.now_s()
+        began_s, killed_s = clock.now_s(), time.monotonic()
         running.signal(transient, signal.SIGKILL)
         status = running.until(_goes_on)
         resumed_s = clock.now_s() - began_s
         back_to = min(back["clock"] for back in status["went_back"])
         seconds = finished(running, load, last)["seconds_by_clock"]
-        survivors = [waits(parse_kernels(running.log(f"r{i}").read_text())) for i in range(_RELIABLE)]
-    undisturbed = range(2, _KILLED_IN - 1)
+        survivors = [parse_kernels(running.log(f"r{i}").read_text()) for i in range(_RELIABLE)]
+    undisturbed = range(_USUAL_FROM, _KILLED_IN - 1)
     held_up_s = max(
-        max(waited.get(repeated, 0.0) for repeated in range(back_to + 1, last + 1))
-        - median(waited.get(earlier, 0.0) for earlier in undisturbed)
-        for waited in survivors
+        max(waits(kernels, killed_s).values(), default=0.0)
+        - median(waits(kernels).get(earlier, 0.0) for earlier in undisturbed)
+        for kernels in survivors
     )
     usual_s = median(seconds[earlier - 1] for earlier in undisturbed)
     # At least 0, as in `stall`: in a small job no node may wait longer than before.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from statistics import fmean, median
 
 from proteus_spot.benchmarks.papers.many_nodes.sleeping_app import Kernel
@@ -37,15 +38,15 @@ def usual(seconds: Sequence[float], clock: int, announced: int | None = None) ->
     return max(median(side) for side in sides if side)
 
 
-def waits(kernels: Iterable[Kernel]) -> dict[int, float]:
+def waits(kernels: Iterable[Kernel], since_s: float = -inf) -> dict[int, float]:
     """Return by clock the seconds for which a node ran no kernel before its first one of that clock.
 
-    Of a repeated clock the longest counts.
+    Of a repeated clock the longest counts. `since_s`: only of kernels that began after that moment.
     """
     found: dict[int, float] = {}
     before: Kernel | None = None
     for kernel in sorted(kernels, key=lambda k: k.began_s):
-        if before is not None and kernel.clock != before.clock:
+        if before is not None and kernel.clock != before.clock and kernel.began_s > since_s:
             found[kernel.clock] = max(found.get(kernel.clock, 0.0), kernel.began_s - before.ended_s)
         before = kernel
     return found

@@ -116,6 +116,7 @@ def test_waits_are_between_the_kernels_of_two_clocks() -> None:
     assert waits(kernels) == {2: 0.5, 3: 2.0}
     again = [*kernels, Kernel(2, 9.0, 9.5)]
     assert waits(again) == {2: 3.0, 3: 2.0}
+    assert waits(again, since_s=max(kernel.began_s for kernel in kernels)) == {2: 3.0}
 
 
 def test_a_stall_is_what_a_node_waits_beyond_its_usual() -> None:
