@@ -19,6 +19,9 @@ from proteus_spot.psengine.scheduling.driver_host import DriverHost
 from proteus_spot.psengine.scheduling.task_table import TaskTable
 from proteus_spot.psengine.tables.row_owners import refuse_shared
 
+#: Maximum number of successive batches of a node that fail while no clock ends; the last of them are a minute apart.
+MOST_FAILED = 20
+
 
 class JobEvents:
     """How the controller answers these events: `handlers` by the kind of event."""
@@ -164,14 +167,17 @@ class JobEvents:
             return
         if event.fatal:
             raise CannotContinue(f"partition {current[0]}, clock {event.group}, on node {event.node}: {event.error}")
-        job.progress.failed(event.node, event.group, event.error)
+        failures = job.progress.failed(event.node, event.group, event.error)
+        if failures >= MOST_FAILED:
+            raise CannotContinue(job.progress.trouble)
+        job.dispatcher.hold_back(current, event, failures)
 
     def _on_tick(self, event: events.TimerFired) -> None:
         job = self._job
         tasks, config = job.tasks, job.config
         if tasks is None or config is None or job.dispatcher is None:
             return
-        job.dispatcher.tick()
+        job.dispatcher.tick(event.now_s)
         if job.saving is not None:
             job.instructions += job.saving.due(event.now_s)
             return

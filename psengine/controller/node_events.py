@@ -125,7 +125,7 @@ class NodeEvents:
             return
         job.not_opened = 0
         if job.begun:  # after a rollback nothing runs
-            job.members.reassign_unloaded()
+            job.members.reassign_unloaded(job.have_states)
         job.begun = True
         job.progress.begin(event.now_s)
         job.checkpoints.begin(event.now_s)

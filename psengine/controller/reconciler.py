@@ -213,8 +213,7 @@ class Reconciler:
         if job.begun and job.shards.opening:
             job.members.take_over()
         else:
-            have_states = job.tasks is not None and bool(job.tasks.states)
-            job.instructions += job.members.replan(job.begun, have_states)
+            job.instructions += job.members.replan(job.begun, job.have_states)
 
     def recover(self, reason: str, now_s: float) -> None:
         """Roll back to the last common clock of which every shard is available."""
@@ -290,6 +289,8 @@ class Reconciler:
             self._job.stopping.stop_reason = self._job.late_stop
             self.end_at(self._job.tasks.common)
         self._job.stopping.roll_back()
+        if self._job.dispatcher is not None:
+            self._job.dispatcher.roll_back()
         if self._job.stopping.ending and self._job.tasks is not None:
             self.end_at(self._job.tasks.common)  # a job that is to end does not repeat the lost clocks
         self.count_clocks()
@@ -412,8 +413,8 @@ class Reconciler:
             job.reason = job.progress.trouble
         placement = job.members.placement
         job.instructions += [
-            RecallTasks(name, job.members.nodes[name].address, tuple(clocks))
-            for name, clocks in dispatcher.recalls(placement, job.departures.completing(now_s)).items()
+            RecallTasks(name, job.members.nodes[name].address, group)
+            for name, group in dispatcher.recalls(placement, job.departures.completing(now_s)).items()
         ]
         job.instructions += dispatcher.states_to_take(placement, ready, job.members.in_state("draining"))
         job.instructions += dispatcher.orders(

@@ -144,6 +144,11 @@ class ControllerState:
         return self.tiers.stage
 
     @property
+    def have_states(self) -> bool:
+        """Whether partitions have state, which moves with them."""
+        return self.tasks is not None and bool(self.tasks.states)
+
+    @property
     def gathering(self) -> bool:
         """Whether the model is being gathered and saved; the training is over unless shards are lost."""
         return self.saving is not None

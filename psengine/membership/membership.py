@@ -285,10 +285,11 @@ class Membership:
         nodes = [node.capacity for node in self.in_state("ready", "leaving")]
         self.placement = take_over(self.placement, nodes, self.target, self._limits)
 
-    def reassign_unloaded(self) -> None:
+    def reassign_unloaded(self, have_states: bool) -> None:
         """Give partitions that their owners have not loaded to balanced owners; call it only while nothing runs.
 
-        After several successive losses they are scattered.
+        After several successive losses they are scattered. Where most have to be loaded in any case, each node gets one
+        run at once: later, what was sent to the nodes by then would come back. `have_states`: see `replan`.
         """
         ready = {node.name: node.capacity for node in self.in_state("ready") if node.tier != self.resting}
         loaded = tuple(
@@ -300,7 +301,13 @@ class Membership:
             new if current is None and new is not None else old
             for current, new, old in zip(loaded, wanted, self.placement.owner, strict=True)
         )
+        if 2 * loaded.count(None) > len(loaded) and ready.keys() >= set(owners) and self._may_regroup(have_states):
+            owners = self.target = contiguous_runs(owners, list(ready.values()))
         self.placement = replace(self.placement, owner=owners)
+
+    def _may_regroup(self, have_states: bool) -> bool:
+        """Return whether partitions may move for the sake of runs: no state moves with them, no node comes or goes."""
+        return not have_states and not any(not node.gone for node in self.in_state("joining", "draining"))
 
     def switch(self) -> None:
         """Give every partition to its target owner if that has loaded it, and orphans to present nodes."""
@@ -339,7 +346,7 @@ class Membership:
             for owner, planned in zip(self.placement.owner, self.target, strict=True)
         )
         self.target = balance(held, [node.capacity for node in candidates], self._limits)
-        if begun and not have_states and not any(not node.gone for node in self.in_state("joining", "draining")):
+        if begun and self._may_regroup(have_states):
             self.target = contiguous_runs(self.target, [node.capacity for node in candidates])
         if begun:
             self.switch()

@@ -250,14 +250,14 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class RecallTasks:
-    """Give the tasks of these groups back that follow others and have not begun: others may be to run them.
+    """Give the tasks of this group back that follow others and have not begun: others may be to run them.
 
     The answer is `BatchFailed` with `recalled`; a batch that has begun is completed.
     """
 
     node: str
     address: str
-    groups: tuple[int, ...]
+    group: int
 
 
 NodeInstruction = (

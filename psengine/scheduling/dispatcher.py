@@ -1,7 +1,7 @@
 """Which tasks go to which node now, as messages.
 
 It puts the table, which says what may run, together with the placement, which says where. What failed is held back
-until the next tick, so that a node that cannot work does not spin.
+until the next tick, and for longer each time that its node fails, so that a node that cannot work does not spin.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from proteus_spot.psengine.tables.tree_sum import largest_subtrees
 _SUMS = 2
 #: Number of tasks for each core of a node from which on no further batch is sent to it.
 _TASKS_A_CORE = 2
+#: Number of failures of a node up to which what failed is held back until the next tick only; after them, for how many
+#: seconds: at first, and at most.
+_FEW_FAILURES, _AGAIN_S, _MOST_AGAIN_S = 2, 0.25, 60.0
 #: Minimum size of a node's next batch if it waits for all of it, as a multiple of its last one.
 _TIMES = 2
 
@@ -33,7 +36,8 @@ class BatchDispatcher:
     def __init__(self, tasks: TaskTable, driver: DriverHost) -> None:
         self._tasks, self._driver = tasks, driver
         self._batches = 0
-        self._held_back: set[int] = set()
+        #: {partition: the node whose batch failed, and until when that node is not sent the partition's task}.
+        self._held_back: dict[int, tuple[str, float]] = {}
         #: Number of tasks in the last two batches of each node: one of them may have been to catch up.
         self._sizes: dict[str, tuple[int, int]] = {}
         #: {partition: its state that is to be sent, and the address of the process that has been instructed to take
@@ -85,7 +89,7 @@ class BatchDispatcher:
             owner = placement.owner[task.partition]
             if withdrawn and owner not in ready:
                 owner = next(iter(ready), None)  # any node can run a withdrawn task
-            if owner is not None and owner in ready and task.partition not in self._held_back:
+            if owner is not None and owner in ready and not self._is_held_back(task.partition, owner):
                 groups.setdefault((owner, task.group, task.read, withdrawn), []).append(task.partition)
                 first[owner] = min(task.group, first.get(owner, task.group))
         out = []
@@ -134,24 +138,23 @@ class BatchDispatcher:
     ) -> dict[tuple[str, int, Read], list[int]]:
         """Return the batches that are sent before the ones that they follow are completed, by node, group and read.
 
-        A node runs all of its partitions then, and nothing else, in groups of all partitions: they stay in step.
+        A node runs all of its partitions then, in groups of all partitions: they stay in step. It may still run some
+        that are others' by now.
         """
         batches: dict[tuple[str, int, Read], list[int]] = {}
         for task in self._tasks.may_follow(limit):
             name = self._tasks.running[task.partition].node
-            if task.partition not in self._held_back and self._tasks.is_full(task.group):
+            stays = placement.owner[task.partition] == name
+            if stays and not self._is_held_back(task.partition, name) and self._tasks.is_full(task.group):
                 batches.setdefault((name, task.group, task.read), []).append(task.partition)
         return {
             (name, group, read): partitions
             for (name, group, read), partitions in batches.items()
-            if name in ready
-            and name not in ending
-            and len(partitions) == self._tasks.running_on(name)
-            and tuple(partitions) == placement.owned_by(name)
+            if name in ready and name not in ending and tuple(partitions) == placement.owned_by(name)
         }
 
-    def recalls(self, placement: Placement, completing: Collection[str] = ()) -> dict[str, list[int]]:
-        """Return the groups whose tasks are to come back from each node, since its partitions are others now.
+    def recalls(self, placement: Placement, completing: Collection[str] = ()) -> dict[str, int]:
+        """Return the group whose tasks are to come back from each node, since its partitions are others now.
 
         They follow others there. The partitions that stay with the node come back, too: it runs them in step with those
         that it has taken over. The nodes `completing` are about to leave, and have time for all that they were sent.
@@ -162,11 +165,11 @@ class BatchDispatcher:
         batches: dict[tuple[str, int], list[int]] = {}
         for partition, sent in self._tasks.following.items():
             batches.setdefault((sent.node, sent.group), []).append(partition)
-        found: dict[str, list[int]] = {}
-        for (name, group), partitions in sorted(batches.items()):
-            if name not in completing and tuple(sorted(partitions)) != placement.owned_by(name):
-                found.setdefault(name, []).append(group)
-        return found
+        return {
+            name: group
+            for (name, group), partitions in sorted(batches.items())
+            if name not in completing and tuple(sorted(partitions)) != placement.owned_by(name)
+        }
 
     def states_to_take(
         self, placement: Placement, ready: Mapping[str, NodeRecord], draining: Sequence[NodeRecord]
@@ -216,15 +219,25 @@ class BatchDispatcher:
         return in_pieces or len(partitions) + len(coming) >= _TIMES * max(self._sizes.get(name, (0, 0)))
 
     def failed(self, event: BatchFailed) -> list[int]:
-        """Return the partitions whose latest attempt was in the batch; they are held back, unless it was recalled."""
+        """Return the partitions whose latest attempt was in the batch."""
         if event.recalled:
             for partition, attempt in event.tasks:
                 self._tasks.note_recalled(partition, event.group, attempt)
-        current = [p for p, attempt in event.tasks if self._tasks.forget(p, event.group, attempt)]
-        if not event.recalled:
-            self._held_back |= set(current)
-        return current
+        return [p for p, attempt in event.tasks if self._tasks.forget(p, event.group, attempt)]
 
-    def tick(self) -> None:
-        """Hold nothing back any longer."""
+    def hold_back(self, partitions: Sequence[int], event: BatchFailed, failures: int) -> None:
+        """Do not send tasks that have failed to their node again, by the number of its `failures`."""
+        few = failures <= _FEW_FAILURES
+        pause_s = 0.0 if few else min(_AGAIN_S * 2.0 ** (failures - _FEW_FAILURES - 1), _MOST_AGAIN_S)
+        self._held_back |= dict.fromkeys(partitions, (event.node, event.now_s + pause_s))
+
+    def _is_held_back(self, partition: int, node: str) -> bool:
+        return self._held_back.get(partition, ("",))[0] == node
+
+    def tick(self, now_s: float) -> None:
+        """Hold nothing back any longer whose time has come."""
+        self._held_back = {part: held for part, held in self._held_back.items() if now_s < held[1]}
+
+    def roll_back(self) -> None:
+        """Hold nothing back: what failed will be another attempt."""
         self._held_back.clear()

@@ -166,8 +166,8 @@ class Describer:
                 yield [node], [], f"{node} is to have the states of partitions {which} sent as soon as they are left"
             case instructions.StopBackUp(node=node, number=number):
                 yield [node], [], f"{node} is to copy nothing more for round {number}, which is broken off"
-            case instructions.RecallTasks(node=node, groups=clocks):
-                yield [node], [], f"{node} is to give back its tasks of clock {clocks[0]} that have not begun"
+            case instructions.RecallTasks(node=node, group=clock):
+                yield [node], [], f"{node} is to give back its tasks of clock {clock} that have not begun"
             case instructions.GatherModel(committed=clock, owners=owners):
                 yield _of(owners, f"the model of clock {clock} is to be gathered")
             case instructions.SaveCheckpoint(committed=clock, owners=owners, from_replicas=kept_ones):

@@ -133,11 +133,15 @@ class TrainingProgress:
             kernels = self._kernels.setdefault(clock, {})
             kernels[node.name] = kernels.get(node.name, 0.0) + stats.kernel_s / node.threads
 
-    def failed(self, node: str, clock: int, error: str) -> None:
-        """Note that a batch failed; repeated failures on a node are reported in `trouble`."""
+    def failed(self, node: str, clock: int, error: str) -> int:
+        """Note that a batch failed; repeated failures on a node are reported in `trouble`.
+
+        Return their number since a clock was committed, or the job rolled back.
+        """
         self._failures[node] += 1
         if self._failures[node] >= _TROUBLE:
             self.trouble = f"clock {clock} does not end: {self._failures[node]} batches have failed on {node}: {error}"
+        return self._failures[node]
 
     def kernel_s(self, group: int) -> float:
         """Return the kernel seconds of the node that had the most in a group that was just committed."""

@@ -185,7 +185,7 @@ class NodeAgent:
                     self.host.drop(self.partitions.drop_others(instruction.partitions))
                     self._spawn(self._guarded(self._load(instruction)))
             case instructions.RecallTasks():
-                self._batches.recall(instruction.groups)
+                self._batches.recall(instruction.group)
             case instructions.Dispatch():
                 if instruction.read == "rows" and instruction.generation == self.client.routes.generation:
                     # While kernels run: the next push and the reads that wait for it would wait for this, too.

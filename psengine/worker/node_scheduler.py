@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -123,10 +123,10 @@ class NodeScheduler:
             if batch.work is not None:
                 batch.work.cancel()
 
-    def recall(self, groups: Collection[int]) -> None:
-        """Give up the batches of these groups that follow others and have not begun."""
+    def recall(self, group: int) -> None:
+        """Give up the batches of a group that follow others and have not begun."""
         for batch in self._in_flight:
-            if batch.order.group in groups and batch.followed and not batch.is_begun:
+            if batch.order.group == group and batch.followed and not batch.is_begun:
                 batch.is_recalled = True
                 if batch.work is not None:
                     batch.work.cancel()

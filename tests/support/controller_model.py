@@ -219,7 +219,7 @@ class World:
 
     def give_back(self, node: ModelNode) -> None:
         """A node gives back what was recalled and it has not begun: whatever follows another batch."""
-        clocks = {clock for recall in node.recalls for clock in recall.groups}
+        clocks = {recall.group for recall in node.recalls}
         node.recalls.clear()
         for order in [order for order in node.batches[1:] if order.group in clocks and order.tasks[0].follows]:
             node.batches.remove(order)

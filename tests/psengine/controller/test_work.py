@@ -5,6 +5,7 @@ import pytest
 from proteus_spot.infra.nodes.controller_client import NO_LOSSES
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.controller.controller import Controller
+from proteus_spot.psengine.controller.job_events import MOST_FAILED
 from proteus_spot.psengine.controller.state import Due
 from proteus_spot.psengine.controller.status import describe
 from proteus_spot.psengine.membership.failure_detector import SILENCE_S
@@ -63,6 +64,31 @@ def test_a_clock_that_does_not_end_says_why() -> None:
     )
     controller.handle(done(dispatch, 5.0))
     assert controller.job.reason == ""
+
+
+def test_a_clock_that_does_not_end_is_tried_again_ever_more_rarely_and_not_for_ever() -> None:
+    controller, dispatch = started(JobConfig("stuck", n_partitions=2, n_shards=1, clocks=9))
+    (order,) = controller.handle(done(dispatch, 0.25))
+    now_s, pauses_s = 0.25, list[float]()
+    while controller.job.state == "running":
+        assert len(pauses_s) < MOST_FAILED
+        assert isinstance(order, Dispatch)
+        tasks = tuple((task.partition, task.attempt) for task in order.tasks)
+        assert controller.handle(BatchFailed("r", "tcp://r", 2, tasks, "tcp://s did not answer", False, now_s)) == []
+        failed_s, sent = now_s, []
+        while controller.job.state == "running" and not sent:
+            now_s += 0.25
+            sent = controller.handle(TimerFired(now_s))
+        if sent:
+            (order,) = sent
+            pauses_s.append(now_s - failed_s)
+    assert pauses_s[:6] == [0.25, 0.25, 0.25, 0.5, 1.0, 2.0]
+    assert pauses_s == sorted(pauses_s)
+    assert pauses_s[-1] == 60.0
+    assert (controller.job.state, controller.job.reason) == (
+        "failed",
+        f"clock 2 does not end: {MOST_FAILED} batches have failed on r: tcp://s did not answer",
+    )
 
 
 def test_who_loads_may_be_silent_for_longer() -> None:

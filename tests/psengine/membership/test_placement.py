@@ -162,6 +162,38 @@ def test_who_stays_has_whole_runs_again_when_others_came_and_went_one_by_one() -
     assert members.placement.owner == start
 
 
+@pytest.mark.parametrize(
+    ("lost", "have_states", "runs"),
+    [(12, False, True), (1, False, False), (12, True, False)],
+    ids=["most are to be loaded", "most are there", "states would move"],
+)
+def test_after_a_loss_each_node_has_one_run_at_once_where_most_is_to_be_loaded(
+    lost: int, have_states: bool, runs: bool
+) -> None:
+    members = Membership()
+    members.adopt(JobConfig("job", n_partitions=64, clocks=1, n_reliable=4))
+    names = [*(f"r{i}" for i in range(4)), *(f"t{i}" for i in range(12))]
+    for name in names:
+        members.join(name, name, "reliable" if name[0] == "r" else "transient", 1)
+    members.replan(False)
+    for node in members.in_state("joining"):
+        node.holds, node.state = node.wanted or frozenset(), "ready"
+    members.replan(True)
+    for name in names[-lost:]:
+        members.lose(members.nodes[name])
+    members.take_over()
+    members.reassign_unloaded(have_states)
+    at_once = members.placement.owner
+    changes = sum(owner != other for owner, other in pairwise(at_once))
+    assert (changes == len(names) - lost - 1) == runs
+    assert max(Counter(at_once).values()) - min(Counter(at_once).values()) <= 1
+    members.replan(True, have_states)
+    for node in members.in_state("ready"):
+        node.holds |= node.wanted or frozenset()
+    members.replan(True, have_states)
+    assert (members.placement.owner == at_once) or not runs
+
+
 def test_a_transient_node_that_loads_more_lets_go_of_what_it_neither_is_to_own_nor_stands_by_for() -> None:
     """Else whoever stays for days comes to hold the whole of the data. The reliable tier keeps what it has loaded."""
     members = Membership()

@@ -125,9 +125,9 @@ def test_the_next_clock_of_all_that_a_node_runs_follows_before_it_is_completed()
     complete(tasks, host, [2])
     assert orders(dispatcher, "aaab", "ready") == [], "2 is on its way from b to a, and is at clock 2 there"
     complete(tasks, host, [3])
-    assert orders(dispatcher, "aaab", "ready") == [], "a is to run all of it together, and b nothing but 3"
+    assert orders(dispatcher, "aaab", "ready") == [("b", 3, [3])], "2 is a's by now, and a is to run all of it together"
     complete(tasks, host, [2])
-    assert orders(dispatcher, "aaab", "ready") == [("b", 3, [3])], "it has no other one"
+    assert orders(dispatcher, "aaab", "ready") == []
     complete(tasks, host, [0, 1])
     assert orders(dispatcher, "aaab", "ready") == [("a", 3, [0, 1, 2])]
     complete(tasks, host, [3])
@@ -140,15 +140,16 @@ def test_what_follows_is_recalled_when_the_partitions_of_its_node_change() -> No
     assert len(orders(dispatcher, "aabb", "ready")) == 4
     before, after = (Placement(tuple(owner), (None,) * 4) for owner in ("aabb", "aaab"))
     assert dispatcher.recalls(before) == {}
-    assert dispatcher.recalls(Placement(tuple("aaaa"), (None,) * 4), "b") == {"a": [2]}, "b ends, and has time for it"
-    assert dispatcher.recalls(after) == {"a": [2], "b": [2]}, "a is to run all of it together"
+    assert dispatcher.recalls(Placement(tuple("aaaa"), (None,) * 4), "b") == {"a": 2}, "b ends, and has time for it"
+    assert dispatcher.recalls(after) == {"a": 2, "b": 2}, "a is to run all of it together"
     assert dispatcher.recalls(after) == {}, "once"
     for node, partitions in (("a", (0, 1)), ("b", (2, 3))):
         recalled = tuple((partition, 1) for partition in partitions)
         assert dispatcher.failed(BatchFailed(node, f"tcp://{node}", 2, recalled, "", False, 0.0, recalled=True))
-    assert orders(dispatcher, "aaab", "ready") == []
+    assert orders(dispatcher, "aaab", "ready") == [("b", 2, [3])], "what stays with b is sent early again, by itself"
+    assert dispatcher.recalls(Placement(tuple("aaab"), (None,) * 4)) == {}
     complete(tasks, host, [0, 1, 2, 3])
-    assert orders(dispatcher, "aaab", "ready")[:2] == [("a", 2, [0, 1, 2]), ("b", 2, [3])]
+    assert orders(dispatcher, "aaab", "ready")[:1] == [("a", 2, [0, 1, 2])]
     assert tasks.repeated == 0, "none of them had begun"
 
 

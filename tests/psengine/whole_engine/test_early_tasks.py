@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -128,9 +128,9 @@ def test_tasks_that_have_not_begun_go_with_their_executor(
 def test_a_task_that_is_given_back_and_done_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     reports = list[asyncio.Future[None]]()
 
-    def recall(self: NodeScheduler, clocks: Collection[int]) -> None:
+    def recall(self: NodeScheduler, group: int) -> None:
         for batch in self._in_flight:
-            if batch.order.group in clocks and batch.followed:
+            if batch.order.group == group and batch.followed:
                 failure = self._report_failure(batch.order, RecalledError("planted"), False)
                 reports.append(asyncio.ensure_future(failure))
 

@@ -221,14 +221,14 @@ def test_what_has_not_begun_is_given_back_and_what_has_begun_is_completed() -> N
         here.instruct(dispatch(1, 1, [(0, 1)], read="parent"))
         await reads.has(1)
         here.instruct(follow(2, 2, [(0, 1)], (1, 1)))
-        here.instruct(RecallTasks("here", HERE, (1, 2)))
+        here.instruct(RecallTasks("here", HERE, 2))
         back = await wires.report(BatchFailed)
         assert (back.group, back.tasks, back.recalled, back.fatal) == (2, ((0, 1),), True, False)
         reads.open.set()
         await pushes.has(1)
         here.instruct(follow(3, 2, [(0, 2)], (1, 1)))
         await pushes.has(2)
-        here.instruct(RecallTasks("here", HERE, (1, 2)))
+        here.instruct(RecallTasks("here", HERE, 2))
         pushes.open.set()
         done = [await wires.report(BatchDone) for _ in range(2)]
         assert [(report.group, report.results[0].attempt) for report in done] == [(1, 1), (2, 2)]
