@@ -21,6 +21,7 @@ from proteus_spot.infra.errors import InputError
 _MODULES = MappingProxyType(
     {
         "prices": "proteus_spot.benchmarks.market.prices",
+        "availability": "proteus_spot.benchmarks.market.availability",
         "tick": "proteus_spot.benchmarks.market.tick",
         "backtest": "proteus_spot.benchmarks.market.backtest",
         "endpoint": "proteus_spot.benchmarks.market.endpoint",

@@ -1,5 +1,6 @@
 """Benchmarks of the bidding side.
 
+availability       benchmark `availability`: the policy `deadline` beside its bound, and its speed
 backtest           benchmark `backtest`: simulated jobs per second; as a script, the published schemes on real prices
 backtest_field     markets on which schemes are compared: real price files, and generated prices
 backtest_workload  seconds to read a price file, to fit, and to compute the paper's full table

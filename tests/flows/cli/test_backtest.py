@@ -222,3 +222,30 @@ def test_broken_off_it_keeps_what_is_done_and_goes_on(here: Path) -> None:
     result = json.loads(done.stdout)
     assert (result["resumed"], len(result["runs"])) == (1, 1)
     assert cell.stat().st_mtime_ns == written_s
+
+
+def test_a_set_of_records_is_shown_and_written(here: Path) -> None:
+    there = [1, 1, 1, 0, 0, 1] * 150
+    for zone in "ab":
+        record = {"metadata": {"gap_seconds": 600}, "data": there}
+        (here / f"zone-{zone}_kind.json").write_text(json.dumps(record))
+    (here / "set").mkdir()
+    for path in here.glob("zone-*.json"):
+        path.rename(here / "set" / path.name)
+    shown = run("--availability-set", "set", "--starts", "3")
+    assert shown.exit_code == 0
+    assert "set: 6 starts each" in shown.output
+    assert "deadlines missed, all jobs of ours" in shown.output
+    written = run("--availability-set", "set", "--starts", "3", "--json", "-")
+    assert json.loads(written.stdout)["settings"]["starts"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--availability-set", "none"), "--availability-set none: is not a folder"),
+        (("--availability-set", "none", "--hours", "3"), "--availability-set none: --hours has no effect on records"),
+    ],
+)
+def test_a_set_that_cannot_be_used_is_refused(here: Path, options: tuple[str, ...], says: str) -> None:
+    assert says in refusal_line(backtest, options)
