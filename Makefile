@@ -41,6 +41,7 @@ lock: COMPILE = UV_INDEX= UV_FIND_LINKS= $(UV) pip compile --universal --python-
 lock: $(STAMP) ## make the locks again for pyproject.toml; LOCK=--upgrade takes the newest versions
 	$(COMPILE) --extra dev pyproject.toml --output-file requirements.lock
 	$(COMPILE) --group node --constraints requirements.lock --output-file requirements-node.lock
+	$(COMPILE) --group trial --constraints requirements.lock --output-file requirements-trial.lock
 
 $(TORCH): | $(STAMP)
 	$(ADD_TORCH)
@@ -81,8 +82,9 @@ audit: $(STAMP) ## known vulnerabilities of the locked packages; asks a public d
 sbom: $(STAMP) ## the locked packages as CycloneDX (dist/sbom.cdx.json), and docs/licences.md
 	$(BIN)/python tools/sbom.py dist/sbom.cdx.json docs/licences.md
 
-size: $(STAMP) ## code lines and statements, by package
+size: $(STAMP) ## code lines and statements by package, and how many packages are installed
 	$(BIN)/python tools/size.py
+	@$(BIN)/python tools/packages.py
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

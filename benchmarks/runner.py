@@ -16,6 +16,7 @@ from rich.table import Table
 from proteus_spot.benchmarks.figure import Figure
 from proteus_spot.flows.terminal.tables import output_console
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.extras import missing_of, need_extra
 
 #: {name on the command line: its module}.
 _MODULES = MappingProxyType(
@@ -45,6 +46,17 @@ _MODULES = MappingProxyType(
 NAMES = tuple(_MODULES)
 #: Those of the papers, which are in a clone and not in the wheel.
 _PAPERS = "proteus_spot.benchmarks.papers"
+#: What a benchmark, or the peer next to it, needs beyond the core of the installation.
+_EXTRAS = MappingProxyType(
+    {
+        "endpoint": ("local",),
+        "train": ("sweeps",),
+        "revpred": ("neural",),
+        "earlycurve": ("sweeps",),
+        "sweep": ("sweeps", "neural"),
+        "bgd": ("sweeps",),
+    }
+)
 #: Benchmarks with a selectable number of nodes.
 OF_MANY_NODES = ("tiering", "elasticity", "scaling")
 #: Benchmarks whose parts can be selected.
@@ -127,18 +139,21 @@ def measure(
 
 
 def chosen(names: Sequence[str]) -> Sequence[str]:
-    """Return the named benchmarks, or all that are installed.
+    """Return the named benchmarks, or all that are installed and have what they need.
 
     Raises
     ------
     InputError
-        If one is not installed.
+        If a named one is not installed, or lacks an extra.
     """
     is_clone = importlib.util.find_spec(_PAPERS) is not None
     found = [name for name in names or NAMES if is_clone or not _MODULES[name].startswith(_PAPERS)]
     if missing := [name for name in names if name not in found]:
         raise InputError(f"bench {missing[0]}: repeats a paper's figures, and is in a clone of the repository alone")
-    return found
+    for name in names:
+        for extra in _EXTRAS.get(name, ()):
+            need_extra(extra, f"bench {name}")
+    return [name for name in found if not any(map(missing_of, _EXTRAS.get(name, ())))]
 
 
 def parts_of() -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from proteus_spot.flows.terminal.train_view import TrainingMoment, closing_table
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.errors import InputError, JobFailed, ProteusError
+from proteus_spot.infra.extras import need_extra
 from proteus_spot.infra.local_market.environment import own_directory
 from proteus_spot.infra.processes.surroundings import proteus_command
 from proteus_spot.infra.validation import first_fault
@@ -96,6 +97,8 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
     Interrupted
         If a signal asked to end, after the state is saved and every process ended.
     """
+    if options.dashboard:
+        need_extra("local", "--dashboard")
     job_id = options.job or f"train-{datetime.fromtimestamp(SystemClock().now_s(), UTC):%Y%m%d-%H%M%S}"
     job = LocalJob(job_id, _training(options), _tiers(options.nodes), options.threads)
     directory = (options.directory or Path("runs") / job_id).absolute()

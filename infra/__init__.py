@@ -2,7 +2,7 @@
 
 applications/        user applications on their way to the nodes, and the models they produce
 datasets/            data files and built-in sets, prepared as partitions
-ec2/                 EC2 through boto3: the spot market, user-data, eviction notices
+ec2/                 EC2 through botocore: the spot market, user-data, eviction notices
 local_market/        servers of a simulated market on this machine
 market_data/         files about markets: prices, catalogues, availability, requests
 nodes/               the process that a machine runs, and the client of its controller
@@ -15,6 +15,7 @@ trials/              trials of a sweep: the training function, its process and s
 child_process        child processes that end with this process, each in its own process group
 clock                market time, shared by all processes
 errors               errors that are shown to the user
+extras               the extras of the installation, and how to install one that is missing
 files                reads and writes files by path or fsspec URL
 json_values          values that JSON can represent
 masking              secrets in URLs, masked in what is shown

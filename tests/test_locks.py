@@ -1,18 +1,41 @@
 """The locks pin every file that is installed, agree with each other and with what pyproject.toml wants."""
 
 import re
+import runpy
 import tomllib
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from proteus_spot.infra.extras import EXTRAS
+
 ROOT = Path(__file__).resolve().parent.parent
-LOCK, NODE_LOCK = "requirements.lock", "requirements-node.lock"
-#: What a node does not need: servers, flows, the state database, pictures, readers of users' files, what decides.
+LOCK, NODE_LOCK, TRIAL_LOCK = "requirements.lock", "requirements-node.lock", "requirements-trial.lock"
+LOCKS = (LOCK, NODE_LOCK, TRIAL_LOCK)
+#: Each lock of a machine, and the group of pyproject.toml that it is made for.
+GROUPS = {NODE_LOCK: "node", TRIAL_LOCK: "trial"}
+#: Maximum number of packages that the core installs.
+MOST_OF_CORE = 145
+#: What is in no core: each extra is there to keep it out.
+NOT_IN_CORE = {
+    "moto",
+    "boto3",
+    "bokeh",
+    "optuna",
+    "scipy",
+    "scikit-learn",
+    "skops",
+    "lightgbm",
+    "jax",
+    "optax",
+    "psycopg",
+}
+#: What no machine needs: servers, flows, the state database, pictures, readers of users' files, what decides.
 NOT_ON_NODES = {
     *("prefect", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "flask", "werkzeug", "moto", "boto3"),
     *("matplotlib", "bokeh", "pillow", "pyarrow", "rich", "pytest", "setuptools", "uv"),
@@ -54,11 +77,11 @@ def read_lock(text: str) -> dict[str, Locked]:
 
 @pytest.fixture(scope="module")
 def locks() -> dict[str, dict[str, Locked]]:
-    return {name: read_lock((ROOT / name).read_text()) for name in (LOCK, NODE_LOCK)}
+    return {name: read_lock((ROOT / name).read_text()) for name in LOCKS}
 
 
 @pytest.fixture(scope="module")
-def project() -> dict[str, dict[str, list[str]]]:
+def project() -> dict[str, dict[str, Any]]:
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())
     return {
         "": {"": told["project"]["dependencies"]},
@@ -67,7 +90,7 @@ def project() -> dict[str, dict[str, list[str]]]:
     }
 
 
-@pytest.mark.parametrize("name", [LOCK, NODE_LOCK])
+@pytest.mark.parametrize("name", LOCKS)
 def test_every_line_pins_files_by_their_hash_and_names_no_address(
     name: str, locks: dict[str, dict[str, Locked]]
 ) -> None:
@@ -96,28 +119,51 @@ def test_what_pins_no_file_is_seen(text: str) -> None:
     assert read_lock("click==8.5.1 ; sys_platform == 'linux' \\\n    --hash=sha256:" + "0" * 64 + "\n")
 
 
-def test_nodes_have_the_same_files_as_everybody(locks: dict[str, dict[str, Locked]]) -> None:
-    ours, nodes = locks[LOCK], locks[NODE_LOCK]
+@pytest.mark.parametrize("lock", GROUPS)
+def test_machines_have_the_same_files_as_everybody(lock: str, locks: dict[str, dict[str, Locked]]) -> None:
+    ours, nodes = locks[LOCK], locks[lock]
     assert {name: of for name, of in nodes.items() if ours.get(name) != of} == {}
     assert len(nodes) < len(ours) / 2
 
 
 def test_nodes_have_nothing_that_they_have_no_use_for(locks: dict[str, dict[str, Locked]]) -> None:
-    assert NOT_ON_NODES & set(locks[NODE_LOCK]) == set()
+    assert NOT_ON_NODES & set(locks[TRIAL_LOCK]) == set()
     assert set(locks[LOCK]) >= NOT_ON_NODES, "a name that nothing has forbids nothing"
+    assert set(locks[TRIAL_LOCK]) >= set(locks[NODE_LOCK])
+    assert {"scikit-learn", "scipy", "skops"} <= set(locks[TRIAL_LOCK]) - set(locks[NODE_LOCK])
 
 
 def test_the_locks_are_those_of_pyproject(
-    locks: dict[str, dict[str, Locked]], project: dict[str, dict[str, list[str]]]
+    locks: dict[str, dict[str, Locked]], project: dict[str, dict[str, Any]]
 ) -> None:
-    needed = project[""][""]
-    for line in (*needed, *project["extras"]["dev"]):
-        wanted = Requirement(line)
-        assert wanted.specifier.contains(locks[LOCK][canonicalize_name(wanted.name)].version), line
-    names = {canonicalize_name(Requirement(line).name) for line in needed}
-    for line in project["groups"]["node"]:
-        assert line in names, f"{line}: the range stands in the project's dependencies"
-        assert line in locks[NODE_LOCK]
+    extras = project["extras"]
+    wanted = [Requirement(line) for line in (*project[""][""], *extras["dev"])]
+    (ours,) = (each for each in wanted if each.name == "proteus-spot")
+    assert ours.extras == {"local", "sweeps", "neural", "postgres"}, "what make run and make test need"
+    wanted.remove(ours)
+    wanted += [Requirement(line) for extra in ours.extras for line in extras[extra]]
+    for each in wanted:
+        assert each.specifier.contains(locks[LOCK][canonicalize_name(each.name)].version), each
+    names = {canonicalize_name(each.name) for each in wanted}
+    for lock, group in GROUPS.items():
+        for line in project["groups"][group]:
+            if isinstance(line, str):
+                assert line in names, f"{line}: the range stands in the project's dependencies"
+                assert line in locks[lock]
+
+
+def test_the_core_brings_few_packages(locks: dict[str, dict[str, Locked]], project: dict[str, dict[str, Any]]) -> None:
+    closure = runpy.run_path(str(ROOT / "tools" / "packages.py"))["closure"]
+    core = closure(project[""][""])
+    assert len(core) <= MOST_OF_CORE
+    assert core <= set(locks[LOCK])
+    assert core.isdisjoint(NOT_IN_CORE)
+    assert set(locks[LOCK]) >= NOT_IN_CORE, "a name that nothing has forbids nothing"
+
+
+def test_all_is_every_extra(project: dict[str, dict[str, Any]]) -> None:
+    (all_of_them,) = map(Requirement, project["extras"]["all"])
+    assert all_of_them.extras == set(project["extras"]) - {"all", "dev"} == set(EXTRAS)
 
 
 def test_the_distribution_has_a_name_that_is_ours_alone() -> None:

@@ -19,6 +19,7 @@ from proteus_spot.flows.terminal.interrupts import Interrupted, Interrupts
 from proteus_spot.flows.terminal.run_view import clock_time
 from proteus_spot.infra.clock import ScaledClock
 from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.extras import need_extra
 from proteus_spot.infra.local_market.environment import LocalEnvironment, own_directory
 from proteus_spot.studies.market_data.local_market import MarketFile, write_generated, write_generated_capacity
 from proteus_spot.tasks.local_market.run_checks import (
@@ -87,7 +88,9 @@ class MarketRun:
         scale = self.scale or kept_scale(self.variables, SCALE, FLOW_LATENCY_S)
         check_settings(self.variables, scale, FLOW_LATENCY_S)
         check_directory("--dir", self.directory, _NEEDED_BYTES)
-        if self.endpoint is not None:
+        if self.endpoint is None:
+            need_extra("local", "a market on this machine")
+        else:
             check_endpoint(self.endpoint)
         return scale
 

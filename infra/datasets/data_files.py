@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -58,11 +57,7 @@ _FORM_NAMES: Mapping[str, str] = MappingProxyType(
 
 
 def _digits() -> ExampleTable:
-    # The file that sklearn.datasets.load_digits reads: importing sklearn takes most of a second.
-    found = find_spec("sklearn")
-    assert found is not None, "sklearn is a dependency"
-    assert found.origin is not None, "sklearn is not a namespace"
-    rows = np.loadtxt(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    rows = np.loadtxt(Path(__file__).with_name("digits.csv.gz"), delimiter=",")
     return ExampleTable((rows[:, :-1] / 16.0).astype(np.float32), rows[:, -1].astype(int), lambda row: f"row {row}")
 
 

@@ -1,8 +1,8 @@
 """EC2's wire protocol: the signer's key id, forms to parameters, dicts to XML; no action is interpreted.
 
-moto's parser and serializer use botocore's own model of the service, so every shape is the one boto3 reads. Only these
-parts of moto are loaded: its EC2 backend would cost half a second at start, and would answer from a state of its own
-instead of our market.
+moto's parser and serializer use botocore's own model of the service, so every shape is the one botocore reads. Only
+these parts of moto are loaded: its EC2 backend would cost half a second at start, and would answer from a state of its
+own instead of our market.
 """
 
 import re
@@ -69,7 +69,7 @@ class Ec2Protocol:
         self._service = _service()
 
     def read(self, body: str) -> tuple[str, dict[str, Any]]:
-        """Return the action and its parameters, named as boto3 names them; times are aware.
+        """Return the action and its parameters, named as botocore names them; times are aware.
 
         Raises
         ------

@@ -36,6 +36,7 @@ from sqlalchemy.pool import QueuePool
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.extras import how_to_install
 from proteus_spot.infra.masking import masked
 from proteus_spot.infra.state.records import StoreError
 from proteus_spot.infra.state.upgrades import create_or_upgrade, current_revision, ensure_owner
@@ -61,7 +62,8 @@ def open_engine(text: str) -> Engine:
     try:
         engine = _create(url)
     except ModuleNotFoundError as error:
-        raise InputError(f"{shown}: the driver {error.name} is not installed; install it") from None
+        fix = how_to_install("postgres") if error.name == "psycopg" else "write postgresql+psycopg://HOST/NAME"
+        raise InputError(f"{shown}: needs {error.name}, which is not installed: {fix}") from None
     try:
         _ensure_schema(engine, shown)
         if url.get_backend_name() == "sqlite":

@@ -7,12 +7,13 @@ from typing import Any
 
 from proteus_spot.bidding.evictions.calibration import Calibration, calibrate
 from proteus_spot.bidding.evictions.fit_survival import Report, fit_survival, quiet
-from proteus_spot.bidding.evictions.predictors.names import PREDICTORS
+from proteus_spot.bidding.evictions.predictors.names import NEURAL, PREDICTORS
 from proteus_spot.bidding.evictions.predictors.predictor_model import PredictorModel, fit_predictors
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S
 from proteus_spot.bidding.market.time_window import TimeWindow
 from proteus_spot.bidding.market.traces import TraceSet
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.extras import need_extra
 from proteus_spot.infra.market_data.eviction_model_files import model_bytes, model_from_bytes
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.storage.blobs import BlobMissing, Blobs, blobs_at
@@ -66,6 +67,8 @@ def fit_and_check(
     fitted = [each for each in PREDICTORS if each != "none"]
     if name not in fitted:
         raise InputError(f"--predictor {name}: there is no such predictor to fit; want {', '.join(fitted)}")
+    if name in NEURAL:
+        need_extra("neural", f"--predictor {name}")
     if sources.prices is None or sources.advisor is not None or sources.availability:
         raise InputError(f"--predictor {name}: is learnt from --prices FILE alone")
     report(0, 1, f"reading {sources.prices}")

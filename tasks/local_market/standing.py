@@ -9,6 +9,7 @@ from typing import Any
 
 from proteus_spot.bidding.market.model import DAY_S
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.extras import need_extra
 from proteus_spot.infra.files import write_whole
 from proteus_spot.infra.local_market.announcement import DEFAULT_DIRECTORY, SEED_FILE, Announcement, announced
 from proteus_spot.infra.local_market.deployments import LocalDeployments, repository
@@ -63,7 +64,8 @@ def standing_market(directory: Path, seed: int | None, history_days: float) -> S
 
 
 def check_up(port: int | None) -> None:
-    """Refuse a port that is taken, and an installation without prefect.yaml, before anything is started."""
+    """Refuse a port that is taken, and an installation that lacks prefect.yaml or the market, before a start."""
+    need_extra("local", "a market on this machine")
     repository()
     if port is not None and not is_free(port):
         raise InputError(f"--port {port}: another process listens there; give another, or leave it out")

@@ -12,6 +12,7 @@ from typing import Any
 
 from proteus_spot.bidding.market.money import to_dollars
 from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.extras import how_to_install
 from proteus_spot.reports.sweep_view import SweepView, TrialLine
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,11 @@ def mlflow_client() -> Any:
     try:
         from mlflow import MlflowClient
     except ImportError:
-        _log.warning("%s is set, and MLflow is not installed: nothing is written there (extra `mlflow`)", TRACKING_URI)
+        _log.warning(
+            "%s is set, and MLflow is not installed: nothing is written there: %s",
+            TRACKING_URI,
+            how_to_install("mlflow"),
+        )
         return None
     return MlflowClient(tracking_uri=url)
 

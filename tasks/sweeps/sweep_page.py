@@ -5,6 +5,7 @@ from pathlib import Path
 
 from proteus_spot.bidding.tuning.sweep_engine import SweepEngine
 from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.extras import need_extra
 from proteus_spot.infra.files import write_whole
 from proteus_spot.infra.local_market.announcement import is_up_directory
 from proteus_spot.infra.local_market.job_stores import RUNS, find_job, is_under_way, open_job_stores
@@ -89,8 +90,9 @@ def write_sweep_report(
     Raises
     ------
     InputError
-        As `find_sweep`, or if the file cannot be written.
+        As `find_sweep`; or the extra that draws the plots is missing; or the file cannot be written.
     """
+    need_extra("sweeps", "the report of a sweep")
     folder = _local_folder(sweep_id, database, directory)
     if folder is not None:
         run_directory: Path | None = folder

@@ -26,6 +26,7 @@ from proteus_spot.bidding.tuning.space import (
 )
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.extras import need_extra
 from proteus_spot.infra.files import read_text
 from proteus_spot.infra.structured_text import read_yaml
 from proteus_spot.infra.validation import first_fault
@@ -403,8 +404,9 @@ def read_sweep(path: Path) -> SweepSpec:
     Raises
     ------
     InputError
-        One line that names the file, the field and the fix.
+        One line that names the file, the field and the fix; or the extra that sweeps need, where it is missing.
     """
+    need_extra("sweeps", "a sweep")
     record = read_yaml(path)
     if isinstance(record, dict) and isinstance(record.get("earlier"), list):
         record = {**record, "earlier": [trial for each in record["earlier"] for trial in _earlier(each, path)]}

@@ -1,21 +1,18 @@
 """Checks of the user's data before a job begins. Imports no Prefect: `proteus run` and `train` check data first."""
 
 from functools import partial
-from importlib.util import find_spec
 
 from proteus_spot.infra.applications.code_files import UnreadableCode
 from proteus_spot.infra.applications.net_source import NetSource, net_source
 from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.datasets import prepare as datasets
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.extras import need_extra
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.psengine.apps.registry import kind_for
 from proteus_spot.studies.job_spec import JobSpec, Training
 from proteus_spot.tasks.training.application_checks import NamedApplication, check_sizes_here
-
-#: Version of torch that is tested.
-_TORCH = "2.13.0"
 
 
 def net_of(training: Training) -> NetSource | None:
@@ -34,11 +31,8 @@ def net_of(training: Training) -> NetSource | None:
 
 def _check_net(training: Training, net: NetSource) -> None:
     """Refuse a net whose library is not installed, and what a job of a net cannot have."""
-    if net.library and find_spec(net.library) is None:
-        raise InputError(
-            f"app {training.app}: needs {net.library}, which is not installed: pip install {net.library}=={_TORCH}, "
-            "on every machine of the job"
-        )
+    if net.library:
+        need_extra(net.library, f"app {training.app}")
     usual = Training.model_fields["partitions"].default
     if training.partitions not in (usual, net.workers):
         raise InputError(

@@ -1,8 +1,6 @@
 """requirements-node.lock is all that a node needs: a job is trained by processes that have nothing else installed."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +11,9 @@ from proteus_spot.infra.storage.checkpoints import find_checkpoints
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.psengine.config import JobConfig
 from tests.support.buckets import served_bucket
+from tests.support.environments import python_of, run
 from tests.support.local_cluster import LocalCluster
 from tests.support.node_imports import reached
-from tests.support.wheels import source_copy
 from tests.test_locks import NODE_LOCK, ROOT, read_lock
 
 pytestmark = [pytest.mark.storm, pytest.mark.e2e]  # tests/infra/nodes/test_node_imports.py compares with the lock
@@ -23,53 +21,15 @@ pytestmark = [pytest.mark.storm, pytest.mark.e2e]  # tests/infra/nodes/test_node
 CLOCKS, COLUMNS, PARTITIONS = 30, 300, 4
 
 
-def _run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False)
-
-
-def _uv(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return _run(sys.executable, ROOT / "tools" / "uv.py", "--no-progress", *arguments, cwd=cwd)
-
-
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment of the lock with Proteus as a wheel, as in a node's image."""
-    here = tmp_path_factory.mktemp("node")
-    made = here / "venv" / "bin" / "python"
-    done = _uv("venv", "--python", sys.executable, here / "venv", cwd=here)
-    assert done.returncode == 0, done.stderr
-    sync = ("pip", "sync", "--python", made, "--require-hashes", ROOT / NODE_LOCK)
-    done = _uv("--offline", *sync, cwd=here)  # `make .venv` has left all of it in the cache
-    if done.returncode:
-        done = _uv(*sync, cwd=here)
-    if done.returncode and "error sending request" in done.stderr:
-        pytest.skip(
-            f"no package index can be reached, and uv's cache does not have {NODE_LOCK}: "
-            f"{' '.join(done.stderr.split())[-300:]}"
-        )
-    assert done.returncode == 0, done.stderr
-    source_copy(here / "source")
-    build = (
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "--quiet",
-        "--wheel-dir",
-        here,
-        here / "source",
-    )
-    done = _run(sys.executable, "-m", "pip", *build, cwd=here)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = here.glob("*.whl")
-    done = _uv("--offline", "pip", "install", "--python", made, "--no-deps", wheel, cwd=here)
-    assert done.returncode == 0, done.stderr
-    return made
+    return python_of(ROOT / NODE_LOCK, tmp_path_factory.mktemp("node"))
 
 
 def _asked(python: Path, program: str) -> object:
     """Return the JSON that `program` prints in that environment, away from these sources."""
-    done = _run(python, "-c", program, cwd=python.parent)
+    done = run(python, "-c", program, cwd=python.parent)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

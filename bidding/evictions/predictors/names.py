@@ -7,6 +7,8 @@ from proteus_spot.bidding.evictions.predictors.tabulated import TablePredictor
 
 #: Predictors by name, the default first.
 PREDICTORS = ("table", "logistic", "tributary", "revpred", "none")
+#: Those whose training needs JAX.
+NEURAL = ("tributary", "revpred")
 
 
 def predictor_class(name: str) -> type[EvictionPredictor]:

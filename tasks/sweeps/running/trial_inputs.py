@@ -4,6 +4,7 @@ from proteus_spot.infra.applications.code_shipping import Words, ship_code
 from proteus_spot.infra.datasets.kinds import DEFAULT_SETS
 from proteus_spot.infra.datasets.prepare import check_data, prepare
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.extras import need_extra
 from proteus_spot.infra.files import read_whole
 from proteus_spot.infra.trials.shipping import ship_data, ship_requirements
 from proteus_spot.psengine.apps.registry import kind_for
@@ -33,6 +34,7 @@ def check_sweep(spec: SweepSpec) -> None:
     InputError
         One line that names the field and the fix.
     """
+    need_extra("sweeps", f"sweep {spec.job_id}")
     runtime, place = current_runtime(), f"sweep {spec.job_id}: "
     now_s = runtime.now_s()
     priced(named_markets(spec), now_s)

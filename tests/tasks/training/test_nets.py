@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from proteus_spot.infra import extras
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.urls import file_url
 from proteus_spot.studies.job_spec import Training
-from proteus_spot.tasks.training import data_checks as inputs
 from proteus_spot.tasks.training.application_checks import NamedApplication
 from proteus_spot.tasks.training.data_checks import cut_data, partitions_of
 from proteus_spot.tasks.training.job_config import job_config
@@ -57,8 +57,8 @@ def test_what_a_net_cannot_have_is_refused(tmp_path: Path, fields: dict[str, Any
 
 
 def test_a_missing_library_is_named_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="needs torch, which is not installed: pip install torch=="):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"needs torch, which is not installed: pip install 'proteus-spot\[torch\]'"):
         cut_data(
             Blobs(file_url(tmp_path / "blobs")),
             "job",
