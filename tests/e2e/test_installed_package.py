@@ -96,6 +96,13 @@ def command(site: Path, cwd: Path, *arguments: str) -> str:
     return run(cwd, sys.executable, "-m", "proteus_spot", *arguments, **variables)
 
 
+def test_an_index_takes_wheel_and_sdist_as_they_are(site: Path) -> None:
+    files = [*site.parent.glob("*.whl"), *site.parent.glob("*.tar.gz")]
+    assert len(files) == 2
+    said = run(site.parent, sys.executable, "-m", "twine", "check", "--strict", *map(str, files))
+    assert said.count("PASSED") == 2
+
+
 @pytest.mark.parametrize(
     "modules", [("flows.cli.main", "flows.train"), ("infra.nodes.main",), ("infra.trials.process",)]
 )

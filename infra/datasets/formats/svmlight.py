@@ -74,13 +74,12 @@ def _parsed(data: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray
     features: list[bytes] = []
     counts: list[int] = []
     for line in data.split(b"\n"):
-        words = (line.partition(b"#")[0] if b"#" in line else line).split(None, 1)
-        if not words:
+        label, rest = _first_word(line.partition(b"#")[0] if b"#" in line else line)
+        if not label:
             continue
-        labels.append(words[0])
-        rest = words[1] if len(words) > 1 else b""
+        labels.append(label)
         if rest.startswith(b"qid"):
-            rest = rest.partition(b" ")[2]
+            _, rest = _first_word(rest)
         counts.append(rest.count(b":"))
         features.append(rest)
     y = np.array([float(label) for label in labels])
@@ -103,6 +102,11 @@ def _parsed(data: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray
     if len(indices) != indptr[-1] or not rises.all() or indices.min() < 0 or indices.max() > _MOST_INDEX:
         raise ValueError("features are not in ascending order")
     return y, indptr, indices, values
+
+
+def _first_word(line: bytes) -> tuple[bytes, bytes]:
+    words = line.split(None, 1)
+    return (words[0] if words else b""), (words[1] if len(words) > 1 else b"")
 
 
 def _declared_columns(source: str, data: bytes) -> int:
@@ -173,7 +177,7 @@ def _features_fault(features: list[str]) -> str | None:
     last: float = -1
     for feature in features[1:] if features and features[0].startswith("qid") else features:
         name, colon, value = feature.partition(":")
-        index = _number(int, name)
+        index = None if name.startswith("+") else _number(int, name)
         if not colon or index is None:
             return f"{feature[:40]!r} is not an index:value; write a whole number, a colon and a number"
         if index < 0 or index > _MOST_INDEX:
@@ -188,6 +192,6 @@ def _features_fault(features: list[str]) -> str | None:
 
 def _number(kind: type[int] | type[float], text: str) -> float | None:
     try:
-        return kind(text)
+        return None if "_" in text else kind(text)
     except ValueError:
         return None
