@@ -24,11 +24,10 @@ from proteus_spot.infra.validation import first_fault
 from proteus_spot.psengine.controller.model_saving import NOT_SAVED
 from proteus_spot.studies.job_spec import SCALE_IN, Training
 from proteus_spot.tasks.local_market.run_checks import check_directory
-from proteus_spot.tasks.local_nodes.event_script import read_script
+from proteus_spot.tasks.local_nodes.event_script import NodeEventScript, read_script
 from proteus_spot.tasks.local_nodes.explanations import subject
 from proteus_spot.tasks.local_nodes.node_training import LocalJob, LocalTraining, figures_of, hints, open_store
 from proteus_spot.tasks.local_nodes.run_files import RunFiles
-from proteus_spot.tasks.local_nodes.script_player import NodeEventScript
 from proteus_spot.tasks.reports.training_page import write_training_report
 from proteus_spot.tasks.training.application_checks import application, check_application, default_params
 from proteus_spot.tasks.training.data_checks import default_data, partitions_of

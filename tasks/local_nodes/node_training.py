@@ -23,10 +23,9 @@ from proteus_spot.psengine.controller.state import ENDED
 from proteus_spot.psengine.telemetry.stalls import stalls_of
 from proteus_spot.psengine.tiers.stages import StageThresholds, stage_for
 from proteus_spot.studies.job_spec import Training
-from proteus_spot.tasks.local_nodes.event_script import ScriptedEvent, there_after
+from proteus_spot.tasks.local_nodes.event_script import NodeEventScript, ScriptedEvent, there_after
 from proteus_spot.tasks.local_nodes.local_nodes import CONTROLLER, LocalNodes
 from proteus_spot.tasks.local_nodes.run_files import RunFiles
-from proteus_spot.tasks.local_nodes.script_player import NodeEventScript
 from proteus_spot.tasks.training.application_checks import check_sizes_here
 from proteus_spot.tasks.training.data_checks import cut_data
 from proteus_spot.tasks.training.job_config import job_config

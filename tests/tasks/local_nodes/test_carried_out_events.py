@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proteus_spot.tasks.local_nodes.event_script import ScriptedEvent
-from proteus_spot.tasks.local_nodes.script_player import NodeEventScript
+from proteus_spot.tasks.local_nodes.event_script import NodeEventScript, ScriptedEvent
 
 
 class Nodes:
