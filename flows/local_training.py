@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -30,7 +31,7 @@ from proteus_spot.tasks.local_nodes.node_training import LocalJob, LocalTraining
 from proteus_spot.tasks.local_nodes.run_files import RunFiles
 from proteus_spot.tasks.reports.training_page import write_training_report
 from proteus_spot.tasks.training.application_checks import application, check_application, default_params
-from proteus_spot.tasks.training.data_checks import default_data, partitions_of
+from proteus_spot.tasks.training.data_checks import default_data, has_same_data, partitions_of
 from proteus_spot.tasks.training.hints import loss_hint
 
 #: Default number of clocks of a job.
@@ -110,7 +111,7 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
         blobs = open_store("--checkpoint", options.checkpoint or str(directory / "blobs"))
         books = RunFiles(blobs, job_id)
         wanted = _defining(job, options)
-        begun = books.check(wanted)
+        begun = books.check(wanted, partial(has_same_data, blobs, job_id, job.training))
         names = (*job.tiers, *(event.node for event in events))
         subjects = [subject(blobs, job_id, text, names, job.training.shards) for text in options.explain]
 

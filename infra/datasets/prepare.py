@@ -6,6 +6,7 @@ job finds the set and keeps it.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from proteus_spot.infra.datasets.examples import ExampleSet, check_classes
@@ -73,7 +74,7 @@ def prepare(
     ------
     InputError
         For an unknown name, a file that cannot be read or used, more partitions than rows, or a job whose data were
-        prepared with other arguments.
+        prepared with other arguments. A file that has moved is not another one.
     """
     paths = JobPaths(job_id)
     if n_partitions < 1:
@@ -86,12 +87,15 @@ def prepare(
     manifest = blobs.manifest(paths.data)
     if manifest is not None:
         found = {name: manifest.about.get(name) for name in wanted}
-        if found != wanted:
+        if found != wanted and not (
+            found | {"source": name_or_url} == wanted
+            and has_moved(blobs, job_id, name_or_url, n_partitions, seed, app, how, kind)
+        ):
             raise InputError(
                 f"data of {job_id}: {blobs.url_of(paths.data)} was prepared from {found}, not {wanted}; "
                 "use another job id, or remove it"
             )
-        if _whole(blobs, paths.data, manifest):
+        if found == wanted and _whole(blobs, paths.data, manifest):
             if kind == "examples":
                 check_classes(name_or_url, manifest.about["sizes"]["n_classes"], app)
             return _summary(blobs, paths, manifest)
@@ -103,6 +107,31 @@ def prepare(
     about |= _scales(data, standardize)
     manifest = blobs.write_set(paths.data, _files(data, seed), about)
     return _summary(blobs, paths, manifest)
+
+
+def has_moved(
+    blobs: Blobs,
+    job_id: str,
+    name_or_url: str,
+    n_partitions: int,
+    seed: int,
+    app: str | None = None,
+    how: Reading = PLAIN,
+    kind: str | None = None,
+) -> bool:
+    """Return whether a job was prepared from the content that `name_or_url` has, under another name or in another place.
+
+    Raises
+    ------
+    InputError
+        As `prepare`, for a file that cannot be read or used.
+    """
+    manifest = blobs.manifest(JobPaths(job_id).data)
+    if manifest is None or manifest.about.get("source") == name_or_url:
+        return False
+    data = KINDS[kind or kind_for(app)](name_or_url, n_partitions, app, how)
+    written = {name: record.sha256 for name, record in manifest.files.items()}
+    return {name: sha256(part).hexdigest() for name, part in _files(data, seed)} == written
 
 
 def check_data(

@@ -3,7 +3,7 @@
 They lie in the blob store with the checkpoints, so that a copy of one holds the other.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,12 +20,13 @@ class RunFiles:
         self._blobs, self._job_id = blobs, job_id
         self._root = JobPaths(job_id).root
 
-    def check(self, options: Mapping[str, Any]) -> bool:
+    def check(self, options: Mapping[str, Any], has_same_data: Callable[[], bool]) -> bool:
         """Return whether the job was begun before.
 
         Parameters
         ----------
         options : {option as it is typed: its value}, JSON-able; all that must be equal for the job to resume.
+        has_same_data : whether the file of another ``--data`` holds the job's data: its project may have moved.
 
         Raises
         ------
@@ -42,7 +43,7 @@ class RunFiles:
                 )
             return False
         for name in {**options, **before}:
-            if options.get(name) != before.get(name):
+            if options.get(name) != before.get(name) and not (name == "--data" and has_same_data()):
                 raise InputError(
                     f"{name} {_shown(options.get(name))}: job {self._job_id} was begun with "
                     f"{_shown(before.get(name))}; give that, or another --job"

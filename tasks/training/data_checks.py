@@ -94,6 +94,20 @@ def check_data(spec: JobSpec) -> tuple[str, ...]:
     )
 
 
+def has_same_data(blobs: Blobs, job_id: str, training: Training) -> bool:
+    """Return whether the data of a job have only moved: the parts of its first data are those of the file named now.
+
+    Raises
+    ------
+    InputError
+        One line that names the file, the line in it where there is one, and the fix.
+    """
+    partitions, kind = _cut(blobs, job_id, training)
+    return datasets.has_moved(
+        blobs, job_id, training.data, partitions, training.seed, training.app, training.reading, kind
+    )
+
+
 def cut_data(blobs: Blobs, job_id: str, training: Training, fits: datasets.SizesCheck) -> datasets.DataSummary:
     """Write the partitions of a job's data to the blob store, or find them there.
 

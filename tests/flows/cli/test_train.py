@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import signal
+import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,17 @@ from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import Blobs, npz_arrays
 from proteus_spot.psengine.telemetry.timeline import replay
 from tests.support import slow_apps as paced
-from tests.support.cli_process import ODD_NAME, Outcome, Running, inside, processes_of, proteus, running
+from tests.support.cli_process import (
+    ODD_NAME,
+    PROTEUS,
+    Outcome,
+    Running,
+    environment,
+    inside,
+    processes_of,
+    proteus,
+    running,
+)
 from tests.support.market_servers import wait_for
 from tests.support.timeouts import PATIENCE
 
@@ -306,6 +317,33 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
     assert "t1" not in [node["name"] for node in figures["nodes"]], "what was killed stays so"
     assert weights(figures).tobytes() == weights(undisturbed[1]).tobytes()
     assert figures["losses"] == undisturbed[1]["losses"]
+
+
+def test_a_project_that_moved_goes_on_with_its_data_and_refuses_others(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    rows = [f"{row % 7},{row % 5},{row % 2}" for row in range(200)]
+    (old / "mine.csv").write_text("\n".join(rows))
+    command = ("train", "mlr", "--data", "mine.csv", "--job", "moved", "--clocks", "40", "--nodes", "r=1")
+    home = tmp_path / "home"
+    with subprocess.Popen([PROTEUS, *command], cwd=old, env=environment(home), stderr=subprocess.DEVNULL) as process:
+        wait_for((old / "runs/moved/blobs/jobs/moved/begun.json").exists, "its begin", 60)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20 * PATIENCE) == 130
+    old.rename(new)
+    ended = proteus(*command, "--json", "-", cwd=new, home=home)
+    assert ended.code == 0, ended
+    figures = json.loads(ended.out)
+    assert (figures["state"], figures["clocks"]) == ("finished", 40)
+    assert not old.exists()
+    new.rename(old)
+    assert json.loads(proteus(*command, "--json", "-", cwd=old, home=home).out) == figures, "its figures, again"
+    (old / "mine.csv").write_text("\n".join([*rows[:-1], "9,9,1"]))
+    (old / "mine.csv").rename(old / "other.csv")
+    refused = proteus(*(word.replace("mine", "other") for word in command), cwd=old, home=home)
+    assert refused.code == 2, refused
+    says = r"proteus: --data \S+other.csv: job moved was begun with \S+mine.csv; give that, or another --job\n"
+    assert re.fullmatch(says, refused.err)
 
 
 # -- an application of one's own ------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from proteus_spot.infra.datasets.examples import deal
-from proteus_spot.infra.datasets.prepare import DataSummary, prepare
+from proteus_spot.infra.datasets.prepare import DataSummary, has_moved, prepare
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import BlobMissing, Blobs
 from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
@@ -68,6 +68,26 @@ def test_a_set_that_is_there_is_kept(blobs: Blobs, monkeypatch: pytest.MonkeyPat
     blobs.write_bytes(f"jobs/job-1/data/{part_name(1)}", b"cut")
     assert prepare(blobs, "job-1", "digits", 4, 0) == first
     assert blobs.read_set("jobs/job-1/data") == whole
+
+
+def test_a_file_that_moved_is_the_same_data_and_another_one_is_not(blobs: Blobs, tmp_path: Path) -> None:
+    x, y = np.arange(80.0).reshape(40, 2), np.arange(40) % 2
+    for folder in ("old", "new"):
+        (tmp_path / folder).mkdir()
+    made = prepare(blobs, "job-1", save(tmp_path / "old", x=x, y=y), 4, seed=0)
+    (tmp_path / "old" / "data.npz").unlink()
+    moved = save(tmp_path / "new", x=x, y=y)
+    assert has_moved(blobs, "job-1", moved, 4, 0)
+    found = prepare(blobs, "job-1", moved, 4, seed=0)
+    assert (found.source, found.sizes, found.data_url) == (moved, made.sizes, made.data_url)
+    (tmp_path / "new" / "data.npz").unlink()
+    assert prepare(blobs, "job-1", moved, 4, seed=0) == found, "the new place is noted: the file is not read again"
+    x[3, 1] += 1
+    other = save(tmp_path / "old", x=x, y=y)
+    assert not has_moved(blobs, "job-1", other, 4, 0)
+    with pytest.raises(InputError, match=r"was prepared from .* use another job id"):
+        prepare(blobs, "job-1", other, 4, seed=0)
+    assert prepare(blobs, "job-1", moved, 4, seed=0) == found
 
 
 def test_a_preparation_that_broke_off_is_begun_again(blobs: Blobs) -> None:
