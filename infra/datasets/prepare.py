@@ -119,7 +119,7 @@ def has_moved(
     how: Reading = PLAIN,
     kind: str | None = None,
 ) -> bool:
-    """Return whether a job was prepared from the content that `name_or_url` has, under another name or in another place.
+    """Return whether a job was prepared from what `name_or_url` holds, under another name or in another place.
 
     Raises
     ------
