@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from proteus_spot.infra.processes.surroundings import python_module
@@ -21,6 +22,8 @@ from proteus_spot.infra.trials.trial_documents import one_line
 _TAIL, _LINES = 4096, 3
 #: Maximum real seconds to wait for the output of a process that has ended; its own processes may hold it open.
 _OUTPUT_S = 2.0
+#: What ends a line of output; progress bars write a carriage return.
+_LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -34,16 +37,24 @@ class TrialChild:
     packages : folder of packages that only it sees; None without.
     threads : number of threads of numeric libraries; 0: their own choice.
     take : called with each message; what is not a message, or an impossible one, is dropped and counted.
+    name : of the trial, in front of each line of its output: several trials may write to one terminal.
     """
 
     def __init__(
-        self, start: Start, folder: Path, packages: Path | None, threads: int, take: Callable[[Message], None]
+        self,
+        start: Start,
+        folder: Path,
+        packages: Path | None,
+        threads: int,
+        take: Callable[[Message], None],
+        name: str,
     ) -> None:
         self._start = start
         self._folder = folder
         self._packages = packages
         self._threads = threads
         self._take = take
+        self._name = name
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
         self._tail: deque[bytes] = deque(maxlen=8)
@@ -147,8 +158,19 @@ class TrialChild:
     def _copy_output(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
+        begun = b""  # a line that is not complete
         with self._process.stdout as stream:
             while data := os.read(stream.fileno(), 65536):
                 self._tail.append(data[-_TAIL:])
-                sys.stderr.write(data.decode(errors="replace"))  # standard output may be for a result
-                sys.stderr.flush()
+                *lines, begun = _LINE_END.split(begun + data)
+                self._show(lines)
+                if len(begun) > _TAIL:
+                    self._show([begun])
+                    begun = b""
+        if begun:
+            self._show([begun])
+
+    def _show(self, lines: Sequence[bytes]) -> None:
+        text = "".join(f"{self._name}: {line.decode(errors='replace')}\n" for line in lines if line.strip())
+        sys.stderr.write(text)  # standard output may be for a result
+        sys.stderr.flush()

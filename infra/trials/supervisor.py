@@ -164,7 +164,8 @@ class TrialSupervisor:
         if self._stop_why:
             return "paused", self._stop_why
         remove_folder(states)
-        child = TrialChild(start, states, inputs.packages, self._job.threads, self._take)
+        name = f"trial-{self._job.trial:02d}"
+        child = TrialChild(start, states, inputs.packages, self._job.threads, self._take, name)
         child.start()
         self._child = child
         self._progress.moved_s = self._real.now_s()

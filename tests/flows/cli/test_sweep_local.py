@@ -15,6 +15,7 @@ CODE = """
 import time
 
 def train(trial):
+    print("a bar at 50%", end="\\r", flush=True)
     print("hello from a trial", flush=True)
     for step in trial.steps():
         if trial.params["rate"] == 7:
@@ -32,14 +33,16 @@ def _write(folder: Path, rates: list[int], pause_s: float = 0.0, steps: int = 3)
     (folder / "digits.yaml").write_text(json.dumps({**described, "max_trial_steps": steps}))
 
 
-def test_the_result_alone_goes_to_standard_output(tmp_path: Path) -> None:
-    _write(tmp_path, [1])
+def test_the_result_alone_goes_to_standard_output_and_each_line_of_a_trial_has_its_number(tmp_path: Path) -> None:
+    _write(tmp_path, [1, 2])
     outcome = proteus("sweep", "local", "digits.yaml", "--json", "-", cwd=tmp_path, home=tmp_path)
     assert outcome.code == 0, outcome
     result = json.loads(outcome.out)
     assert (result["state"], result["best"]["value"]) == ("finished", pytest.approx(1 / 3))
-    assert "hello from a trial" in outcome.err
-    (line,) = re.findall(r"^trial-00 \((.*)\) finished, step 3: loss 0\.333333$", outcome.err, re.MULTILINE)
+    said = [line for line in outcome.err.splitlines() if "hello from a trial" in line]
+    assert sorted(said) == ["trial-00: hello from a trial", "trial-01: hello from a trial"]
+    assert "trial-01: a bar at 50%\n" in outcome.err
+    (line,) = re.findall(r"^trial-\d\d \((.*)\) finished, step 3: loss 0\.333333$", outcome.err, re.MULTILINE)
     assert set(line.split(", ")) == {"pause_s=0.0", "rate=1"}
 
 
@@ -47,7 +50,7 @@ def test_a_sweep_without_a_value_has_failed(tmp_path: Path) -> None:
     _write(tmp_path, [7])
     outcome = proteus("sweep", "local", "digits.yaml", "--json", "out.json", cwd=tmp_path, home=tmp_path)
     assert outcome.code == 1, outcome
-    assert "3 tries failed alike before the first step: ValueError: no luck (mine.py, line 8, in train)" in outcome.err
+    assert "3 tries failed alike before the first step: ValueError: no luck (mine.py, line 9, in train)" in outcome.err
     result = json.loads((tmp_path / "out.json").read_text())
     assert (result["state"], result["best"], result["trials"][0]["state"]) == ("failed", None, "failed")
 
