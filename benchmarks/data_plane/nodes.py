@@ -191,7 +191,7 @@ async def move(client: Any, load: Load, address: str) -> tuple[list[float], list
 
 async def call_dask(peer: Any, load: Load) -> tuple[list[float], list[float], list[float]]:
     """Return the seconds of Dask's own calls: with the array as argument, as answer, and of an empty handler."""
-    from distributed.protocol import to_serialize
+    from distributed.protocol.serialize import to_serialize
 
     update = np.ones((load.sharding.tables[0].n_rows, COLUMNS), np.float32)
     pushes: list[float] = []
@@ -199,7 +199,7 @@ async def call_dask(peer: Any, load: Load) -> tuple[list[float], list[float], li
     empty: list[float] = []
     for _ in range(load.rounds):
         began = perf_counter()
-        await peer.bench_take(update=to_serialize(update))
+        await peer.bench_take(update=to_serialize(update))  # type: ignore[no-untyped-call]
         pushes.append(perf_counter() - began)
         began = perf_counter()
         table = await peer.bench_give(shape=list(update.shape))
@@ -221,9 +221,9 @@ async def _take(update: Any) -> str:
 
 
 async def _give(shape: list[int]) -> Any:
-    from distributed.protocol import to_serialize
+    from distributed.protocol.serialize import to_serialize
 
-    return to_serialize(np.ones(shape, np.float32))
+    return to_serialize(np.ones(shape, np.float32))  # type: ignore[no-untyped-call]
 
 
 def _run_configured(work: Callable[[], Any]) -> None:

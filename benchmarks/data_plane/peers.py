@@ -33,7 +33,7 @@ def tcp_server(pipe: Connection) -> None:
                 _fill(connection, table)
                 connection.sendall(b"k")
             else:
-                connection.sendall(table)
+                connection.sendall(table.data)
 
 
 class TcpClient:
@@ -51,7 +51,7 @@ class TcpClient:
         for _ in range(rounds):
             began = perf_counter()
             self._connection.sendall(_PUSH + size)
-            self._connection.sendall(update)
+            self._connection.sendall(update.data)
             if self._connection.recv(1) != b"k":
                 raise RuntimeError("the other end of a bare connection has gone")
             pushes.append(perf_counter() - began)
@@ -66,7 +66,7 @@ class TcpClient:
 
 
 def _fill(connection: socket.socket, array: NDArray[np.uint8]) -> None:
-    left = memoryview(array)
+    left = array.data
     while left:
         got = connection.recv_into(left)
         if not got:

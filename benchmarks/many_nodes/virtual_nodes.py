@@ -27,9 +27,7 @@ from proteus_spot.psengine.protocol.instructions import (
     LoadPartitions,
     NodeInstruction,
     OpenShards,
-    RecallTasks,
     TakeShards,
-    UpdateShardMap,
 )
 from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
 from proteus_spot.psengine.shell.controller_shell import ControllerShell
@@ -60,7 +58,7 @@ class VirtualScheduler:
         """Remove a worker, as after the loss of its process."""
         self.workers.pop(address, None)
         for plugin in self.plugins:
-            plugin.remove_worker(self, address, stimulus_id=stimulus_id)  # type: ignore[arg-type, no-untyped-call]
+            plugin.remove_worker(self, address, stimulus_id=stimulus_id)  # type: ignore[arg-type]
         return "OK"
 
 
@@ -98,7 +96,7 @@ class VirtualCluster:
             lambda config: None,
             lambda: 0.0,
             lambda about: None,
-            lambda config, clock, shards, summary: Checkpoint(clock, "", dict(summary)),
+            lambda config, clock, shards, summary, states, carried: Checkpoint(clock, "", dict(summary)),
             lambda config: Checkpoints(),
             now_s=lambda: _LOOK_S * next(looks),
         )
@@ -133,7 +131,7 @@ class VirtualCluster:
         hello = {"node": name, "tier": tier, "threads": 1, "code_sha256": ""}
         self.scheduler.workers[address] = SimpleNamespace(last_seen=0.0, extra={HELLO: hello})
         for plugin in self.scheduler.plugins:
-            plugin.add_worker(self.scheduler, address)  # type: ignore[arg-type, no-untyped-call]
+            plugin.add_worker(self.scheduler, address)  # type: ignore[arg-type]
 
     async def tick(self) -> None:
         """Send every node's heartbeat, and let the controller look."""
@@ -183,5 +181,5 @@ def _answer(instruction: NodeInstruction) -> Event | None:
         case Dispatch(group=clock, tasks=tasks):
             stats = tuple(TaskStats(task.partition, task.attempt, 1.0, 1, 0.01) for task in tasks)
             return BatchDone(node, address, clock, stats, 0.0)
-        case UpdateShardMap() | RecallTasks():
+        case _:  # a node acts on it, and reports nothing
             return None

@@ -5,6 +5,7 @@ PROTEUS_TRACES.
 """
 
 import os
+from functools import partial
 from pathlib import Path
 from time import process_time
 
@@ -47,9 +48,7 @@ def run(scratch: Path) -> list[Figure]:
         jobs = asked // 2
         starts_s = draw_starts(np.random.default_rng(SEED), on.from_s, on.until_s, hours, jobs)
 
-        def work(starts_s=starts_s, hours=hours):
-            run_jobs(*packed, SCHEMES["proteus"], starts_s, hours, on.reference)
-
+        work = partial(run_jobs, *packed, SCHEMES["proteus"], starts_s, hours, on.reference)
         work()
         began_s = process_time()
         ours = [jobs / seconds(work) for _ in range(_ROUNDS)]
@@ -57,9 +56,9 @@ def run(scratch: Path) -> list[Figure]:
         what = f"{hours}-hour jobs under proteus, one thread"
         figures.append(figure("backtest", what, "jobs/s", ours, [float(asked)], "the least asked for", busy))
     figures += [_beside_the_engine(on, scheme, note) for scheme in ("proteus", "best")]
-    asked = FILES[2].asked(folder) if folder else {}
+    window = FILES[2].asked(folder) if folder else {}
     source = f"real prices, {FILES[2].file}" if folder else "generated prices"
-    return [*figures, *read_and_fit(scratch), whole_table(source, **asked)]
+    return [*figures, *read_and_fit(scratch), whole_table(source, **window)]
 
 
 def _beside_the_engine(on: MarketField, scheme: str, note: str) -> Figure:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import numpy as np
@@ -298,7 +298,8 @@ def _least(runtime: Runtime, late: LateJob) -> None:
     journal = store.journal(_JOB)
     engine = replay(entry.record for entry in journal)
     event = TickDue(now_s, late.traces.prices_at(now_s))
-    items = [("event", event), *(("order", order) for order in engine.handle(event))]
+    items: list[tuple[Literal["event", "order"], Any]] = [("event", event)]
+    items += [("order", order) for order in engine.handle(event)]
     with store.transaction() as both:
         both.append(_JOB, len(journal), [Entry(side, late.now_s, late.now_s, to_record(item)) for side, item in items])
 

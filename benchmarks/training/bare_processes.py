@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from time import perf_counter
@@ -60,16 +61,22 @@ def bare_seconds(
             worker.kill()
 
 
+def _leaf(steps: Sequence[Any], block: tuple[int, int]) -> Any:
+    return steps[block[0]] if block[1] - block[0] == 1 else None
+
+
 def _loop(
     name: str, params: Mapping[str, Any], raw: Sequence[Arrays], clocks: int, far: Connection, barrier: Barrier | None
 ) -> None:
     from proteus_spot.infra.nodes.malloc import retain_freed_memory
+    from proteus_spot.psengine.apps.base import Application
     from proteus_spot.psengine.apps.registry import resolve
     from proteus_spot.psengine.tables.row_updates import added
     from proteus_spot.psengine.tables.tree_sum import tree_sum
 
     retain_freed_memory()  # as nodes do
     app = resolve(name, params)
+    assert not isinstance(app, Application), "its task is a step on a partition"
     parts = [app.prepare(dict(part)) for part in raw]
     tables: dict[str, Any] = {spec.name: np.zeros((spec.n_rows, spec.n_cols), np.float32) for spec in app.tables()}
     app.run(parts[0], tables, 1)
@@ -77,9 +84,7 @@ def _loop(
     far.recv()
     for clock in range(1, clocks + 1):
         steps = [app.run(part, tables, clock).updates for part in parts]
-        total = tree_sum(
-            (0, len(steps)), lambda block, leaves=steps: leaves[block[0]] if block[1] - block[0] == 1 else None
-        )
+        total = tree_sum((0, len(steps)), partial(_leaf, steps))
         tables |= {name: added(tables[name], update) for name, update in (total or {}).items()}
         if barrier is not None:
             barrier.wait()

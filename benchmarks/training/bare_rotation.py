@@ -99,6 +99,9 @@ class _Tables:
         whole = self._tables[table]
         return whole if rows is None else whole[rows]
 
+    def kept_sum(self, table: str, executors: Collection[int]) -> None:
+        """Return None: nothing is kept here."""
+
     def add(self, table: str, delta: NDArray[Any], rows: RowSet | None = None) -> None:
         whole = self._tables[table]
         if self.group == 1 or rows is None:  # rows of others are among these

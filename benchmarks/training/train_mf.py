@@ -101,7 +101,8 @@ def _clock(
         wanted = app.rows(strip, clock)
         updates = app.run(strip, {name: tables[name][rows] for name, rows in wanted.items()}, clock).updates
         for name, rows in wanted.items():
-            tables[name][rows] += updates[name]  # micro-tasks of a clock have disjoint rows
+            changed: NDArray[Any] = tables[name]
+            changed[rows] += updates[name]  # micro-tasks of a clock have disjoint rows
 
     list(threads.map(work, strips))
 

@@ -47,8 +47,9 @@ def run(scratch: Path, n_examples: int = EXAMPLES) -> list[Figure]:
     """Measure; the sides alternate."""
     n_held = n_examples // 6
     x, y = generated_examples(n_examples + n_held, INPUTS, CLASSES, seed=3)
-    train, held = {"x": x[n_held:], "y": y[n_held:]}, {"x": x[:n_held], "y": y[:n_held]}
-    parts = [{name: rows[first::_THREADS] for name, rows in train.items()} for first in range(_THREADS)]
+    train: Arrays = {"x": x[n_held:], "y": y[n_held:]}
+    held: Arrays = {"x": x[:n_held], "y": y[:n_held]}
+    parts: list[Arrays] = [{name: rows[first::_THREADS] for name, rows in train.items()} for first in range(_THREADS)]
 
     fits = {(name, most): _fit(name, most, train, held) for name, tried in _TRIED.items() for most in tried}
     mark = min(loss for _, loss in fits.values()) * _NEARLY

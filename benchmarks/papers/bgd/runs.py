@@ -150,7 +150,7 @@ class _Run:
 
     def _note(self, table: str, began_s: float) -> None:
         """Note the figures at the model that a round began with, which is that of the rounds before it."""
-        curve, model = self.curve, self.job.shared[table]
+        curve, model = self.curve, np.asarray(self.job.shared[table], np.float64)
         if curve.rounds % _EVERY == 0:
             scores = margins_of(self.data.test_x, model[:-1])[:, 0]
             curve.auprc[curve.rounds] = float(average_precision_score(self.data.test_y, scores))
@@ -164,7 +164,7 @@ class _TimedDescent(ElasticDescent):
 
     slowest_s = 0.0
 
-    def executor(self, data: LinearPartition, partition: int, n_partitions: int) -> Executor:
+    def executor(self, data: LinearPartition, partition: int, n_partitions: int) -> _TimedExecutor:  # type: ignore[override]
         return _TimedExecutor(super().executor(data, partition, n_partitions), self)
 
 

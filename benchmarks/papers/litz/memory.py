@@ -66,7 +66,7 @@ def run(scratch: Path, picture: Path | None = None, corpus: Corpus = Corpus()) -
 def figures(sparse: MemoryByPass, full: MemoryByPass, sizes: str) -> Iterator[Figure]:
     """Yield the memory in the last pass beside that in the first one, and beside that of full arrays."""
     for whose, kinds, paper in (("servers", _KINDS[:1], PAPER_SERVERS), ("all nodes", _KINDS, PAPER_ALL)):
-        total, beside = (sum(by_kind[kind] for kind in kinds) for by_kind in (sparse, full))
+        total, beside = (np.sum([by_kind[kind] for kind in kinds], axis=0) for by_kind in (sparse, full))
         last, first = float(total[-1]), float(total[0])
         fall = 1 - last / first
         note = f"{abs(fall):.0%} {'less' if fall > 0 else 'more'}; the paper: {paper:.0%} less; {sizes}"

@@ -58,11 +58,11 @@ def mlr_decomposition(n_examples: int = 60_000, clocks: int = 5, features: int =
     """Return `mlr` with one gradient step a clock: its work does not depend on the number of executors."""
     n_held = n_examples // 10
     x, y = generated_examples(n_examples + n_held, 784, 10, seed=3)
-    held = {"x": x[:n_held], "y": y[:n_held]}
+    held: Arrays = {"x": x[:n_held], "y": y[:n_held]}
 
     def cut(executors: int) -> tuple[Mapping[str, Any], Sequence[Arrays], Arrays, int]:
         rows = np.array_split(np.arange(n_held, n_held + n_examples), executors)
-        parts = [{"x": x[mine], "y": y[mine]} for mine in rows]
+        parts: list[Arrays] = [{"x": x[mine], "y": y[mine]} for mine in rows]
         sizes = {"n_inputs": 784, "n_classes": 10, "n_examples": n_examples, "features": features}
         return {**sizes, "step": 0.1}, parts, held, clocks + 1
 

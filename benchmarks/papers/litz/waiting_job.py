@@ -152,7 +152,7 @@ def measured_mlr(scratch: Path, n_examples: int = 60_000, clocks: int = 6) -> Me
     """Measure `mlr` on the nodes of `through_engine`, with real kernels."""
     x, y = generated_examples(n_examples, 784, 10, seed=3)
     rows = np.array_split(np.arange(n_examples), 2 * len(NODES))
-    parts = [{"x": x[mine], "y": y[mine]} for mine in rows]
+    parts: list[Mapping[str, np.ndarray]] = [{"x": x[mine], "y": y[mine]} for mine in rows]
     params = {"n_inputs": 784, "n_classes": 10, "n_examples": n_examples, "step": 0.1}
     result, _ = through_engine(scratch, "mlr", params, parts, parts[0], clocks)
     return _measured("mlr", params, 0, result, clocks)

@@ -183,7 +183,7 @@ def _speed() -> Figure:
     steps = np.arange(1, len(curves[0]) + 1, dtype=float)
 
     def formula(k: np.ndarray, a0: float, a1: float, a2: float, a3: float) -> np.ndarray:
-        return 1 / (a0 * k * k + a1 * k + a2) + a3
+        return np.asarray(1 / (a0 * k * k + a1 * k + a2) + a3)
 
     def ours(values: np.ndarray) -> object:
         return predict_final(steps, values, _STEPS, "minimize")

@@ -17,7 +17,12 @@ from proteus_spot.benchmarks.figure import Figure, figure
 from proteus_spot.benchmarks.market.backtest_field import CATALOG
 from proteus_spot.benchmarks.papers.sweeps.revpred_picture import draw_scores
 from proteus_spot.benchmarks.papers.sweeps.revpred_scores import Scores, judge
-from proteus_spot.benchmarks.papers.sweeps.simulation.offers import Clairvoyant, NoEvictions, PredictorProbabilities
+from proteus_spot.benchmarks.papers.sweeps.simulation.offers import (
+    Clairvoyant,
+    NoEvictions,
+    PredictorProbabilities,
+    Probabilities,
+)
 from proteus_spot.benchmarks.papers.sweeps.simulation.sweep_prices import sweep_prices
 from proteus_spot.benchmarks.papers.sweeps.sweep_field import SEED, SweepField, applications, roughness, sweep_field
 from proteus_spot.benchmarks.papers.sweeps.sweep_runs import run_sweeps
@@ -140,7 +145,7 @@ def _costs(field: SweepField, models: Mapping[str, PredictorModel], starts: int)
     """Measure sweeps that are decided by each predictor, by none, and with future prices known."""
     records, source = applications()
     starts_s, markets = field.starts(starts), field.prices.markets
-    probabilities = {
+    probabilities: dict[str, Probabilities] = {
         "none": NoEvictions(),
         **{name: PredictorProbabilities(model, field.traces, markets) for name, model in models.items()},
         "clairvoyant": Clairvoyant(field.traces, markets),

@@ -227,11 +227,11 @@ class _Pool:
         inputs = self._field, self._records, self._starts_s
         tpe, random = (run_sampled(*inputs, name) for name in ("TPESampler", "random"))
         said = f"as many trials as the grid has, {SAMPLED_PARALLEL} at a time; a setting may come twice; theta 0.7"
-        found = [(100 * one.found.mean(axis=1)).tolist() for one in (tpe, random)]
-        usd = [one.usd.mean(axis=1).tolist() for one in (tpe, random)]
+        found, at_random = ((100 * one.found.mean(axis=1)).tolist() for one in (tpe, random))
+        usd, usd_at_random = (one.usd.mean(axis=1).tolist() for one in (tpe, random))
         return [
-            self._figure("sweeps by TPESampler that find the best setting", "%", *found, "random", said),
-            self._figure("a sweep by TPESampler", "$", *usd, "random", said),
+            self._figure("sweeps by TPESampler that find the best setting", "%", found, at_random, "random", said),
+            self._figure("a sweep by TPESampler", "$", usd, usd_at_random, "random", said),
         ]
 
     def deadline(self) -> list[Figure]:
@@ -239,12 +239,12 @@ class _Pool:
         usual = self.usual
         limits_h = _DEADLINE * np.median(usual.hours, axis=1)
         pressed = self.sweeps("deadline", theta=0.7, deadlines_s=(limits_h * 3600).astype(int).tolist())
-        in_time = [(100 * (one.hours <= limits_h[:, None]).mean(axis=1)).tolist() for one in (pressed, usual)]
-        usd = [one.usd.mean(axis=1).tolist() for one in (pressed, usual)]
+        in_time, before = ((100 * (one.hours <= limits_h[:, None]).mean(axis=1)).tolist() for one in (pressed, usual))
+        usd, usd_before = (one.usd.mean(axis=1).tolist() for one in (pressed, usual))
         said = f"the deadline is {_DEADLINE:g} of the median time of an application's sweeps without one; theta 0.7"
         return [
-            self._figure("sweeps that end by their deadline", "%", *in_time, "the same without it", said),
-            self._figure("a sweep with a deadline", "$", *usd, "the same without it", said),
+            self._figure("sweeps that end by their deadline", "%", in_time, before, "the same without it", said),
+            self._figure("a sweep with a deadline", "$", usd, usd_before, "the same without it", said),
         ]
 
     def rates(self) -> list[Figure]:

@@ -50,7 +50,7 @@ class SweepFigures:
 
         Source: SpotTune, section IV-B1: C / (JCT x cost).
         """
-        return 1 / (self.usd * self.hours)
+        return np.asarray(1 / (self.usd * self.hours))
 
 
 def run_sweeps(
