@@ -88,6 +88,7 @@ class MarketRun:
         scale = self.scale or kept_scale(self.variables, SCALE, FLOW_LATENCY_S)
         check_settings(self.variables, scale, FLOW_LATENCY_S)
         check_directory("--dir", self.directory, _NEEDED_BYTES)
+        check_place(self.directory, self.url, self.job_id)
         if self.endpoint is None:
             need_extra("local", "a market on this machine")
         else:
@@ -118,7 +119,6 @@ def run_on_market(
         If a signal asked to end, after the machines are released and the servers ended.
     """
     with _begun(run.again, begun), own_directory(run.directory), _recorded(run.url, run.job_id, run.again):
-        check_place(run.directory, run.url, run.job_id)
         start_s: float = run.market.start_s
         verb = "starting"
         if begun is JobStatus.PAUSED:

@@ -243,7 +243,7 @@ function draw() {
   if (D.trained !== null && D.trained >= state.from && D.trained <= state.to) {
     svg(root, "line", { x1: x(D.trained), x2: x(D.trained), y1: top - 4, y2: bottom, class: "ended" });
     const right = x(D.trained) < width - RIGHT - 130;
-    svg(root, "text", { x: x(D.trained) + (right ? 5 : -5), y: top - 8, "text-anchor": right ? "start" : "end", class: "axis" }, "training ended");
+    svg(root, "text", { x: x(D.trained) + (right ? 5 : -5), y: top + 13, "text-anchor": right ? "start" : "end", class: "axis" }, "training ended");
   }
   g = svg(null, "g", { id: "marks" });
   for (const panel of PANELS) {

@@ -267,6 +267,13 @@ def test_dark_is_dark_and_narrow_is_not_wider_than_the_screen(tmp_path: Path) ->
         assert max(map(int, re.findall(r"\d+", colour))) < 40
         assert browser.evaluate("document.documentElement.scrollWidth") <= 700
         assert HOSTILE in browser.evaluate("document.getElementById('parameters').textContent")
+        browser.call("Emulation.setDeviceMetricsOverride", width=400, height=900, deviceScaleFactor=1, mobile=False)
+        browser.settle()
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 400
+        drawn = "(([svg, picture]) => svg.height - picture.height)([root, root.getElementById('plot')].map((e) => "
+        assert browser.evaluate(drawn + "e.getBoundingClientRect()))") < 120, "the picture fills its place"
+        browser.call("Emulation.setDeviceMetricsOverride", width=700, height=900, deviceScaleFactor=1, mobile=False)
+        browser.settle()
         # marks that would cover each other are one, and none is lost
         counts = _all(browser, "path[data-kind=granted]", "Number(e.dataset.count)")
         assert sum(counts) == sum(event[1] == "granted" for event in PageTables(path.read_text()).data["events"])
