@@ -183,7 +183,7 @@ def test_the_label_column_is_told(tmp_path: Path, text: str, notes: tuple[str, .
         ("1 1:\n", "line 1: value '' of index 1 is not a number"),
         ("1 1:1\n1 2\n", "line 2: '2' is not an index:value"),
         ("1 a:1\n", "line 1: 'a:1' is not an index:value"),
-        ("1 1:1\n1 +2:1\n", "line 2: '+2:1' is not an index:value"),
+        ("1 1:1\n1 +2:1\n", r"line 2: '\+2:1' is not an index:value"),
         ("1 1:1\n1 2:1_0\n", "line 2: value '1_0' of index 2 is not a number"),
         ("1 1:1:1 4\n", "line 1: value '1:1' of index 1 is not a number"),
         ("1 1:1 2\n1 3: 4:1\n", "line 1: '2' is not an index:value"),
@@ -204,7 +204,7 @@ def test_an_svmlight_file_is_read_as_scikit_learn_reads_it(tmp_path: Path) -> No
     x = rng.normal(size=(200, 30)) * (rng.random((200, 30)) < 0.1) * 10.0 ** rng.integers(-30, 30, (200, 30))
     y = rng.normal(size=200)
     path = tmp_path / "a.svm"
-    dump_svmlight_file(x, y, path, zero_based=False, query_id=np.arange(200), comment="made by a test")
+    dump_svmlight_file(x, y, str(path), zero_based=False, query_id=np.arange(200), comment="made by a test")
     odd = b"1.5e0\tqid:3\t1:+.5  2:5.  03:-1e-3 # c 4:1\r\n\n  # c\n-2 30:1e-40"
     path.write_bytes(path.read_bytes() + odd)
     theirs, labels = load_svmlight_file(str(path), dtype=np.float32)

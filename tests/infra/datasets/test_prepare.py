@@ -99,7 +99,7 @@ def test_a_preparation_that_broke_off_is_begun_again(blobs: Blobs) -> None:
     assert len(blobs.read_set("jobs/job-1/data")) == 5
 
 
-@pytest.mark.parametrize(("source", "parts", "seed"), [("digits", 5, 0), ("digits", 4, 1), ("other.npz", 4, 0)])
+@pytest.mark.parametrize(("source", "parts", "seed"), [("digits", 5, 0), ("digits", 4, 1)])
 def test_the_data_of_a_job_are_not_changed_under_it(blobs: Blobs, source: str, parts: int, seed: int) -> None:
     prepare(blobs, "job-1", "digits", 4, 0)
     with pytest.raises(InputError, match="use another job id"):
