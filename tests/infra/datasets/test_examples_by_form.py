@@ -210,7 +210,7 @@ def test_an_svmlight_file_is_read_as_scikit_learn_reads_it(tmp_path: Path) -> No
     theirs, labels = load_svmlight_file(str(path), dtype=np.float32)
     found = read(str(path))
     np.testing.assert_array_equal(dense(found), theirs.toarray())
-    np.testing.assert_array_equal(found.y, labels)
+    np.testing.assert_array_equal(found.y, labels.astype(np.float32))
 
 
 def test_what_is_mostly_zeros_stays_sparse_and_what_is_not_becomes_dense(tmp_path: Path) -> None:
