@@ -270,8 +270,9 @@ def test_dark_is_dark_and_narrow_is_not_wider_than_the_screen(tmp_path: Path) ->
         browser.call("Emulation.setDeviceMetricsOverride", width=400, height=900, deviceScaleFactor=1, mobile=False)
         browser.settle()
         assert browser.evaluate("document.documentElement.scrollWidth") <= 400
-        drawn = "(([svg, picture]) => svg.height - picture.height)([root, root.getElementById('plot')].map((e) => "
-        assert browser.evaluate(drawn + "e.getBoundingClientRect()))") < 120, "the picture fills its place"
+        high = "document.querySelector('{}').getBoundingClientRect().height"
+        blank = browser.evaluate(f"{high.format('#chart svg')} - {high.format('#plot')}")
+        assert blank < 120, "the picture fills its place"
         browser.call("Emulation.setDeviceMetricsOverride", width=700, height=900, deviceScaleFactor=1, mobile=False)
         browser.settle()
         # marks that would cover each other are one, and none is lost
