@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from proteus_spot.nets.trainer import Arrays, Trainer
 from proteus_spot.psengine.apps.base import Executor, Parameters
 from proteus_spot.psengine.config import JobError, TableSpec
 from proteus_spot.psengine.telemetry.formatting import format_bytes
+
+logger = logging.getLogger(__name__)
 
 #: Arrays of a partition that say which examples it has; they are no examples.
 _ABOUT_ROWS = ("ids", "first")
@@ -42,6 +45,7 @@ class NetApplication:
         self.net = net
         #: Heads the column of what is predicted.
         self.predicts = "class" if net.n_classes else "value"
+        self.keeps_best = net.keep == "best"
         self._children: TaskProcesses | None = None
 
     @cached_property
@@ -58,7 +62,7 @@ class NetApplication:
         """Start the processes of a node that runs `tasks` tasks at a time, and have each take a step with `data`."""
         if self._children is None and self.net.in_processes:
             self._children = TaskProcesses(self.net, max(1, tasks // self.net.threads))
-            self._children.warm(Errand(_NO_WORKER, self._first, {}, 0, 0, 1), data)
+            self._children.warm(Errand(_NO_WORKER, self._first, {}, {}, 0, 1, 0, 1), data)
 
     def leave_node(self) -> None:
         """End the processes."""
@@ -86,11 +90,16 @@ class NetApplication:
 
     def tables(self) -> tuple[TableSpec, ...]:
         """Return the tables of the net."""
-        return self.layout.tables(self.net.outer)
+        layout, net = self.layout, self.net
+        gradients = layout.gradients if net.warm_steps else ()
+        notes = layout.notes if net.has_notes else ()
+        return *layout.tables(net.outer_rule, bool(notes)), *gradients, *notes
 
     def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> NDArray[np.generic]:
         """Return rows of the first model, which the job's seed decides."""
         del rng  # it differs from shard to shard
+        if table.name not in self._first:  # gradients and notes
+            return np.zeros((rows[1] - rows[0], table.n_cols), table.dtype)
         found: NDArray[np.generic] = self._first[table.name][slice(*rows)]
         return found
 
@@ -105,8 +114,16 @@ class NetApplication:
                 f"the job has {n_partitions} partitions, and {type(self.net).__name__} {self.net.workers} workers: "
                 "the base class has to be named in the file of the class"
             )
-        kind = _WorkerWithMoments if self.net.moments == "keep" else _Worker
+        kind = _WorkerWithMoments if self.net.moments == "keep" or self.net.warm_steps else _Worker
         return kind(self, data, partition)
+
+    def passes_after(self, clock: int) -> float | None:
+        """Return the passes over the data; None where examples are no rows of them."""
+        net = self.net
+        if not net.n_examples or not net.examples_are_rows:
+            return None
+        of_step = net.workers * net.batch_size * net.accumulate
+        return net.calendar.steps(clock).stop * of_step / net.n_examples if clock else 0.0
 
     def evaluate(self, params: Arrays, heldout: Arrays) -> dict[str, float]:
         """Return the figures of the net on held-out data."""
@@ -122,7 +139,7 @@ class NetApplication:
         """Return what a clock takes and moves, measured by some local steps."""
         net = self.net
         steps = min(net.local_steps, _MEASURED)
-        errand = Errand(0, self._first, {}, 0, net.warm_steps, steps)
+        errand = Errand(0, self._first, {}, {}, 0, net.warm_steps + 1, net.warm_steps, steps)
         self.take(errand, data)
         began_s = now_s()
         self.take(errand, data)
@@ -148,27 +165,54 @@ class NetApplication:
 
 
 class _Worker:
-    """A logical worker without state: the moments of its inner optimiser end with the clock."""
+    """A logical worker without state: the moments of its inner optimiser end with the clock, and no step is warm."""
 
     def __init__(self, app: NetApplication, data: Arrays, partition: int) -> None:
         self._app, self._net, self._data, self._partition = app, app.net, data, partition
         self._moments: Arrays = {}
 
     def reads(self, args: Any, group: int) -> dict[str, None]:
-        """Return all tables: a worker begins with the whole model."""
-        return dict.fromkeys(self._app.layout.sizes)
+        """Return all tables that a worker begins with: the whole model, and gradients that were pushed for it."""
+        gradients = self._gradients(group)
+        notes = [table.name for table in self._app.layout.notes] if gradients and self._net.nan == "skip" else []
+        return dict.fromkeys([*self._app.layout.sizes, *gradients, *notes])
+
+    def _gradients(self, clock: int) -> tuple[str, ...]:
+        begins = self._net.calendar.begins_with_gradients(clock)
+        return tuple(table.name for table in self._app.layout.gradients) if begins else ()
 
     def run(self, args: Any, params: Parameters, rng: np.random.Generator) -> tuple[Any, float, int]:
         """Take the local steps of a clock; add the worker's share of the mean change."""
         before = {name: params.get(name) for name in self._app.layout.sizes}
-        steps = self._net.calendar.steps(params.group)
-        errand = Errand(self._partition, before, self._moments, int(rng.integers(1 << 62)), steps.start, len(steps))
+        calendar, seed, clock = self._net.calendar, int(rng.integers(1 << 62)), params.group
+        steps, warm = calendar.steps(clock), calendar.is_warm(clock)
+        gradients = self._mean_gradients(params)
+        errand = Errand(self._partition, before, self._moments, gradients, seed, clock, steps.start, len(steps), warm)
         trained = self._app.take(errand, self._data)
         self._moments = trained.moments
         for name, share in trained.shares.items():
             params.add(name, share)
+        is_plain = warm and self._partition == 0
+        if is_plain or trained.skipped:
+            for table in self._app.layout.notes:
+                params.add(table.name, np.full((table.n_rows, 2), (bool(trained.skipped), is_plain), np.float32))
+        if trained.skipped:
+            logger.warning("%s", trained.skipped)
+            return None, 0.0, 0
         examples = len(steps) * self._net.batch_size * self._net.accumulate
         return None, sum(trained.losses) / len(steps) * examples, examples
+
+    def _mean_gradients(self, params: Parameters) -> Flat:
+        """Return the mean gradients that the clock before has pushed; empty: none."""
+        found: Flat = {}
+        workers = self._net.workers
+        for table, notes in zip(self._gradients(params.group), self._app.layout.notes, strict=False):
+            missing = float(params.get(notes.name)[0, 0]) if self._net.nan == "skip" else 0.0
+            rows = params.get(table)
+            if missing < workers:  # else the table has the gradients of an earlier clock
+                factor = rows.dtype.type(workers / (workers - missing))
+                found[table] = np.multiply(rows, factor) if missing else rows
+        return found
 
 
 class _WorkerWithMoments(_Worker):

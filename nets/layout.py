@@ -5,12 +5,13 @@
 | parameters | what is trained | its change, divided by the number of workers | by the outer rule |
 | buffers | other numbers with a fraction, as the means of batch norm | likewise | the mean over the workers |
 | counts | other whole numbers, as the batches that batch norm has seen | worker 0 its change | that of worker 0 |
+| gradients | those of a warm step | its own, divided by the number of workers | their mean |
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Literal
@@ -18,13 +19,24 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.psengine.config import Add, Nesterov, TableSpec
+from proteus_spot.psengine.config import Add, Nesterov, Replace, TableSpec
 
 Kind = Literal["parameters", "buffers", "counts"]
 Flat = dict[str, NDArray[Any]]
 
 #: Numbers in a row of a table.
 COLUMNS = 256
+PARAMETERS, _GRADIENTS, _NOTES = "parameters", "gradients", "notes"
+
+
+def gradients_of(table: str) -> str:
+    """Return the name of the table of the gradients of a table of parameters."""
+    return _GRADIENTS + table.removeprefix(PARAMETERS)
+
+
+def notes_of(table: str) -> str:
+    """Return the name of the table of the notes of a table of parameters: see `Nesterov`."""
+    return _NOTES + table.removeprefix(PARAMETERS)
 
 
 @dataclass(frozen=True)
@@ -79,19 +91,29 @@ class ArrayLayout:
             sizes[entry.table] = sizes.get(entry.table, 0) + entry.size
         return sizes
 
-    def tables(self, outer: Nesterov) -> tuple[TableSpec, ...]:
-        """Return the tables; those of parameters have the outer rule."""
+    def tables(self, outer: Nesterov, has_notes: bool = False) -> tuple[TableSpec, ...]:
+        """Return the tables of the model; those of parameters have the outer rule."""
         kinds = {entry.table: entry for entry in self.entries}
-        return tuple(
-            TableSpec(
-                name,
-                max(1, -(-size // COLUMNS)),
-                COLUMNS,
-                kinds[name].dtype,
-                rule=outer if kinds[name].kind == "parameters" else Add(),
-            )
-            for name, size in self.sizes.items()
-        )
+        found = []
+        for name, size in self.sizes.items():
+            rule: Nesterov | Add = Add()
+            if kinds[name].kind == PARAMETERS:
+                rule = replace(outer, notes=notes_of(name)) if has_notes else outer
+            found.append(TableSpec(name, max(1, -(-size // COLUMNS)), COLUMNS, kinds[name].dtype, rule=rule))
+        return tuple(found)
+
+    @cached_property
+    def gradients(self) -> tuple[TableSpec, ...]:
+        """Return the tables of the gradients."""
+        return tuple(replace(table, name=gradients_of(table.name), rule=Replace()) for table in self._parameters())
+
+    @cached_property
+    def notes(self) -> tuple[TableSpec, ...]:
+        """Return the tables of the notes."""
+        return tuple(TableSpec(notes_of(table.name), table.n_rows, 2, rule=Replace()) for table in self._parameters())
+
+    def _parameters(self) -> list[TableSpec]:
+        return [table for table in self.tables(Nesterov(1, 0)) if table.name.startswith(PARAMETERS)]
 
     def flat(self, arrays: Mapping[str, NDArray[Any]]) -> Flat:
         """Return named arrays as tables of rows."""

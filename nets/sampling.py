@@ -21,7 +21,8 @@ class Calendar:
     local_steps : int
         Steps of a clock (H).
     warm_steps : int
-        The first so many steps are a clock each.
+        The first so many steps are a clock each: its workers push gradients, and take the step with their mean at the
+        beginning of the next clock.
     """
 
     local_steps: int
@@ -29,10 +30,18 @@ class Calendar:
 
     def steps(self, clock: int) -> range:
         """Return the numbers of the steps of a clock, counted from 0; clocks are counted from 1."""
-        if clock <= self.warm_steps:
+        if self.is_warm(clock):
             return range(clock - 1, clock)
         first = self.warm_steps + (clock - 1 - self.warm_steps) * self.local_steps
         return range(first, first + self.local_steps)
+
+    def is_warm(self, clock: int) -> bool:
+        """Return whether the workers of a clock push gradients."""
+        return clock <= self.warm_steps
+
+    def begins_with_gradients(self, clock: int) -> bool:
+        """Return whether a clock begins with the step whose gradients the one before it has pushed."""
+        return 1 < clock <= self.warm_steps + 1
 
 
 class Walk:

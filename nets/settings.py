@@ -23,10 +23,17 @@ class NetSettings:
         The first so many steps are exchanged one by one.
     batch_size, accumulate : int
         Examples of a batch of a worker, and batches whose gradients a step adds up.
-    outer : Nesterov
-        What the servers do with the mean of the workers' changes.
+    outer : Nesterov or None
+        What the servers do with the mean of the workers' changes; None: see `outer_rule`.
     moments : {"keep", "reset"}
         Whether a worker's inner optimiser goes on with its moments in the next clock, or begins anew.
+    pushes : {"fp32", "bf16"}
+        Whether a worker's change is rounded to bfloat16 before it is added to any other; sums are made in float32.
+    nan : {"fail", "skip"}
+        What a worker's loss, or change, means that is not finite: the job fails, or the servers take the mean of the
+        other workers.
+    keep : {"last", "best"}
+        Which model is saved: the last one, or that of the lowest held-out loss among those that were evaluated.
     threads : int
         Threads of a task.
     job_seed, n_examples, n_inputs, n_classes : int
@@ -38,8 +45,11 @@ class NetSettings:
     warm_steps: int = 0
     batch_size: int = 32
     accumulate: int = 1
-    outer: Nesterov = Nesterov(1.0, 0.0)
+    outer: Nesterov | None = None
     moments: Literal["keep", "reset"] = "keep"
+    pushes: Literal["fp32", "bf16"] = "fp32"
+    nan: Literal["fail", "skip"] = "fail"
+    keep: Literal["last", "best"] = "last"
     threads: int = 1
     job_seed: int = 0
     n_examples: int = 0
@@ -56,6 +66,14 @@ class NetSettings:
         ("threads", 1),
     )
 
+    #: Settings that are one of a few words.
+    _EITHER: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = (
+        ("moments", ("keep", "reset")),
+        ("pushes", ("fp32", "bf16")),
+        ("nan", ("fail", "skip")),
+        ("keep", ("last", "best")),
+    )
+
     #: Whether the tasks of a node run in processes of their own.
     in_processes: ClassVar[bool] = False
 
@@ -69,8 +87,9 @@ class NetSettings:
                 raise TypeError(f"{type(self).__name__} has no setting {name!r}; make it an attribute of the class")
             else:
                 setattr(self, name, value)
-        if isinstance(self.outer, dict):  # as a job's file has it
-            self.outer = Nesterov(**self.outer)
+        outer: Any = self.outer
+        if isinstance(outer, dict):  # as a job's file has it
+            self.outer = Nesterov(**outer)
         self.check_settings()
 
     def check_settings(self) -> None:
@@ -79,10 +98,31 @@ class NetSettings:
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise ValueError(f"{name} is {value!r}: want a whole number from {least}")
-        if type(self.outer) is not Nesterov:
+        if self.outer is not None and type(self.outer) is not Nesterov:
             raise ValueError(f"outer is {self.outer!r}: want Nesterov(lr, momentum)")
-        if self.moments not in ("keep", "reset"):
-            raise ValueError(f"moments is {self.moments!r}: want keep or reset")
+        for name, either in self._EITHER:
+            if getattr(self, name) not in either:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: want {' or '.join(either)}")
+
+    @property
+    def outer_rule(self) -> Nesterov:
+        """What the servers do with the mean of the workers' changes: by default, momentum helps after warm steps alone.
+
+        Source: benchmarks/nets/defaults.json.
+        """
+        if self.outer is not None:
+            return self.outer
+        return Nesterov(1.0, 0.5 if self.warm_steps else 0.0)
+
+    @property
+    def has_notes(self) -> bool:
+        """Whether workers may say how their changes are to be applied."""
+        return self.warm_steps > 0 or self.nan == "skip"
+
+    @property
+    def examples_are_rows(self) -> bool:
+        """Whether an example is a row of the data."""
+        return True
 
     @property
     def calendar(self) -> Calendar:

@@ -96,6 +96,11 @@ class TorchMethods(NetSettings):
         for low in range(0, len(dataset), EVALUATED_AT_ONCE):
             yield collated(dataset, range(low, min(low + EVALUATED_AT_ONCE, len(dataset))))
 
+    @property
+    def examples_are_rows(self) -> bool:
+        """Whether an example is a row of the data: a data set of one's own may have others."""
+        return type(self).examples is TorchMethods.examples
+
     def check_settings(self) -> None:
         """Raise ValueError at the first setting that cannot be."""
         super().check_settings()

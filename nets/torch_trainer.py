@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from proteus_spot.nets.layout import ArrayLayout, Flat, Kind, NamedArray
+from proteus_spot.nets.layout import COLUMNS, PARAMETERS, ArrayLayout, Flat, Kind, NamedArray, gradients_of
 from proteus_spot.nets.torch_methods import TorchMethods, collated
 from proteus_spot.nets.torch_schedule import RateSchedule
 from proteus_spot.nets.trainer import Arrays
 from proteus_spot.psengine.apps.returned import wrong
+from proteus_spot.psengine.telemetry.formatting import format_error
 
 MODEL_FILE = "model.safetensors"
 
@@ -48,6 +49,8 @@ class TorchTrainer:
         self._schedule = RateSchedule(self._scheduled)
         #: The data of the last task, and the data set made of it.
         self._data: tuple[Arrays, Any] = {}, None
+        #: The arrays of the data set, and how often each had been written to when it was made.
+        self._arrays: dict[str, tuple[torch.Tensor, int]] = {}
         self._before: Arrays = {}
         #: Names of the parameters that have had a gradient.
         self._reached: set[str] = set()
@@ -84,25 +87,57 @@ class TorchTrainer:
 
     def step(self, number: int, batches: Sequence[NDArray[np.int64]]) -> float:
         """Take a step; return the mean loss of its batches."""
-        self._schedule.set(self._optimizer, number)
+        loss = self._go_back(batches)
+        self._step(number)
+        return loss
+
+    def step_by(self, number: int, gradients: Arrays) -> None:
+        """Take a step with these gradients."""
+        for entry in self._layout.entries:
+            if entry.kind == PARAMETERS:
+                parameter = self._trained[entry.name]
+                rows = gradients[gradients_of(entry.table)].reshape(-1)[self._layout.places[entry.table][entry.name]]
+                found = torch.from_numpy(rows.reshape(entry.shape).copy())
+                parameter.grad = found.to(parameter.device, parameter.dtype)
+        self._step(number)
+
+    def gradients(self, number: int, batches: Sequence[NDArray[np.int64]]) -> tuple[float, Flat]:
+        """Return the mean loss of the batches, and its gradients."""
+        del number
+        loss = self._go_back(batches)
+        found: Flat = {table.name: np.zeros((table.n_rows, COLUMNS), table.dtype) for table in self._layout.gradients}
+        for entry in self._layout.entries:
+            if entry.kind == PARAMETERS and (gradient := self._trained[entry.name].grad) is not None:
+                flat = found[gradients_of(entry.table)].reshape(-1)
+                flat[self._layout.places[entry.table][entry.name]] = _to_array(gradient, entry.dtype).reshape(-1)
+        return loss, found
+
+    def _go_back(self, batches: Sequence[NDArray[np.int64]]) -> float:
+        """Leave the mean gradients of batches in the parameters; return their mean loss."""
         self._optimizer.zero_grad(set_to_none=True)
         total = 0.0
         for rows in batches:
             batch = self._on_device(collated(self._data[1], rows.tolist()))
             with self._autocast():
                 loss = _checked_loss(self._net, self._net.loss(self._model, batch))
-            (loss / len(batches)).backward()
+            with _named(self._net.loss, "loss: backward()"):
+                (loss / len(batches)).backward()
             total += float(loss.detach())
-        if self._net.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self._trained.values(), self._net.clip_norm)
         if len(self._reached) < len(self._trained):
             self._reached |= {name for name, each in self._trained.items() if each.grad is not None}
-        self._optimizer.step()
         return total / len(batches)
+
+    def _step(self, number: int) -> None:
+        self._schedule.set(self._optimizer, number)
+        if self._net.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._trained.values(), self._net.clip_norm)
+        with _named(self._net.optimizer, "optimizer: step()"):
+            self._optimizer.step()
 
     def end(self) -> tuple[Flat, dict[str, NDArray[Any]]]:
         """Return the tables and the moments after the steps."""
         self._check_reached()
+        self._check_unwritten()
         after: Flat = {}
         for table, rows in self._before.items():
             flat = np.zeros(rows.shape, rows.dtype)
@@ -161,7 +196,9 @@ class TorchTrainer:
 
     def _dataset(self, data: Arrays) -> Any:
         if self._data[0] is not data:
-            self._data = data, self._net.examples(_as_tensors(data))
+            arrays = _as_tensors(data)
+            self._data = data, self._net.examples(dict(arrays))
+            self._arrays = {name: (each, each._version) for name, each in arrays.items()}
         return self._data[1]
 
     def _on_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -182,6 +219,13 @@ class TorchTrainer:
         for name, each in self._model.named_parameters():
             if each.requires_grad and name not in known:
                 raise wrong(self._net.model, f"model: parameter {name!r} was made in forward: make it in model()")
+
+    def _check_unwritten(self) -> None:
+        """Refuse a data set, or a loss, that writes to the data: a task that is repeated would find others."""
+        for name, (each, version) in self._arrays.items():
+            if each._version != version:
+                method = self._net.loss if self._net.examples_are_rows else self._net.examples
+                raise wrong(method, f"{method.__name__}: array {name!r} of the data is written in place: want a copy")
 
     def _moments(self) -> dict[str, NDArray[Any]]:
         """Return the optimiser's state as arrays, by ``NUMBER:TYPE:KEY``: parameter, type of the value."""
@@ -223,6 +267,15 @@ def _to_array(tensor: torch.Tensor, dtype: str) -> NDArray[Any]:
     """Return a copy of a tensor as an array of a type that holds its numbers."""
     found: NDArray[Any] = tensor.detach().to("cpu", getattr(torch, dtype)).numpy().copy()
     return found
+
+
+@contextmanager
+def _named(method: Any, what: str) -> Iterator[None]:
+    """Give what torch raises where no code of the user's runs, such as memory that is exhausted, the user's place."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise wrong(method, f"{what}: {format_error(error)}") from error
 
 
 def _as_tensors(arrays: Arrays) -> dict[str, torch.Tensor]:

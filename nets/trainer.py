@@ -37,6 +37,14 @@ class Trainer(Protocol):
         """Take a local step over batches of examples, whose gradients are accumulated; return the mean loss."""
         ...
 
+    def step_by(self, number: int, gradients: Arrays) -> None:
+        """Take a local step with the gradients of these tables; no batch is looked at."""
+        ...
+
+    def gradients(self, number: int, batches: Sequence[NDArray[np.int64]]) -> tuple[float, Flat]:
+        """Return the mean loss of a step that is not taken, and its gradients as tables."""
+        ...
+
     def end(self) -> tuple[Flat, dict[str, NDArray[Any]]]:
         """End the task; return the tables that it has come to, and the moments of the inner optimiser."""
         ...

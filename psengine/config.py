@@ -110,11 +110,20 @@ class Nesterov:
     itself plus g, and the table loses `lr` times (g + `momentum` times the velocity), as by `torch.optim.SGD` with
     `nesterov=True`. ``Nesterov(1, 0)`` adds the sum.
 
+    Attributes
+    ----------
+    notes : str
+        Name of a table with as many rows and two columns of floats; empty: none. Its updates of the same clock, if
+        there are some, say in each row how many partitions are missing in the sum, which becomes as if they had added
+        the mean of the others; and, by a number above 0, that it is added as it is, by no rule.
+
     Source: Douillard et al., DiLoCo (arXiv 2311.08105), Algorithm 1.
+    Differs: the notes.
     """
 
     lr: float
     momentum: float
+    notes: str = ""
 
     def __post_init__(self) -> None:
         _check_range("Nesterov", "lr", self.lr, 0.0, math.inf)

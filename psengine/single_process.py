@@ -360,7 +360,7 @@ def advance(
         for name in named:
             check_sum(name, [update[name] for update in updates if name in update], tables[name])
         total = tree_sum((0, len(updates)), partial(_leaf, updates)) or {}
-        after = advance_tables(specs, tables, {**named, **total})
+        after = advance_tables(specs, tables, {**named, **total}, len(updates))
         for name, table in after.items() if finite else ():
             if table is not tables.get(name):
                 check_finite(name, table)

@@ -16,6 +16,10 @@ PARTS = MappingProxyType(
     {
         "same": "proteus_spot.benchmarks.nets.same",
         "overhead": "proteus_spot.benchmarks.nets.overhead",
+        "bytes": "proteus_spot.benchmarks.nets.traffic",
+        "scale": "proteus_spot.benchmarks.nets.scale",
+        "links": "proteus_spot.benchmarks.nets.links",
+        "large": "proteus_spot.benchmarks.nets.large",
         "kills": "proteus_spot.benchmarks.nets.kills",
         "quality": "proteus_spot.benchmarks.nets.quality",
     }

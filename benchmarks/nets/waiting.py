@@ -18,6 +18,8 @@ class WaitingNet(Net):
 
     workers, local_steps, moments, in_processes = 4, 5, "reset", True
     size, step_s = 1_000_000, 0.25
+    #: Arrays of the size of the model that its optimiser keeps.
+    kept = 2
 
     def trainer(self) -> _Waits:
         return _Waits(self)
@@ -43,8 +45,17 @@ class _Waits:
         self._clock.wait_until(self._ends_s)
         return 1.0
 
+    def step_by(self, number: int, gradients: Arrays) -> None:
+        raise NotImplementedError
+
+    def gradients(self, number: int, batches: Sequence[Any]) -> tuple[float, Flat]:
+        raise NotImplementedError
+
     def end(self) -> tuple[Flat, dict[str, Any]]:
-        return {name: rows + np.float32(1e-3) for name, rows in self._tables.items()}, {}
+        after = {name: rows + np.float32(1e-3) for name, rows in self._tables.items()}
+        if self._net.moments == "reset":
+            return after, {}
+        return after, {f"{number}": np.zeros(self._net.size, np.float32) for number in range(self._net.kept)}
 
     def evaluate(self, tables: Arrays, heldout: Arrays) -> dict[str, Any]:
         return {"mean": float(tables["parameters"].mean())}

@@ -3,7 +3,7 @@
 They are processes of this machine, as `proteus train` starts them. The reliable node serves, and both work.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,14 @@ def trained(
     n_shards: int = 1,
     scale_in: bool | None = None,
     kind: str = "examples",
+    nodes: Sequence[tuple[str, str]] = NODES,
+    watch: Callable[[LocalNodes], object] = lambda running: None,
+    **more: Any,
 ) -> tuple[dict[str, Any], Mapping[str, bytes]]:
     """Train, bulk synchronous, in the directory `path`; return the job's result and the files of its model.
 
     Its `seconds` are from the first dispatch to the last common clock, without reading the input and without the
-    evaluation of `heldout`, whose figures are in `metrics`.
+    evaluation of `heldout`, whose figures are in `metrics`. `watch` is called every second; `more`: fields of the job.
     """
     blobs = Blobs(file_url(path / "blobs"))
     prefix = JobPaths(_JOB).data
@@ -73,14 +76,20 @@ def trained(
         n_shards=n_shards,
         clocks=clocks,
         scale_in=scale_in,
+        **more,
     )
-    with LocalNodes(path, _JOB, blobs) as nodes:
-        client = nodes.meet()
-        for name, tier in NODES:
-            nodes.start(name, tier, 1)
-        _until(client, nodes, lambda status: len(status["nodes"]) == len(NODES))
+    with LocalNodes(path, _JOB, blobs) as running:
+        client = running.meet()
+        for name, tier in nodes:
+            running.start(name, tier, 1)
+        _until(client, running, lambda status: len(status["nodes"]) == len(nodes))
         client.start(config.to_dict())
-        status = _until(client, nodes, lambda status: status["state"] in ("finished", "failed"))
+
+        def has_ended(status: dict[str, Any]) -> bool:
+            watch(running)
+            return status["state"] in ("finished", "failed")
+
+        status = _until(client, running, has_ended)
     if status["state"] == "failed":
         raise RuntimeError(status["reason"])
     prefix = JobPaths(_JOB).model

@@ -23,6 +23,9 @@ class JobModel:
         λ: seconds without progress after an eviction.
     allocation_vcpus, max_spot_vcpus : int
         Size of one allocation, and of all together.
+    tasks, task_vcpus : int
+        Tasks of a clock, which cannot be divided, and the vCPUs that one keeps busy; 0 tasks: the work is divided at
+        will.
     renewal_lead_s : int
         A renewal is decided this long before the hour's end, or after.
     cooldown_s : int
@@ -44,6 +47,8 @@ class JobModel:
     eviction_overhead_s: float = 60.0
     allocation_vcpus: int = 128
     max_spot_vcpus: int = 756
+    tasks: int = 0
+    task_vcpus: int = 1
     renewal_lead_s: int = 240
     cooldown_s: int = 600
     ceiling_on_demand: bool = True
@@ -61,6 +66,8 @@ class JobModel:
             raise ValueError("overheads, cooldown and the most vCPUs held cannot be negative")
         if self.allocation_vcpus < 1:
             raise ValueError(f"allocation_vcpus is {self.allocation_vcpus}: it must be at least 1")
+        if self.tasks < 0 or self.task_vcpus < 1:
+            raise ValueError(f"tasks is {self.tasks} and task_vcpus {self.task_vcpus}: want at least 0 and 1")
         if not 0 < self.renewal_lead_s < HOUR_S:
             raise ValueError(f"renewal_lead_s is {self.renewal_lead_s}: it must lie within the hour")
         if self.billing not in KINDS:
@@ -69,6 +76,16 @@ class JobModel:
             raise ValueError(f"value_of_time_usd_per_h is {self.value_of_time_usd_per_h}: it must be finite, 0 or more")
         if self.flat_micros < 0:
             raise ValueError(f"flat_micros is {self.flat_micros}: it cannot be negative")
+
+    def useful_vcpus(self, vcpus: int) -> int:
+        """Return how few vCPUs work as fast as so many: with 8 tasks, 5 as fast as 4, and any more than 8 as fast as 8.
+
+        One task alone runs on fewer vCPUs, too.
+        """
+        if not self.tasks or vcpus < self.task_vcpus:
+            return vcpus
+        rounds = -(-self.tasks // (vcpus // self.task_vcpus))
+        return -(-self.tasks // rounds) * self.task_vcpus
 
     @property
     def pays_whole_hours(self) -> bool:

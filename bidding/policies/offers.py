@@ -56,10 +56,19 @@ def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dic
             continue
         is_cooling = bool(cooling) and market in cooling
         code = refusal(market in rows, left, is_cooling, ceiling, price, kind.on_demand_micros, kind.vcpu)
-        counts[market] = left // kind.vcpu if code == none else 0
+        counts[market] = _fewest(view, left // kind.vcpu, kind.vcpu) if code == none else 0
         if code != none:
             refusals[market] = _why(code, view.job, kind.vcpu)
     return counts, refusals
+
+
+def _fewest(view: MarketView, count: int, vcpu: int) -> int:
+    """Return how few instances beside those that are held work as fast as `count`."""
+    job, held = view.job, view.spot_vcpus
+    if not job.tasks:
+        return count
+    useful = job.useful_vcpus(held + count * vcpu)
+    return next((few for few in range(1, count) if job.useful_vcpus(held + few * vcpu) >= useful), count)
 
 
 def _why(code: int, job: JobModel, vcpu: int) -> Excluded:

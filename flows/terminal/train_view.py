@@ -68,11 +68,12 @@ class TrainingMoment:
 
 
 def line(moment: TrainingMoment) -> str:
-    """Return a moment on one line."""
+    """Return a moment on one line; its end says what is waited for, as in ``saving the model``."""
     status = moment.status
+    reason = f"  {status['reason']}" if status["reason"] else ""
     return (
         f"{clock_time(status['elapsed_s'] or 0.0)}  {status['state']:<8}  clock {moment.clock:>9}{moment.passes}  "
-        f"loss {moment.loss}  s/clock {moment.pace}  stage {status['stage']}  nodes {moment.nodes}"
+        f"loss {moment.loss}  s/clock {moment.pace}  stage {status['stage']}  nodes {moment.nodes}{reason}"
     )
 
 

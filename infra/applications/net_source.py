@@ -25,11 +25,13 @@ class NetSource:
     Attributes
     ----------
     workers : how many logical workers it has; each has a partition.
+    threads : threads of a worker.
     library : name of the library that its nodes need; empty: none.
     """
 
     workers: int
     library: str
+    threads: int = 1
 
 
 def net_source(app: str, code: str, params: Mapping[str, Any]) -> NetSource | None:
@@ -54,12 +56,16 @@ def net_source(app: str, code: str, params: Mapping[str, Any]) -> NetSource | No
     base, nodes = _base(wanted, {node.name: node for node in body if isinstance(node, ast.ClassDef)}, _imported(body))
     if not base:
         return None
-    workers = params.get("workers", next(iter(_assigned("workers", nodes)), WORKERS))
-    if type(workers) is not int or workers < 1:
-        raise InputError(
-            f"app {app}: workers is {workers!r}: write a whole number from 1, in the class or by --param workers=8"
-        )
-    return NetSource(workers, "torch" if base == "TorchNet" else "")
+    numbers = []
+    for name, usual in (("workers", WORKERS), ("threads", 1)):
+        number = params.get(name, next(iter(_assigned(name, nodes)), usual))
+        if type(number) is not int or number < 1:
+            raise InputError(
+                f"app {app}: {name} is {number!r}: write a whole number from 1, in the class or by --param "
+                f"{name}={usual}"
+            )
+        numbers.append(number)
+    return NetSource(numbers[0], "torch" if base == "TorchNet" else "", numbers[1])
 
 
 def _source(app: str, code: str, module: str) -> bytes | None:

@@ -24,6 +24,7 @@ from proteus_spot.infra.urls import file_url
 from proteus_spot.psengine.apps.base import Model, SavesFiles
 from proteus_spot.psengine.apps.registry import BUILT_IN, kind_for, resolve
 from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.shell.callbacks import BestModel
 from proteus_spot.psengine.tables.sharding import Arrays
 
 MODEL = "model.npz"
@@ -91,6 +92,32 @@ def _net_files(blobs: Blobs, config: JobConfig, arrays: Arrays) -> Mapping[str, 
     code = blobs.manifest(prefix)
     shipped = {} if code is None else {name: blobs.read_checked(prefix, name, code) for name in code.files}
     return {**app.model_files(arrays), **shipped}
+
+
+def keep_best(blobs: Blobs, config: JobConfig, best: BestModel) -> None:
+    """Store the best model so far, and remove the ones before; `BlobError` if that fails."""
+    prefix = JobPaths(config.job_id).best
+    about = {"clock": best.clock, "figures": best.figures}
+    blobs.write_set(f"{prefix}/{best.clock:09d}", {MODEL: npz_bytes(best.arrays)}, about)
+    for before in _kept(blobs, prefix):
+        if before != f"{best.clock:09d}":
+            blobs.remove_set(f"{prefix}/{before}")
+
+
+def find_best(blobs: Blobs, config: JobConfig) -> BestModel | None:
+    """Return the best model that was stored; None: there is none."""
+    prefix = JobPaths(config.job_id).best
+    for name in reversed(_kept(blobs, prefix)):
+        manifest = blobs.manifest(f"{prefix}/{name}")
+        if manifest is not None:
+            data = blobs.read_checked(f"{prefix}/{name}", MODEL, manifest)
+            arrays = npz_arrays(data, blobs.url_of(f"{prefix}/{name}/{MODEL}"))
+            return BestModel(int(manifest.about["clock"]), dict(manifest.about["figures"]), arrays)
+    return None
+
+
+def _kept(blobs: Blobs, prefix: str) -> list[str]:
+    return sorted({name.removeprefix(f"{prefix}/").split("/")[0] for name in blobs.list(prefix)})
 
 
 def find_result(blobs: Blobs, config: JobConfig) -> dict[str, Any] | None:

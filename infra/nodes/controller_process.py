@@ -19,7 +19,7 @@ from distributed import Scheduler
 from numpy.typing import NDArray
 
 from proteus_spot.infra.applications.code_shipping import JobCode
-from proteus_spot.infra.applications.trained_models import find_result, save_model
+from proteus_spot.infra.applications.trained_models import find_best, find_result, keep_best, save_model
 from proteus_spot.infra.clock import SystemClock, open_clock
 from proteus_spot.infra.ec2 import notice_poller
 from proteus_spot.infra.nodes.keys import job_key
@@ -143,4 +143,6 @@ def _callbacks(blobs: Blobs, code: JobCode, job_id: str) -> ControllerCallbacks:
         partial(find_checkpoints, blobs),
         code.load,
         partial(keep_page, blobs, job_id, SystemClock().now_s()),
+        keep_best=partial(keep_best, blobs),
+        find_best=partial(find_best, blobs),
     )

@@ -54,6 +54,11 @@ class JobPaths:
         return f"{self.root}/model"
 
     @property
+    def best(self) -> str:
+        """Prefix of the best model that was evaluated, a set under the number of its clock."""
+        return f"{self.root}/best"
+
+    @property
     def checkpoints(self) -> str:
         """Prefix of the checkpoints, each a set of one file per shard."""
         return f"{self.root}/checkpoints"

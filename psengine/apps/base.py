@@ -52,9 +52,11 @@ class Work:
 class Model(Protocol):
     """What the easy and the general application have in common. The constructor takes `app_params` as keywords.
 
-    Two attributes may be left out. ``memory_falls`` (False): memory may fall during the training, so that jobs scale in
-    unless a setting says otherwise. ``clocks_per_pass`` (None): number of clocks in which every partition has looked at
-    all of its data, for an application without a driver of its own.
+    Attributes that may be left out. ``memory_falls`` (False): memory may fall during the training, so that jobs scale
+    in unless a setting says otherwise. ``clocks_per_pass`` (None): number of clocks in which every partition has looked
+    at all of its data, for an application without a driver of its own; in its place the method ``passes_after(clock)``,
+    the number of passes or None. ``keeps_best`` (False): the saved model is the one of the lowest figure ``loss`` among
+    those that were evaluated.
     """
 
     def tables(self) -> tuple[TableSpec, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -121,10 +122,20 @@ def driver_of(config: JobConfig) -> Driver:
     """Return a new driver for a job: its application's own, else SSP. Raises `JobError` as `resolve` does."""
     app = resolve(config.app, config.app_params)
     if not isinstance(app, MakesDriver):
-        return Ssp(config.staleness, getattr(app, "clocks_per_pass", None))
+        return Ssp(config.staleness, _passes_after(app))
     takes_clocks = "clocks" in inspect.signature(app.driver).parameters
     driver: Driver = checked_driver(app.driver, app.driver(**({"clocks": config.clocks} if takes_clocks else {})))
     return driver
+
+
+def _passes_after(app: App | Application) -> Callable[[int], float | None] | None:
+    counted: Callable[[int], float | None] | None = getattr(app, "passes_after", None)
+    clocks = getattr(app, "clocks_per_pass", None)
+    return counted if counted is not None or clocks is None else partial(_of_even_passes, clocks)
+
+
+def _of_even_passes(clocks_per_pass: int, clock: int) -> float:
+    return clock / clocks_per_pass
 
 
 def counts_passes(app: App | Application) -> bool:

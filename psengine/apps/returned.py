@@ -25,10 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proteus_spot.psengine.apps.base import Work
-from proteus_spot.psengine.config import TableSpec
+from proteus_spot.psengine.config import Replace, TableSpec
 from proteus_spot.psengine.drivers.interface import Read, Task
 from proteus_spot.psengine.tables.allowed_values import WANT_FINITE, WrongValue
 from proteus_spot.psengine.tables.sharding import Arrays
+from proteus_spot.psengine.tables.update_rules import notes_of
 
 #: Counts are stored and sent as integers of 64 bits.
 _MOST = (1 << 63) - 1
@@ -126,6 +127,12 @@ def tables_of(app: Any) -> tuple[TableSpec, ...]:
     if not names or len(set(names)) < len(names):
         what = f"the names are {', '.join(names) or 'none'}"
         raise wrong(app.tables, f"tables: {what}; want one or more, and distinct ones")
+    sizes = {table.name: (table.n_rows, table.n_cols, type(table.rule)) for table in found}
+    for table in found:
+        notes = notes_of(table)
+        if notes and sizes.get(notes) != (table.n_rows, 2, Replace):
+            text = f"tables: the notes {notes!r} of {table.name!r}: want a table of {table.n_rows} x 2 with Replace()"
+            raise wrong(app.tables, text)
     return tuple(found)
 
 

@@ -7,6 +7,7 @@ Source: Litz (2017), section 3.1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from proteus_spot.psengine.drivers.interface import Dispatcher, Driver, Read, Task
@@ -20,12 +21,12 @@ class Ssp(Driver):
     staleness : int
         Number of groups that a partition may be ahead of the last committed one, beyond the next. With 0 (bulk
         synchrony) a task of group g reads exactly the model of group g - 1, else whatever is completed.
-    groups_per_pass : int, optional
-        Number of groups in which every partition has looked at all of its data; None: not known.
+    passes_after : callable, optional
+        Returns the number of passes over the data that so many groups are; None: not known.
     """
 
-    def __init__(self, staleness: int = 0, groups_per_pass: int | None = None) -> None:
-        self.staleness, self._groups_per_pass = staleness, groups_per_pass
+    def __init__(self, staleness: int = 0, passes_after: Callable[[int], float | None] | None = None) -> None:
+        self.staleness, self._passes_after = staleness, passes_after
         self._read: Read = "group" if staleness == 0 else "parent"
         self._partitions = 0
         self._last_group = 0
@@ -50,7 +51,7 @@ class Ssp(Driver):
 
     def passes(self, group: int, examples: int) -> float | None:
         """Return the number of passes that `group` groups are."""
-        return None if self._groups_per_pass is None else group / self._groups_per_pass
+        return None if self._passes_after is None else self._passes_after(group)
 
     def snapshot(self) -> Any:
         """Return the number of partitions and the last dispatched group."""

@@ -4,7 +4,7 @@ An address names a process: behind the host and port it may have a mark that no 
 successor of a lost process, if it gets the same port, neither takes what was meant for it nor is taken for it.
 
 There are no proxies: a peer is an address, and a call to a lost one raises `Unreachable`, at the latest at the
-deadline. Arrays travel out of band, integers in the smallest form (`integer_narrowing`), the engine's
+deadline. Arrays travel out of band, in the smallest form (`narrowing`), the engine's
 dataclasses pickled, everything else as msgpack.
 
 Arrays arrive aligned, in separate memory that they were received into, and are not copied. Dask alone would receive the

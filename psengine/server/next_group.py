@@ -19,7 +19,7 @@ from proteus_spot.psengine.tables.row_updates import RowDelta, added
 from proteus_spot.psengine.tables.sharding import Arrays
 from proteus_spot.psengine.tables.sparse_rows import SparseRows, Tables, compact, full, full_bytes, full_update
 from proteus_spot.psengine.tables.tree_sum import Delta
-from proteus_spot.psengine.tables.update_rules import apply_rule, memory_tables
+from proteus_spot.psengine.tables.update_rules import Notes, apply_rule, memory_tables, notes_of
 
 _NO_RULES: Mapping[str, TableSpec] = MappingProxyType({})
 _NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})
@@ -148,7 +148,14 @@ class NextGroup:
             return before
         total = self._arrived.sum(self._n_partitions, (table.name,)).get(table.name)
         nothing = RowDelta(slice(0, 0), before[table.name][:0])
-        return apply_rule(table, before, nothing if total is None else total, room)
+        return apply_rule(table, before, nothing if total is None else total, room, self._notes(notes_of(table)))
+
+    def _notes(self, name: str) -> Notes | None:
+        if not self._changes(name):
+            return None
+        rows = self._arrived.sum(self._n_partitions, (name,))[name]
+        assert not isinstance(rows, RowDelta)
+        return Notes(self._n_partitions, rows)
 
     def work_bytes(self, names: Collection[str] | None = None) -> int:
         """Return about how many bytes `tables` reads and writes."""

@@ -24,6 +24,23 @@ def _store_no_page(number: int, entries: Sequence[Mapping[str, Any]]) -> None:
     """Store no event log."""
 
 
+@dataclasses.dataclass(frozen=True)
+class BestModel:
+    """The best model that was evaluated: its clock, the figures of the application, and the whole tables."""
+
+    clock: int
+    figures: dict[str, float | None]
+    arrays: Arrays
+
+
+def _keep_none(config: JobConfig, best: BestModel) -> None:
+    """Store no model."""
+
+
+def _find_none(config: JobConfig) -> BestModel | None:
+    return None
+
+
 def _loop_time_s() -> float:
     return asyncio.get_running_loop().time()
 
@@ -39,8 +56,9 @@ class ControllerCallbacks:
     `find_checkpoints(config)` returns the complete ones, and raises `JobError` if they are of another job.
     `load_code(config)` prepares the import of the application's module, and raises `JobError` if it is not the
     config's. `report_notice(about)` reports an eviction notice to the control plane. `keep_page(number, entries)`
-    stores a page of the job's event log. All of these block and run on threads. `wall_s()` returns the time of day, for
-    display; `now_s()` returns the time of every event, monotonic and in seconds.
+    stores a page of the job's event log. `keep_best(config, best)` stores the best model so far in place of the one
+    before, which `find_best(config)` returns. All of these block and run on threads. `wall_s()` returns the time of
+    day, for display; `now_s()` returns the time of every event, monotonic and in seconds.
     """
 
     read_heldout: Callable[[str], Mapping[str, NDArray[np.generic]]]
@@ -55,3 +73,5 @@ class ControllerCallbacks:
     load_code: Callable[[JobConfig], None] = _installed
     keep_page: KeepPage = _store_no_page
     now_s: Callable[[], float] = _loop_time_s
+    keep_best: Callable[[JobConfig, BestModel], None] = _keep_none
+    find_best: Callable[[JobConfig], BestModel | None] = _find_none

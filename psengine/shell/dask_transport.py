@@ -18,7 +18,7 @@ from distributed.protocol.serialize import Serialized, deserialize
 from proteus_spot.psengine.protocol.answers import from_message
 from proteus_spot.psengine.protocol.partition_state import PartitionState
 from proteus_spot.psengine.protocol.shard_state import ShardState
-from proteus_spot.psengine.rpc.integer_narrowing import Narrowed, may_narrow, narrowed, remember_wire_bytes
+from proteus_spot.psengine.rpc.narrowing import Narrowed, may_narrow, narrowed, remember_wire_bytes
 from proteus_spot.psengine.rpc.transport import Unreachable, endpoint_and_mark
 from proteus_spot.psengine.tables.row_updates import RowDelta
 from proteus_spot.psengine.tables.sparse_rows import SparseRows
@@ -33,7 +33,7 @@ _NOT_SENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 _UNSENT_BYTES = 1 << 17
 #: Maximum bytes of an array that is copied into the pickle: to receive it apart takes longer.
 _IN_BAND_BYTES = 1 << 15
-#: Bytes of integers from which on a message is packed on a thread: narrowing takes a millisecond for a megabyte.
+#: Bytes of arrays that may be narrowed from which on a message is packed on a thread: a megabyte takes a millisecond.
 _APART_BYTES = 1 << 20
 #: What holds arrays in messages, beside dicts, lists and tuples.
 _WITH_ARRAYS = frozenset({RowDelta, ShardState, PartitionState, SparseRows})
@@ -95,7 +95,7 @@ def _pickle(value: Any) -> Serialized:
 
 
 class _Narrowing(pickle.Pickler):
-    """Pickles an integer array as it travels, together with the type to restore, and other arrays as they are."""
+    """Pickles an array that is narrowed with the type to restore, and other arrays as they are."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is not np.ndarray:
@@ -135,16 +135,16 @@ def pack(message: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 async def pack_apart(message: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return `pack(message)`; large arrays of integers are narrowed on a thread, and the event loop goes on.
+    """Return `pack(message)`; large arrays that may be narrowed are so on a thread, and the event loop goes on.
 
     No array of a message is written to after it was given away.
     """
-    if _integer_bytes(message) < _APART_BYTES:
+    if _narrowed_bytes(message) < _APART_BYTES:
         return pack(message)
     return await asyncio.to_thread(pack, message)
 
 
-def _integer_bytes(value: Any) -> int:
+def _narrowed_bytes(value: Any) -> int:
     kind = type(value)  # with each message: `isinstance` takes as long as packing
     if kind is np.ndarray:
         return value.nbytes if may_narrow(value) else 0
@@ -157,12 +157,12 @@ def _integer_bytes(value: Any) -> int:
     total = 0
     for item in value:
         if type(item) is not int:
-            total += _integer_bytes(item)
+            total += _narrowed_bytes(item)
     return total
 
 
 def _is_plain(value: Any) -> bool:
-    kind = type(value)  # with each message: see `_integer_bytes`
+    kind = type(value)  # with each message: see `_narrowed_bytes`
     if kind in _PLAIN:
         return True
     if kind is dict:

@@ -55,8 +55,8 @@ class Evaluator:
         self._heldout: tuple[str, Mapping[str, NDArray[np.generic]]] | None = None
         self._one_at_a_time = asyncio.Lock()
 
-    async def evaluate(self, instruction: Evaluate) -> dict[str, float | None] | None:
-        """Return the figures of a marked clock; None if it could not be gathered, or the application raised.
+    async def evaluate(self, instruction: Evaluate) -> tuple[dict[str, float | None], Arrays] | None:
+        """Return the figures and tables of a marked clock; None if it was not gathered, or the application raised.
 
         A failure does not end the training: it appears again in the evaluation at the end.
         """
@@ -66,7 +66,7 @@ class Evaluator:
             states = await own_states(self._transfers, instruction.config, instruction.states)
             await self._count(shards, instruction.owners, states, instruction.states)
             arrays = await on_thread(whole_tables, instruction.config, shards, states)
-            return await self.evaluate_tables(instruction.config, arrays)
+            return await self.evaluate_tables(instruction.config, arrays), arrays
         except Exception as error:  # noqa: BLE001 - any error of a node, a store or an application
             logger.warning("clock %d was not evaluated: %s", instruction.group, format_error(error))
             return None

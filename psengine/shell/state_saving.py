@@ -20,6 +20,7 @@ from proteus_spot.psengine.protocol.partition_state import StateRef
 from proteus_spot.psengine.rpc.cancellation import on_thread
 from proteus_spot.psengine.rpc.transfers import Transfers
 from proteus_spot.psengine.scheduling.task_table import lost_updates
+from proteus_spot.psengine.shell.best_model import BestKeeper
 from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
 from proteus_spot.psengine.shell.evaluator import ApplicationRaised, Evaluator, own_states, sharding_of, whole_tables
 from proteus_spot.psengine.shell.gathering import GoneOn, NoModel, from_replicas, from_servers, states_at
@@ -65,6 +66,7 @@ class StateSaver:
         #: Set and replaced whenever a checkpoint was written, or failed.
         self._checkpoint_ended = asyncio.Event()
         self._evaluator = Evaluator(transfers, callbacks.read_heldout, partial(self._count, "evaluate"))
+        self._best = BestKeeper(callbacks)
         #: {task of an evaluation: its group}.
         self._evaluations: dict[asyncio.Task[None], int] = {}
         #: Bytes gathered by kind, since the beginning.
@@ -103,6 +105,11 @@ class StateSaver:
         for name, value in figures.items():
             result.setdefault(name, value)  # an application's figures never replace the engine's
         result["metrics"] = figures
+        if best := await self._best.better(config, figures):
+            arrays, result["metrics"], result["kept_clock"] = best.arrays, best.figures, best.clock
+            result.update(
+                {name: value for name, value in best.figures.items() if result.get(name) == figures.get(name)}
+            )
         await on_thread(self._callbacks.save, config, arrays, result)
         return events.ModelSaved(result, self._now())
 
@@ -113,8 +120,18 @@ class StateSaver:
 
     async def evaluate(self, instruction: Evaluate) -> None:
         """Evaluate a clock beside the training."""
-        metrics = await self._evaluator.evaluate(instruction)
+        found = await self._evaluator.evaluate(instruction)
+        metrics = None
+        if found is not None:
+            metrics, arrays = found
+            await self._keep_if_best(instruction, metrics, arrays)
         self._report(events.Evaluated(instruction.group, instruction.generation, metrics, self._now()))
+
+    async def _keep_if_best(self, instruction: Evaluate, metrics: Mapping[str, float | None], arrays: Arrays) -> None:
+        try:
+            await self._best.consider(instruction.config, instruction.group, metrics, arrays)
+        except Exception as error:  # noqa: BLE001 - a store outage: a later evaluation may keep a better one
+            logger.warning("the model of clock %d was not kept: %s", instruction.group, format_error(error))
 
     async def _metrics(self, instruction: SaveCheckpoint) -> list[list[Any]]:
         """Return the figures of the clocks of a checkpoint, also those under way: a resumed job cannot repeat them."""

@@ -10,11 +10,13 @@ All arithmetic is by single elements and in the type of the table, so that the b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeGuard
 
 import numpy as np
 
-from proteus_spot.psengine.config import Adam, Add, Momentum, Nesterov, Replace, Sgd, TableSpec
+from proteus_spot.psengine.config import Adam, Add, Momentum, Nesterov, Replace, Sgd, TableSpec, UpdateRule
 from proteus_spot.psengine.tables.row_sets import Array
 from proteus_spot.psengine.tables.row_updates import RowDelta, added
 from proteus_spot.psengine.tables.sharding import Arrays
@@ -42,8 +44,13 @@ def memory_tables(table: TableSpec) -> tuple[TableSpec, ...]:
         TableSpec(
             f"{table.name}:{part}", table.n_rows, *((1, "int64") if part == "count" else (table.n_cols, table.dtype))
         )
-        for part in _MEMORY[type(table.rule)]
+        for part in (() if _is_scaled_sum(table.rule) else _MEMORY[type(table.rule)])
     )
+
+
+def _is_scaled_sum(rule: UpdateRule) -> TypeGuard[Nesterov]:
+    """Return whether a rule is that of Nesterov without momentum, which needs no velocity."""
+    return isinstance(rule, Nesterov) and rule.momentum == 0
 
 
 def init_optimizer_state(tables: Sequence[TableSpec], arrays: Mapping[str, Array]) -> Arrays:
@@ -62,7 +69,29 @@ def drop_optimizer_state(tables: Sequence[TableSpec], arrays: Mapping[str, Array
     return {name: array for name, array in arrays.items() if name in names}
 
 
-def advance_tables(tables: Sequence[TableSpec], arrays: Mapping[str, Array], total: Delta) -> Arrays:
+@dataclass(frozen=True)
+class Notes:
+    """What the updates of a clock say of a sum: see `Nesterov`.
+
+    Attributes
+    ----------
+    n_partitions : int
+    rows : ndarray of shape (n, 2)
+        Of each row of the table, the partitions that are missing, and whether the sum is added as it is.
+    """
+
+    n_partitions: int
+    rows: Array
+
+
+def notes_of(table: TableSpec) -> str:
+    """Return the name of the table of the notes of a table; empty: it has none."""
+    return table.rule.notes if isinstance(table.rule, Nesterov) else ""
+
+
+def advance_tables(
+    tables: Sequence[TableSpec], arrays: Mapping[str, Array], total: Delta, n_partitions: int = 0
+) -> Arrays:
     """Return tables and memory after a clock with the summed updates `total`; `arrays` are not modified.
 
     `total` names each table that a task has updated, even with no rows.
@@ -70,12 +99,19 @@ def advance_tables(tables: Sequence[TableSpec], arrays: Mapping[str, Array], tot
     after: Arrays = dict(arrays)
     for table in tables:
         if table.name in total:
-            after |= apply_rule(table, arrays, total[table.name])
+            notes = total.get(notes_of(table))
+            assert not isinstance(notes, RowDelta)
+            rows = None if notes is None else Notes(n_partitions, notes)
+            after |= apply_rule(table, arrays, total[table.name], notes=rows)
     return after
 
 
 def apply_rule(
-    table: TableSpec, arrays: Mapping[str, Array], total: Array | RowDelta, out: Array | None = None
+    table: TableSpec,
+    arrays: Mapping[str, Array],
+    total: Array | RowDelta,
+    out: Array | None = None,
+    notes: Notes | None = None,
 ) -> Arrays:
     """Return a table, and the memory of its rule, after the summed updates `total`.
 
@@ -85,10 +121,19 @@ def apply_rule(
         The table's rows, and the memory of its rule; they are not modified.
     out : ndarray, optional
         Like the rows; where the new ones are written.
+    notes : Notes, optional
+        What is said of the sum.
     """
     before, rule, name = arrays[table.name], table.rule, table.name
+    if notes is not None and len(notes.rows):
+        if notes.rows[0, 1] > 0:
+            kept = {each.name: arrays[each.name] for each in memory_tables(table)}
+            return {name: added(before, total, out), **kept}
+        total = _of_all(_as_gradient(total, before), notes)
     if isinstance(rule, Add):
         return {name: added(before, total, out)}
+    if _is_scaled_sum(rule):
+        return {name: added(before, total if rule.lr == 1 else _scaled(total, rule.lr, before), out)}
     if isinstance(rule, Sgd):
         return {name: added(before, _scaled(total, -rule.step, before), out)}
     gradient = _as_gradient(total, before)
@@ -111,6 +156,15 @@ def apply_rule(
         into = after[rows], mean[rows], square[rows]
         _move_with_adam(rule, int(count[0, 0]), before[rows], memory, gradient[rows], into)
     return {name: after, f"{name}:mean": mean, f"{name}:square": square, f"{name}:count": count}
+
+
+def _of_all(total: Array, notes: Notes) -> Array:
+    """Return a sum as if the partitions that are missing had added the mean of the others."""
+    missing, every = float(notes.rows[0, 0]), notes.n_partitions
+    if not 0 < missing < every:
+        return total
+    scaled: Array = np.multiply(total, total.dtype.type(every / (every - missing)))
+    return scaled
 
 
 def _move_with_momentum(

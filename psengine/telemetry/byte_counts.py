@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proteus_spot.psengine.protocol.shard_state import ShardState
-from proteus_spot.psengine.rpc.integer_narrowing import wire_bytes
+from proteus_spot.psengine.rpc.narrowing import wire_bytes
 from proteus_spot.psengine.tables.sparse_rows import SparseRows
 
 KINDS = ("read", "push", "hand_over", "copy", "restore", "input", "checkpoint", "evaluate", "model")

@@ -19,7 +19,7 @@ from proteus_spot.psengine.config import Add
 from proteus_spot.psengine.protocol.answers import JoinedRows, Rows
 from proteus_spot.psengine.protocol.instructions import ShardOwner
 from proteus_spot.psengine.protocol.read_version import Before, Committed, Complete, KeptSum, ReadVersion
-from proteus_spot.psengine.rpc.integer_narrowing import wire_bytes
+from proteus_spot.psengine.rpc.narrowing import wire_bytes
 from proteus_spot.psengine.rpc.transfers import Transfers
 from proteus_spot.psengine.rpc.transport import Transport, Unreachable
 from proteus_spot.psengine.server.shard_server import ShardServer

@@ -119,6 +119,11 @@ class LocalNodes(ClosedAtEnd):
         """The nodes that were started and neither killed nor let go."""
         return frozenset(self._children)
 
+    @property
+    def process_groups(self) -> dict[str, int]:
+        """The id of the process group of each running node."""
+        return {name: child.pid for name, child in self._children.items() if not child.ended}
+
     def ended(self) -> dict[str, str]:
         """Return the nodes that have exited since the last call, each with the end of its log."""
         names = [name for name, child in self._children.items() if child.ended]

@@ -1,6 +1,7 @@
 """Opening and closing the bidding of a job."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,8 @@ from proteus_spot.bidding.forecast import Forecast, fit_forecast
 from proteus_spot.bidding.market.model import DAY_S, InstanceType, Market
 from proteus_spot.bidding.market.traces import TraceSet
 from proteus_spot.bidding.policies import FORECAST_POLICIES
+from proteus_spot.infra.applications.code_files import UnreadableCode
+from proteus_spot.infra.applications.net_source import net_source
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.state.records import IllegalTransition, JobState, ObservationKind
 from proteus_spot.infra.storage.price_store import PriceStore
@@ -130,20 +133,27 @@ def _check_age(market: Market, observed_s: int | None, now_s: int, limit_s: int)
 
 def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
     """Return the job's parameters for the economics."""
-    tier = spec.transient
+    tier, training = spec.transient, spec.training
     billing = tier.billing_model
-    return JobModel(
+    try:
+        net = net_source(training.app, training.code, training.app_params)
+    except UnreadableCode:  # a job that has begun goes on with the code that it began with
+        net = None
+    model = JobModel(
         scaling_efficiency=tier.scaling_efficiency,
         resize_overhead_s=tier.resize_overhead_s,
         eviction_overhead_s=tier.eviction_overhead_s,
         allocation_vcpus=tier.vcpus_at_once,
         max_spot_vcpus=tier.max_vcpus,
+        tasks=0 if net is None else net.workers,
+        task_vcpus=1 if net is None else net.threads,
         renewal_lead_s=renewal_lead_s,
         ceiling_on_demand=tier.ceiling_on_demand,
         billing=tier.billing,
         flat_micros=billing.price_micros if isinstance(billing, Flat) else 0,
         value_of_time_usd_per_h=tier.value_of_time_usd_per_h,
     )
+    return replace(model, max_spot_vcpus=model.useful_vcpus(tier.max_vcpus))
 
 
 def close_bidding(job_engine: JobEngine) -> None:

@@ -41,6 +41,10 @@ def _check_net(training: Training, net: NetSource) -> None:
         )
     if training.staleness:
         raise InputError(f"staleness: is {training.staleness}, and the workers of a net read no stale model; want 0")
+    if training.nan != "fail":
+        raise InputError(
+            f"nan: is {training.nan}, and {training.app} is a net; want fail, and its setting nan = 'skip'"
+        )
 
 
 def partitions_of(chosen: NamedApplication, given: int | None, default: int) -> int:

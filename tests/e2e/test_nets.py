@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 NET = ("digits_net:Digits", "--code", str(EXAMPLES / "digits_net.py"), "--data", "digits")
-EVENTS = "clock:3,kill,t1\nclock:5,join,t3\nclock:7,notice,t2,5\n"
+EVENTS = "clock:3,kill,t1\nclock:5,join,t3\nclock:7,notice,t2,5\nclock:8,drain,t3\n"
 
 
 def trained(tmp_path: Path, job: str, *options: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_kills_notices_and_joins_leave_the_bits_and_the_model_predicts(tmp_path:
     trained(tmp_path, "alone", "--nodes", "r=1")
     (tmp_path / "events.csv").write_text(EVENTS)
     figures = trained(tmp_path, "storm", "--nodes", "r=1,t=2", "--events", "events.csv")
-    assert len(figures["events"]) == 3
+    assert len(figures["events"]) == 4
     files = model_of(tmp_path, "storm")
     assert sorted(files) == ["digits_net.py", "model.safetensors"]
     assert files == model_of(tmp_path, "alone")
@@ -55,6 +55,17 @@ def test_kills_notices_and_joins_leave_the_bits_and_the_model_predicts(tmp_path:
     )
     assert done.code == 0, done.err
     assert "of them as their labels say" in done.out + done.err
+
+
+def test_the_best_model_of_those_evaluated_is_saved(tmp_path: Path) -> None:
+    rising = ("--evaluate-every", "1", "--param", 'outer={"lr": 9, "momentum": 0}', "--nodes", "r=1")
+    last = trained(tmp_path, "last", *rising)
+    best = trained(tmp_path, "best", *rising, "--param", "keep=best")
+    losses = {clock: figures["loss"] for clock, figures in best["metrics_by_clock"]}
+    assert best["metrics_by_clock"] == last["metrics_by_clock"]
+    assert best["kept_clock"] == min(losses, key=lambda clock: losses[clock]) < 10
+    assert best["metrics"]["loss"] == best["loss"] == min(losses.values()) < last["metrics"]["loss"]
+    assert model_of(tmp_path, "best") != model_of(tmp_path, "last")
 
 
 def test_a_net_refuses_partitions_and_a_check_says_what_cannot_work(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from proteus_spot.nets import Nesterov
 from proteus_spot.nets.layout import COLUMNS, ArrayLayout, NamedArray
 from proteus_spot.nets.sampling import Calendar, Walk
-from proteus_spot.psengine.apps.registry import resolve
-from proteus_spot.psengine.config import JobError
+from proteus_spot.psengine.apps.registry import driver_of, resolve
+from proteus_spot.psengine.config import JobConfig, JobError
 from tests.support import numpy_net
 
 SMALL = f"{numpy_net.__name__}:Small"
@@ -96,6 +96,9 @@ def test_settings_come_from_the_class_and_from_the_job() -> None:
         ({"outer": 0.7}, "outer is 0.7: want Nesterov(lr, momentum)"),
         ({"outer": {"lr": 1, "momentum": 1}}, "Nesterov: momentum is 1; want a number from 0 on and below 1"),
         ({"moments": "keeps"}, "moments is 'keeps': want keep or reset"),
+        ({"pushes": "fp16"}, "pushes is 'fp16': want fp32 or bf16"),
+        ({"keep": "first"}, "keep is 'first': want last or best"),
+        ({"nan": "allow"}, "nan is 'allow': want fail or skip"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_in_one_line(params: dict[str, Any], line: str) -> None:
@@ -108,3 +111,11 @@ def test_a_job_of_another_number_of_partitions_is_refused() -> None:
     app = resolve(SMALL, {})
     with pytest.raises(JobError, match="has 16 partitions, and Small 5 workers"):
         app.executor({"x": np.int64(0)}, 0, 16)
+
+
+def test_passes_are_counted_in_examples_also_through_warm_steps() -> None:
+    app = resolve(SMALL, {"n_examples": 100})  # a step takes 20
+    assert [app.passes_after(clock) for clock in (0, 1, 4, 5, 6)] == [0.0, 0.2, 0.8, 1.4, 2.0]
+    assert resolve(SMALL, {}).passes_after(3) is None
+    config = JobConfig("job", SMALL, {"n_examples": 100}, n_partitions=5, passes=2)
+    assert driver_of(config).passes(6, 0) == 2.0  # type: ignore[attr-defined]

@@ -67,31 +67,52 @@ def bare_diloco(net: All) -> dict[str, Any]:
     velocity = {name: np.zeros(state[name].shape, np.float32) for name in trained_names}
     shared = [*trained_names, "norm.running_mean", "norm.running_var", "scale"]
     done = 0
+    mean: dict[str, Any] = {}
     for clock in range(1, CLOCKS + 1):
-        steps = 1 if clock <= net.warm_steps else net.local_steps
+        warm = clock <= net.warm_steps
+        steps = 1 if warm else net.local_steps
         changes = []
         for worker, model in enumerate(models):
+            parameters = [p for p in model.parameters() if p.requires_grad]
+
+            def move(worker: int = worker, parameters: list[Any] = parameters) -> None:
+                torch.nn.utils.clip_grad_norm_(parameters, 0.7)
+                optimizers[worker].step()
+                schedules[worker].step()
+
             model.load_state_dict(state)
             model.train()
             torch.manual_seed(int(np.random.default_rng([SEED, clock, worker]).integers(1 << 62)))
+            if mean:
+                for name, p in model.named_parameters():
+                    p.grad = torch.from_numpy(mean[name]) if name in mean else None
+                move()
             for step in range(done, done + steps):
                 optimizers[worker].zero_grad()
                 for half in range(2):
                     batch = batch_of(worker, range(step * 8 + half * 4, step * 8 + half * 4 + 4))
                     (net.loss(model, batch) / 2).backward()
-                torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 0.7)
-                optimizers[worker].step()
-                schedules[worker].step()
+                if not warm:
+                    move()
             after = model.state_dict()
             changes.append(
                 {name: np.atleast_1d((after[name] - state[name]).numpy()) / np.float32(K) for name in shared}
+                | (
+                    {
+                        f"grad {n}": p.grad.numpy() / np.float32(K)
+                        for n, p in zip(trained_names, parameters, strict=True)
+                    }
+                )
             )
         done += steps
         total: Any = tree_sum((0, K), partial(share, changes))
+        mean = {name: total[f"grad {name}"] for name in trained_names} if warm else {}
         new = {name: tensor.clone() for name, tensor in models[0].state_dict().items()}
         for name in shared:
             before, change = state[name].numpy(), total[name].reshape(state[name].shape)
-            if name in velocity:
+            if warm and name in velocity:  # of all workers the same
+                change = new[name].numpy() - before
+            elif name in velocity:
                 m, lr = np.float32(net.outer.momentum), np.float32(net.outer.lr)
                 velocity[name] = m * velocity[name] - change
                 change = -(lr * (m * velocity[name] - change))
@@ -150,6 +171,12 @@ def test_processes_have_the_bits_of_one_and_end_with_the_node() -> None:
         apart.leave_node()
 
 
+def test_memory_that_is_exhausted_in_forward_is_one_line_with_its_place() -> None:
+    app = resolve(f"{NAME}:Faulty", {"fault": "memory"})
+    with pytest.raises(WrongValue, match=r"^torch_nets.py:\d+: OutOfMemoryError: CUDA out of memory. Tried"):
+        trained(app)
+
+
 @pytest.mark.parametrize("apart", [False, True])
 def test_what_a_method_raises_is_one_line_with_its_place(apart: bool) -> None:
     app = resolve(f"{NAME}:Faulty", {"fault": "raises"})
@@ -182,6 +209,9 @@ def test_a_process_that_dies_is_the_nodes_failure_with_its_reason() -> None:
         ("closure", "optimizer: LBFGS wants a closure"),
         ("rows", r"loss: returns a tensor of shape \(5,\): want the mean of the batch"),
         ("number", "loss: returns float: want the mean of the batch, a tensor of one number"),
+        ("memory back", r"loss: backward\(\): OutOfMemoryError: CUDA out of memory"),
+        ("in place", r"loss: backward\(\): RuntimeError: one of the variables needed for gradient computation"),
+        ("data", "examples: array 'x' of the data is written in place: want a copy"),
         ("apart", "loss: does not depend on any parameter that is trained"),
     ],
 )
@@ -190,6 +220,15 @@ def test_what_cannot_work_is_one_line_with_the_method(fault: str, line: str) -> 
     with pytest.raises(WrongValue, match=line) as wrong:
         trained(app)
     assert wrong.value.place.startswith("torch_nets.py:")
+
+
+def test_a_data_set_of_ones_own_says_no_pass() -> None:
+    class Windows(Plain):
+        def examples(self, arrays: Any) -> Any:
+            return super().examples(arrays)
+
+    assert Plain(n_examples=60).examples_are_rows
+    assert not Windows(n_examples=60).examples_are_rows
 
 
 def test_a_training_can_start_from_a_file(tmp_path: Any) -> None:

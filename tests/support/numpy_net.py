@@ -29,6 +29,20 @@ class Forgetful(Small):
     moments = "reset"
 
 
+class Rounded(Small):
+    """Likewise; changes are rounded."""
+
+    pushes = "bf16"
+
+
+class Ill(Small):
+    """Likewise; the loss of some workers is no number in some steps."""
+
+    #: ((worker, step), ...).
+    ill: tuple[tuple[int, int], ...] = ((1, 2), (0, 3), (2, 3), (4, 8), (0, 11), (3, 11))
+    nan = "skip"
+
+
 class Trainer:
     """Its step depends on every bit of what was read, on the seed, and on what the momentum remembers."""
 
@@ -56,18 +70,38 @@ class Trainer:
         self._number, self._dice = int(data["x"]), np.random.default_rng(seed)
 
     def step(self, number: int, batches: Sequence[np.ndarray]) -> float:
-        loss = 0.0
+        loss, gradient = self._go_back(number, batches)
+        self._step(gradient)
+        return loss
+
+    def step_by(self, number: int, gradients: Mapping[str, np.ndarray]) -> None:
+        self._step(gradients["gradients"].reshape(-1)[:INPUTS])
+
+    def gradients(self, number: int, batches: Sequence[np.ndarray]) -> tuple[float, Flat]:
+        loss, gradient = self._go_back(number, batches)
+        (table,) = self.layout.gradients
+        rows = np.zeros((table.n_rows, table.n_cols), table.dtype)
+        rows.reshape(-1)[:INPUTS] = gradient
+        return loss, {table.name: rows}
+
+    def _step(self, gradient: np.ndarray) -> None:
+        self._velocity = np.float32(0.5) * self._velocity - np.float32(0.05) * gradient
+        self._now["w"] += self._velocity
+
+    def _go_back(self, number: int, batches: Sequence[np.ndarray]) -> tuple[float, np.ndarray]:
+        loss, gradient = 0.0, np.zeros(INPUTS, np.float32)
         for rows in batches:
             rng = np.random.default_rng([self._number, *rows.tolist()])
             x = rng.standard_normal((len(rows), INPUTS), dtype=np.float32)
             x += self._dice.standard_normal(dtype=np.float32) * np.float32(0.01)
             error = np.tanh(x @ self._now["w"] / np.float32(17)) - np.float32(0.3)
             loss += float((error**2).mean())
-            self._velocity = np.float32(0.5) * self._velocity - np.float32(0.05) * (error @ x)
-        self._now["w"] += self._velocity
+            gradient += error @ x
+        if (self._number, number) in getattr(self._net, "ill", ()):
+            loss, gradient = float("nan"), gradient * np.float32("nan")
         self._now["mean"] += np.float32(0.1) * (x.mean() - self._now["mean"])
         self._now["steps"] += 1
-        return loss / len(batches)
+        return loss / len(batches), gradient
 
     def end(self) -> tuple[Flat, dict[str, np.ndarray]]:
         return self.layout.flat(self._now), {"velocity": self._velocity.copy()}

@@ -83,7 +83,12 @@ class Faulty(Plain):
                 return model
             case "exit":
                 return Ends()
+            case "memory back":
+                return nn.Sequential(super().model(), Exhausts())
         return super().model()
+
+    def examples(self, arrays: Any) -> Any:
+        return Shrinks(arrays) if self.fault == "data" else super().examples(arrays)
 
     def optimizer(self, parameters: Any) -> torch.optim.Optimizer:
         return torch.optim.LBFGS(parameters) if self.fault == "closure" else super().optimizer(parameters)
@@ -98,6 +103,14 @@ class Faulty(Plain):
                 return torch.zeros(())
             case "raises":
                 return model(batch["z"])
+            case "memory":
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+            case "in place":
+                weight = model[0].weight
+                found = (weight * weight).sum()
+                with torch.no_grad():
+                    weight.mul_(2)
+                return found
         return super().loss(model, batch)
 
 
@@ -113,3 +126,34 @@ class Ends(nn.Sequential):
 
         os.kill(os.getpid(), signal.SIGKILL)
         return x
+
+
+class Shrinks(torch.utils.data.Dataset):
+    """Scales its arrays once, which it may, and writes to them with each example, which it may not."""
+
+    def __init__(self, arrays: Any) -> None:
+        self.arrays = arrays
+        arrays["x"].mul_(1)
+
+    def __len__(self) -> int:
+        return EXAMPLES
+
+    def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
+        return {name: array[row].mul_(1).long() for name, array in self.arrays.items()}
+
+
+class _NoMemory(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+
+class Exhausts(nn.Module):
+    """Has no memory left when it goes back."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _NoMemory.apply(x)

@@ -10,6 +10,7 @@ import ctypes
 import gc
 import importlib
 import logging
+import multiprocessing
 import os
 import signal
 import sys
@@ -150,6 +151,7 @@ def _set_up_process(parent: int, request: ForkRequest) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     sys.argv[1:] = request.arguments
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined] # a node may start others
     tempfile.tempdir = None  # it was looked up in another environment
     if request.place is not None:
         os.chdir(request.place)

@@ -20,6 +20,8 @@ from tests.support.markets import PROPERTY, jobs
         ("cooldown_s", -1),
         ("max_spot_vcpus", -1),
         ("allocation_vcpus", 0),
+        ("tasks", -1),
+        ("task_vcpus", 0),
         ("renewal_lead_s", 0),
         ("renewal_lead_s", 3600),
     ],
@@ -44,3 +46,11 @@ def test_a_record_gives_the_same_job(job):
 def test_an_unknown_parameter_is_refused():
     with pytest.raises(TypeError, match="colour"):
         JobModel.from_record(asdict(JobModel()) | {"colour": 1})
+
+
+def test_what_more_machines_add_to_tasks_that_cannot_be_divided():
+    job = JobModel(tasks=8)
+    assert [job.useful_vcpus(vcpus) for vcpus in range(11)] == [0, 1, 2, 3, 4, 4, 4, 4, 8, 8, 8]
+    wide = JobModel(tasks=3, task_vcpus=4)
+    assert [wide.useful_vcpus(vcpus) for vcpus in (3, 4, 7, 8, 11, 12, 99)] == [3, 4, 4, 8, 8, 12, 12]
+    assert JobModel().useful_vcpus(99) == 99

@@ -52,6 +52,14 @@ def test_the_last_allocation_is_cut_to_the_cap():
     assert PROTEUS.acquisition(here).chosen.count == 3  # 12 of the 14 vCPUs left
 
 
+@pytest.mark.parametrize(("tasks", "count"), [(0, 7), (28, 7), (20, 5), (8, 2), (16, 4), (40, 5)])
+def test_no_more_machines_are_bought_than_the_tasks_of_a_clock_can_use(tasks, count):
+    """Seven machines of 4 vCPUs fit."""
+    job = JobModel(allocation_vcpus=28, max_spot_vcpus=28, tasks=tasks)
+    here = view(RED, prices={XLARGE_B: "0.01"}, job=job)
+    assert PROTEUS.acquisition(here).chosen.count == count
+
+
 def test_at_the_cap_nothing_is_bought_and_the_reliable_tier_does_not_count():
     here = view(reliable(count=50), spot(count=4), prices={XLARGE_B: "0.01"}, job=JobModel(max_spot_vcpus=16))
     assert PROTEUS.acquisition(here).reason == "nothing can be bought: all of 16 spot vCPUs are held"

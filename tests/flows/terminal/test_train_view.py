@@ -75,6 +75,11 @@ def test_a_moment_fits_one_line() -> None:
         assert part in text
 
 
+def test_the_end_says_what_is_waited_for() -> None:
+    saving = {**STATUS, "reason": "saving the model"}
+    assert line(TrainingMoment("storm", saving)).endswith("nodes 2 ready, 1 lost  saving the model")
+
+
 def test_passes_stand_beside_clocks_where_they_are_counted() -> None:
     counted = {**STATUS, "passes_done": 2.5, "passes": 10}
     for text in (line(TrainingMoment("storm", counted)), shown(screen(TrainingMoment("storm", counted)))):

@@ -48,6 +48,7 @@ def test_a_net_is_known_by_its_base(tmp_path: Path, text: str, net: NetSource | 
 def test_a_parameter_of_the_job_comes_first(tmp_path: Path) -> None:
     text = "from proteus_spot.nets import TorchNet\nclass Mine(TorchNet):\n    workers = 4"
     assert found(tmp_path, text, workers=16) == NetSource(16, "torch")
+    assert found(tmp_path, f"{text}\n    threads = 2") == NetSource(4, "torch", 2)
 
 
 @pytest.mark.parametrize(("value", "named"), [("0", "0"), ("K", "'K'"), ("2 * 4", "'2 \\* 4'"), ("'8'", "'8'")])

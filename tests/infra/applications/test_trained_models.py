@@ -10,12 +10,13 @@ import fsspec
 import numpy as np
 import pytest
 
-from proteus_spot.infra.applications.trained_models import find_result, load_model, save_model
+from proteus_spot.infra.applications.trained_models import find_best, find_result, keep_best, load_model, save_model
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import Blobs, npz_bytes
 from proteus_spot.psengine.apps.base import Predicts
 from proteus_spot.psengine.apps.mlr import MultinomialLogisticRegression
 from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.shell.callbacks import BestModel
 from tests.support.trained_models import trained_model
 
 MLR = {"n_inputs": 2, "n_classes": 3, "n_examples": 9}
@@ -115,6 +116,23 @@ def test_what_is_not_there_or_damaged_is_told(model: Path) -> None:
 def test_a_model_of_another_application_is_told(model: Path) -> None:
     with pytest.raises(InputError, match="is a model of app mlr, not of mine:App; name another model"):
         load_model(str(model), "mine:App")
+
+
+def test_the_best_model_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path.as_uri())
+    config = JobConfig("job", "mlr", MLR, clocks=1)
+    assert find_best(blobs, config) is None
+    for clock in (4, 12):
+        keep_best(blobs, config, BestModel(clock, {"loss": 9.0 - clock}, {"w": np.full(3, clock)}))
+    best = find_best(blobs, config)
+    assert best is not None
+    assert (best.clock, best.figures, best.arrays["w"].tolist()) == (12, {"loss": -3.0}, [12, 12, 12])
+    assert blobs.list("jobs/job/best") == [f"jobs/job/best/000000012/{name}" for name in ("manifest.json", "model.npz")]
+    (tmp_path / "jobs/job/best/000000020").mkdir()  # half written
+    (tmp_path / "jobs/job/best/000000020/model.npz").write_bytes(b"")
+    again = find_best(blobs, config)
+    assert again is not None
+    assert again.clock == 12
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_a_converged_job_ends_and_decides_again_after_a_rollback() -> None:
 def test_a_job_ends_when_it_has_made_its_passes(staleness: int) -> None:
     """A pass is three clocks. With stale reads the clocks that were begun beyond would be more."""
     config = JobConfig("job", n_partitions=2, n_shards=1, passes=2, staleness=staleness)
-    controller, orders = started_early(config, lambda config: Ssp(staleness, groups_per_pass=3))
+    controller, orders = started_early(config, lambda config: Ssp(staleness, lambda group: group / 3))
     for clock in range(1, 6):
         orders += [o for o in controller.handle(done(orders.pop(0), 1.0 * clock)) if isinstance(o, Dispatch)]
     (order,) = orders

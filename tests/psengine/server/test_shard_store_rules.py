@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from proteus_spot.psengine.config import Adam, TableSpec
+from proteus_spot.psengine.config import Adam, Nesterov, Replace, TableSpec
 from proteus_spot.psengine.protocol.read_version import Committed, Complete
 from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.server.shard_server import ShardServer
@@ -75,6 +75,20 @@ def test_what_is_read_ahead_is_what_is_committed_and_the_rule_is_applied_once() 
         again = shard.committed
         shard.fold(group)
         assert shard.committed is again
+
+
+def test_notes_of_a_clock_are_heeded_by_a_server_in_that_clock_alone() -> None:
+    tables = (TableSpec("w", 6, 2, rule=Nesterov(0.5, 0.9, "notes")), TableSpec("notes", 6, 2, rule=Replace()))
+    state = {table.name: np.zeros((6, 2), np.float32) for table in tables}
+    shard = ShardStore(0, 1, state, 2, sharding=Sharding(tables, 1))
+    change, notes = np.full((6, 2), 3, np.float32), np.tile(np.float32([1, 0]), (6, 1))
+    state = init_optimizer_state(tables, state)
+    for clock, said in ((1, notes), (2, None), (3, notes[:, ::-1].copy())):
+        shard.push(clock, 0, [1], {"w": change} if said is None else {"w": change, "notes": said})
+        shard.push(clock, 1, [1], {})
+        shard.fold(clock)
+        state = advance_tables(tables, state, {"w": change} if said is None else {"w": change, "notes": said}, 2)
+        assert bits(shard.committed) == bits(state)
 
 
 def test_stale_readers_see_no_pending_update_of_a_table_with_a_rule() -> None:

@@ -13,7 +13,7 @@ from distributed.core import Server
 from tornado.iostream import IOStream
 
 from proteus_spot.psengine.protocol.shard_state import ShardState
-from proteus_spot.psengine.rpc.integer_narrowing import wire_bytes
+from proteus_spot.psengine.rpc.narrowing import wire_bytes
 from proteus_spot.psengine.rpc.transport import Unreachable
 from proteus_spot.psengine.shell.dask_transport import DaskTransport, pack, pack_apart, sent
 from proteus_spot.psengine.tables.row_updates import RowDelta
@@ -108,7 +108,7 @@ def test_whole_numbers_travel_narrow_and_arrive_as_they_were(monkeypatch: pytest
         assert np.array_equal(there, counts)
         assert (there.flags.aligned, there.flags.writeable, there.flags.c_contiguous) == (True, True, True)
     monkeypatch.setattr(
-        "proteus_spot.psengine.rpc.integer_narrowing.narrowed", None
+        "proteus_spot.psengine.rpc.narrowing.narrowed", None
     )  # what came, or was sent, is not looked at again
     assert wire_bytes(got["array"]) == wire_bytes(got["update"].values) == counts.size
     assert wire_bytes(update.values) == counts.size

@@ -20,7 +20,7 @@ from proteus_spot.psengine.tables.update_rules import (
 )
 
 ROWS, COLS, CLOCKS = 50, 3, 6
-RULES = (Sgd(0.3), Momentum(0.1, 0.7), Nesterov(0.7, 0.9), Adam(0.01, 0.8, 0.99, 1e-6), Replace())
+RULES = (Sgd(0.3), Momentum(0.1, 0.7), Nesterov(0.7, 0.9), Nesterov(0.7, 0), Adam(0.01, 0.8, 0.99, 1e-6), Replace())
 GRADIENTS = np.random.default_rng(1).standard_normal((CLOCKS, ROWS, COLS)).astype(np.float32)
 GRADIENTS[:, 10:30] = 0.0
 
@@ -92,7 +92,7 @@ def test_a_clock_that_names_the_table_counts_even_with_no_rows_and_any_other_doe
     some, same = (after(table, [GRADIENTS[0], update, GRADIENTS[1]]) for update in (nothing, zeros))
     left = after(table, [GRADIENTS[0], None, GRADIENTS[1]])
     assert {name: array.tobytes() for name, array in some.items()} == {n: a.tobytes() for n, a in same.items()}
-    assert (left["w"].tobytes() == same["w"].tobytes()) is isinstance(rule, Sgd | Replace)
+    assert (left["w"].tobytes() == same["w"].tobytes()) is (isinstance(rule, Sgd | Replace) or rule == Nesterov(0.7, 0))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
@@ -110,6 +110,29 @@ def test_nesterov_is_what_torch_does_with_the_negated_changes(momentum: float) -
 def test_nesterov_without_momentum_at_rate_1_adds_the_sum() -> None:
     ours = after(TableSpec("w", ROWS, COLS, rule=Nesterov(1, 0)), list(GRADIENTS))["w"]
     assert ours.tobytes() == after(TableSpec("w", ROWS, COLS), list(GRADIENTS))["w"].tobytes()
+    assert not memory_tables(TableSpec("w", ROWS, COLS, rule=Nesterov(0.7, 0)))
+
+
+def test_notes_have_missing_partitions_count_as_the_mean_of_the_others_and_switch_the_rule_off() -> None:
+    tables = (
+        TableSpec("w", ROWS, COLS, rule=Nesterov(0.7, 0.9, "notes")),
+        TableSpec("notes", ROWS, 2, rule=Replace()),
+    )
+    state = init_optimizer_state(
+        tables, {"w": np.ones((ROWS, COLS), np.float32), "notes": np.zeros((ROWS, 2), np.float32)}
+    )
+
+    def moved(total: np.ndarray, *notes: int) -> Arrays:
+        said = {"notes": np.tile(np.array(notes, np.float32), (ROWS, 1))} if notes else {}
+        return advance_tables(tables, state, {"w": total, **said}, n_partitions=4)
+
+    total = GRADIENTS[0]
+    np.testing.assert_array_equal(moved(total, 1, 0)["w"], moved(total * np.float32(4 / 3))["w"])
+    np.testing.assert_array_equal(moved(total, 0, 0)["w"], moved(total)["w"])
+    np.testing.assert_array_equal(moved(total, 4, 0)["w"], moved(total)["w"])
+    plain = moved(total, 1, 1)
+    np.testing.assert_array_equal(plain["w"], state["w"] + total)
+    assert not plain["w:velocity"].any()
 
 
 def test_a_rule_keeps_its_memory_in_tables_of_as_many_rows() -> None:

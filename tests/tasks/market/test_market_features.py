@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -160,3 +161,15 @@ def test_a_decision_is_journalled_with_its_signals_and_can_be_made_again(here: T
 )
 def test_an_allocation_is_as_large_as_the_policy_likes_it_unless_told(given: dict[str, Any], vcpus: int) -> None:
     assert job_model(spec(**{"allocation_vcpus": None, **given}), 240).allocation_vcpus == vcpus
+
+
+@pytest.mark.parametrize(("max_vcpus", "vcpus"), [(3, 3), (5, 4), (7, 4), (8, 8), (64, 8)])
+def test_of_a_net_no_more_is_bought_than_its_workers_can_use(tmp_path: Path, max_vcpus: int, vcpus: int) -> None:
+    (tmp_path / "mine.py").write_text("from proteus_spot.nets import Net\nclass Mine(Net):\n    workers = 8\n")
+    asked = spec(max_vcpus=max_vcpus)
+    net = {"app": "mine:Mine", "code": str(tmp_path / "mine.py")}
+    model = job_model(asked.model_copy(update={"training": asked.training.model_copy(update=net)}), 240)
+    assert (model.tasks, model.task_vcpus, model.max_spot_vcpus) == (8, 1, vcpus)
+    (tmp_path / "mine.py").unlink()  # a job that has begun goes on
+    gone = asked.model_copy(update={"training": asked.training.model_copy(update=net)})
+    assert job_model(gone, 240).max_spot_vcpus == max_vcpus

@@ -48,6 +48,7 @@ def test_other_applications_are_cut_as_asked_and_told_no_seed(tmp_path: Path) ->
     ("fields", "line"),
     [
         ({"partitions": 4}, "partitions: is 4, and mine:Mine has 3 workers"),
+        ({"nan": "allow"}, "nan: is allow, and mine:Mine is a net; want fail, and its setting nan = 'skip'"),
         ({"staleness": 1}, "staleness: is 1, and the workers of a net read no stale model; want 0"),
     ],
 )

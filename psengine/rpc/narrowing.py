@@ -1,9 +1,11 @@
-"""Narrowing of integers for transfer: an array travels in the narrowest type that holds its values, or most of them.
+"""Narrowing for transfer: an array of integers travels in the narrowest type that holds its values, or most of them.
 
 Topic counts, their updates, the topic of each token, row numbers: they take four or eight bytes each in memory, where
 one or two are enough. A few large values, such as the counts of frequent words, travel beside the others, and of an
 array that is mostly 0 only the other values. Within one machine, finding the form, narrowing and widening take about as
 long as transferring the saved bytes would; over any other network they take less.
+
+An array of float32 whose values were all rounded to bfloat16 (`rounded`) travels as the upper halves of its values.
 
 Pure, except for a cache of the bytes of arrays sent.
 
@@ -38,13 +40,13 @@ _WIRE_BYTES: dict[int, tuple[weakref.ref[Array], int]] = {}  # impure-ok: saves 
 
 @dataclass(frozen=True, eq=False)
 class Narrowed:
-    """An integer array as it travels.
+    """An array as it travels.
 
     Attributes
     ----------
     shape : tuple of int
     values : ndarray or None
-        The array in a narrower type; None: it is mostly 0.
+        The array in a narrower type, of floats the upper halves; None: it is mostly 0.
     gaps, large : ndarray of shape (n,)
         The values that do not fit into that type, in the array's own, or that are not 0, and the distance of each from
         the one before, in C order.
@@ -62,6 +64,9 @@ class Narrowed:
 
     def widened(self, dtype: str) -> Array:
         """Return the array in its own type."""
+        if np.dtype(dtype).kind == "f":
+            assert self.values is not None
+            return (self.values.astype(np.uint32) << np.uint32(16)).view(dtype)
         wide = np.zeros(self.shape, dtype) if self.values is None else self.values.astype(dtype)
         if len(self.gaps):
             wide.reshape(-1)[np.cumsum(self.gaps, dtype=np.int64) - 1] = self.large
@@ -70,8 +75,23 @@ class Narrowed:
 
 def may_narrow(array: Array) -> bool:
     """Return whether the values of an array must be scanned to find its form on the wire."""
-    kind, large = array.dtype.kind, array.nbytes >= LEAST
-    return kind in "iu" and large and array.dtype.isnative and array.flags.c_contiguous
+    if array.nbytes < LEAST or not array.dtype.isnative or not array.flags.c_contiguous:
+        return False
+    return array.dtype.kind in "iu" or (array.dtype == np.float32 and not _lower_halves(array, _FEW).any())
+
+
+def rounded(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return finite values rounded to the nearest that bfloat16 has, to the even one of two."""
+    bits = array.view(np.uint32)
+    nearest = bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
+    return (nearest & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def _lower_halves(array: Array, most: int) -> Array:
+    """Return the lower 16 bits of about `most` of the values."""
+    bits = array.reshape(-1).view(np.uint32)
+    found: Array = bits[:: max(1, len(bits) // most)] & np.uint32(0xFFFF)
+    return found
 
 
 def narrowed(array: Array) -> Narrowed | None:
@@ -79,6 +99,12 @@ def narrowed(array: Array) -> Narrowed | None:
     if not may_narrow(array):
         return None
     numbers = array.reshape(-1)
+    if array.dtype.kind == "f":
+        if _lower_halves(array, array.size).any():
+            return None
+        nothing = np.empty(0, np.int64)
+        upper = (numbers.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        return Narrowed(array.shape, upper.reshape(array.shape), nothing, nothing)
     size, most = _mostly(numbers[:: max(1, len(numbers) // _FEW)])
     if size == array.itemsize:
         return None

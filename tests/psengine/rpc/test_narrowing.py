@@ -1,12 +1,12 @@
-"""Whole numbers travel in the smallest form that holds them, and arrive as what they were."""
+"""Arrays travel in the smallest form that holds them, and arrive as what they were."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proteus_spot.psengine.rpc import integer_narrowing as narrow
-from proteus_spot.psengine.rpc.integer_narrowing import (
+from proteus_spot.psengine.rpc import narrowing as narrow
+from proteus_spot.psengine.rpc.narrowing import (
     LEAST,
     arrays_of,
     may_narrow,
@@ -53,6 +53,20 @@ def test_the_narrowest_type_that_holds_most(dtype: str, low: int, high: int, tra
     few[1], few[-1] = low, high
     assert wire_bytes(few) <= 2 * N + 4 * (8 + 8) if few.dtype.kind in "iu" else few.nbytes, "four travel beside"
     assert np.array_equal(travelled(few), few)
+
+
+def test_rounded_floats_travel_in_two_bytes_and_others_as_they_are() -> None:
+    rng = np.random.default_rng(0)
+    array = (rng.standard_normal((N, 2)) * np.exp(rng.uniform(-60, 60, (N, 2)))).astype(np.float32)
+    array[:4, 0] = 0.0, -0.0, np.inf, 1e-42
+    few = narrow.rounded(array)
+    assert wire_bytes(few) == few.size * 2
+    assert travelled(few).tobytes() == few.tobytes()
+    few[N // 3, 1] = np.float32(0.1)
+    assert wire_bytes(few) == few.nbytes, "one that was not rounded"
+    assert travelled(few) is few
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    assert narrow.rounded(array).tobytes() == array.astype(ml_dtypes.bfloat16).astype(np.float32).tobytes()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.2, 0.3, 0.5])
@@ -129,7 +143,7 @@ def test_what_has_to_be_looked_at_to_be_counted() -> None:
     assert not may_narrow(counts.astype(np.float64))
     assert not may_narrow(counts[:8])
     assert not may_narrow(counts[::2])
-    update = RowDelta(counts, np.ones((LEAST, 1), np.float32))
+    update = RowDelta(counts, np.full((LEAST, 1), 0.1, np.float32))
     assert [array is of for array, of in zip(arrays_of(update), (update.values, counts), strict=True)] == [True, True]
     assert arrays_of(slice(0, 5)) == arrays_of(None) == ()
     assert wire_bytes(update) == LEAST * (4 + 2)
