@@ -31,18 +31,18 @@ _FOUND = ("loss", "above_together")
 
 def settings() -> Iterator[dict[str, Any]]:
     """Return the settings that are tried, those first that decide most."""
-    for warm in (120, 30):
-        for local in (25, 100, 5):
-            for outer in (_HALF, _MEAN):
-                yield {"local_steps": local, "outer": outer, "warm_steps": warm}
+    for local in (25, 100, 5):
+        for outer in (_HALF, _MEAN):
+            yield {"local_steps": local, "outer": outer, "warm_steps": 120}
+    for local, outer in ((25, _HALF), (25, _MEAN), (100, _HALF), (100, _MEAN), (5, _HALF)):
+        yield {"local_steps": local, "outer": outer, "warm_steps": 30}
+    for outer in (_MEAN, _HALF):
+        yield {"local_steps": 25, "outer": outer}
     yield {"local_steps": 25, "outer": _HALF, "moments": "reset", "warm_steps": 120}
     for workers in (4, 16):
         yield {"workers": workers, "local_steps": 25, "outer": _HALF, "warm_steps": 120}
-    for outer in (_MEAN, _HALF):
-        for local in (25, 100, 5):
-            yield {"local_steps": local, "outer": outer}
-    yield {"local_steps": 25, "outer": _PAPER}
-    yield {"local_steps": 25, "outer": _HALF, "moments": "reset"}
+    for local, outer in ((5, _MEAN), (5, _HALF), (100, _MEAN), (100, _HALF), (25, _PAPER)):
+        yield {"local_steps": local, "outer": outer}
 
 
 def together(text: bytes, steps: int, rates: Sequence[float] = RATES) -> dict[float, float]:
