@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from proteus_spot.infra.local.nodes import LocalNodes
 
 from proteus_spot.benchmarks.figure import Figure, figure
 from proteus_spot.benchmarks.nets.waiting import WaitingNet
 from proteus_spot.benchmarks.training.through_engine import trained
 from proteus_spot.infra.clock import SystemClock
+from proteus_spot.tasks.local_nodes.local_nodes import LocalNodes
 
 SIZE, CLOCKS, STEP_S = 100_000_000, 6, 0.5
 #: Bytes of memory that a server may take for each parameter.
