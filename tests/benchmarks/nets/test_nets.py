@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: `make torch`")
 
 from proteus_spot.benchmarks.nets import defaults, kills, large, links, overhead, quality, same, scale, traffic
+from proteus_spot.nets import Net
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
@@ -73,3 +75,16 @@ def test_the_table_of_defaults_tries_each_setting_once() -> None:
     assert len(set(made)) == len(made)
     losses = [defaults.tried(b"a few words " * 400, 3, 0.01, setting) for setting in list(defaults.settings())[7:9]]
     assert all(0 < loss < 6 for loss in losses)
+
+
+def test_the_defaults_follow_from_the_table() -> None:
+    table = json.loads((Path(defaults.__file__).parent / "defaults.json").read_text())
+    tried = [dict(setting, outer=list(setting["outer"])) for setting in defaults.settings()]
+    lost = {}
+    for row in table["settings"]:
+        setting = {name: row[name] for name in row if name not in ("loss", "above_together")}
+        assert setting in tried
+        lost[setting.get("warm_steps", 0), setting["local_steps"], tuple(setting["outer"])] = row["loss"]
+    for (warm, local, _), loss in lost.items():
+        net = Net(local_steps=local, warm_steps=warm)
+        assert lost[warm, local, (net.outer_rule.lr, net.outer_rule.momentum)] <= loss
