@@ -23,9 +23,6 @@ class JobModel:
         λ: seconds without progress after an eviction.
     allocation_vcpus, max_spot_vcpus : int
         Size of one allocation, and of all together.
-    tasks, task_vcpus : int
-        Tasks of a clock, which cannot be divided, and the vCPUs that one keeps busy; 0 tasks: the work is divided at
-        will.
     renewal_lead_s : int
         A renewal is decided this long before the hour's end, or after.
     cooldown_s : int
@@ -38,6 +35,9 @@ class JobModel:
         How spot machines are charged, by the names of `bidding.billing.SPOT_BILLING`.
     flat_micros : int
         Cost of an instance-hour under flat billing.
+    tasks, task_vcpus : int
+        Tasks of a clock, which cannot be divided, and the vCPUs that one keeps busy; 0 tasks: the work is divided at
+        will.
     value_of_time_usd_per_h : float
         Dollars that an hour less is worth; the policy `deadline` weighs it.
     """
@@ -47,14 +47,14 @@ class JobModel:
     eviction_overhead_s: float = 60.0
     allocation_vcpus: int = 128
     max_spot_vcpus: int = 756
-    tasks: int = 0
-    task_vcpus: int = 1
     renewal_lead_s: int = 240
     cooldown_s: int = 600
     ceiling_on_demand: bool = True
     reliable_works: bool = True
     billing: str = "hourly-refund"
     flat_micros: Micros = 0
+    tasks: int = 0
+    task_vcpus: int = 1
     value_of_time_usd_per_h: float = 0.0
 
     def __post_init__(self) -> None:
