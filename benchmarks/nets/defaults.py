@@ -54,7 +54,9 @@ def together(text: bytes, steps: int, rates: Sequence[float] = RATES) -> dict[fl
 
 def tried(text: bytes, steps: int, rate: float, setting: dict[str, Any]) -> float:
     """Return the loss of a setting."""
-    made = {"workers": 8, "moments": "keep", "warm_steps": 0} | setting | {"outer": Nesterov(*setting["outer"])}
+    made: dict[str, Any] = (
+        {"workers": 8, "moments": "keep", "warm_steps": 0} | setting | {"outer": Nesterov(*setting["outer"])}
+    )
     net = Characters(rate=rate, steps=steps, batch_size=_BATCH // made["workers"], **made)
     parts, held = parts_of(text, net.workers)
     return held_out_loss(net, parts, held, net.warm_steps + (steps - net.warm_steps) // net.local_steps)
@@ -69,7 +71,7 @@ def main(words: Sequence[str]) -> None:
     given = parser.parse_args(words)
     text, clock = given.text.read_bytes(), SystemClock()
     about = {"text_sha256": sha256(text).hexdigest(), "steps": given.steps}
-    table = json.loads(given.out.read_text()) if given.out.exists() else {"seconds": 0}
+    table: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {"seconds": 0}
     began_s = clock.now_s() - table["seconds"]
     if {name: table.get(name) for name in about} != about:
         alone = {str(each): round(loss, 4) for each, loss in together(text, given.steps).items()}

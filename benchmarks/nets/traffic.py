@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def run(scratch: Path, size: int = SIZE, clocks: int = CLOCKS) -> Iterator[Figur
         ("bf16", "reset", 0.75 / LOCAL_STEPS),
         ("fp32", "keep", (1 + 2 * workers / nodes) / LOCAL_STEPS),
     ):
-        params = {"size": size, "workers": workers, "local_steps": LOCAL_STEPS, "step_s": 0.05}
+        params: dict[str, Any] = {"size": size, "workers": workers, "local_steps": LOCAL_STEPS, "step_s": 0.05}
         params |= {"pushes": pushes, "moments": moments}
         parts = [{"x": np.zeros((64, 1), np.float32)} for _ in range(workers)]
         folder = scratch / f"{pushes}-{moments}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from proteus_spot.nets.trainer import Arrays
 class WaitingNet(Net):
     """Its steps wait, and add a little to each parameter."""
 
-    workers, local_steps, moments, in_processes = 4, 5, "reset", True
+    workers, local_steps, in_processes = 4, 5, True
+    moments: Literal["keep", "reset"] = "reset"
     size, step_s = 1_000_000, 0.25
     #: Arrays of the size of the model that its optimiser keeps.
     kept = 2
