@@ -67,11 +67,10 @@ def test_machines_of_several_purchases_are_taken_alike_and_on_demand_ones_are_no
 
 def test_a_machine_bought_within_the_notice_is_noticed_at_its_launch(counted):
     counted.at(850)
-    facts = counted.market.launch(no_limit("t", 3))
-    assert sorted(fact.notice_at_s or 0 for fact in counted.market.describe()) == [0, T0 + 900, T0 + 900]
+    assert len(counted.market.launch(no_limit("t", 3))) == 3
+    assert sum(fact.notice_at_s is not None for fact in counted.market.describe()) == 2
     counted.at(900)
     assert sum(fact.alive for fact in counted.market.describe()) == 1
-    assert len(facts) == 3
 
 
 def test_a_placement_score_says_how_likely_so_many_are_to_be_had(counted):
