@@ -140,13 +140,14 @@ class _Drawn:
         found.finished[self._left <= 0] = True
 
     def _take(self) -> NDArray[np.int64]:
-        """Return how many machines each market takes in a step: a burst now and then, of which others are a share."""
+        """Return how many machines each market takes in a step: bursts, each of a machine and a share of the others."""
         ages = np.searchsorted(AGES_S, self._age_s, side="right") - 1
         hazard = self._hazards[np.arange(self._held.shape[1]), ages]
         size = 1 + self._together * np.maximum(self._held - 1, 0)
-        comes = self._rng.random(self._held.shape) < -np.expm1(-self._held * hazard * _STEP_S / size)
-        more = self._rng.binomial(np.maximum(self._held - 1, 0), self._together)
-        return np.where(comes, np.minimum(1 + more, self._held), 0)
+        count = self._rng.poisson(self._held * hazard * _STEP_S / size)
+        more = self._rng.binomial(count * np.maximum(self._held - 1, 0), self._together)
+        taken: NDArray[np.int64] = np.minimum(count + more, self._held)
+        return taken
 
     def _buy(self, buying: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Ask each market in the order of its price; return how many machines each future gained."""

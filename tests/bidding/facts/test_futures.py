@@ -46,7 +46,8 @@ def test_losses_make_it_longer_and_are_as_many_as_the_hazard_says() -> None:
 def test_bursts_take_as_many_machines_in_fewer_events() -> None:
     alone, together = drawn(per_h=0.5), drawn(per_h=0.5, bursts=0.9)
     assert together.losses.mean() == pytest.approx(alone.losses.mean(), rel=0.25)
-    assert together.hours.std() > alone.hours.std()
+    assert together.losses.std() > alone.losses.std()
+    assert together.hours.mean() < alone.hours.mean()  # it stops less often
 
 
 def test_a_market_that_grants_nothing_is_given_up_or_kept_by_the_deadline() -> None:
@@ -58,8 +59,8 @@ def test_a_market_that_grants_nothing_is_given_up_or_kept_by_the_deadline() -> N
 
 
 def test_the_deadline_is_kept_whatever_spot_does() -> None:
-    found = drawn(replace(JOB, deadline_s=14 * HOUR_S), share=0.375, per_h=1.0, bursts=0.5)
-    assert (found.hours <= 14).all()
+    found = drawn(replace(JOB, deadline_s=13 * HOUR_S), share=0.125, per_h=3.0, bursts=0.5)
+    assert (found.hours <= 13).all()
     assert found.on_demand.mean() > 0
 
 
