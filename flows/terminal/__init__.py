@@ -5,6 +5,7 @@ backtest_view     output of `backtest`: table of schemes, event log of one job
 bill_view         output of `bill`: one bill by hours, or a table of bills
 evictions_view    output of `evictions show` and `evictions check`
 interrupts        signals: the first raises `Interrupted`, the second ends the process
+market_view       output of `market`: what is known of each market
 output            JSON and text results to files or standard output; notes on standard error
 plan_view         output of `plan`: schemes, markets, recommendation
 progress_bar      progress bar on standard error

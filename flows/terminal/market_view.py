@@ -1,0 +1,56 @@
+"""Terminal output of what is known of markets."""
+
+from collections.abc import Callable, Sequence
+
+from proteus_spot.bidding.facts.known import SHOWN_H, DatedFigure, MarketKnown
+from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.money import usd
+from proteus_spot.flows.terminal.run_view import clock_time
+from proteus_spot.flows.terminal.tables import Column, show_table
+from proteus_spot.tasks.market.facts.showing import MarketLine
+
+_COLUMNS = (
+    Column("market"),
+    Column("granted", right=True),
+    Column("next request", right=True),
+    Column("lives 1 h", right=True),
+    Column("6 h", 1, right=True),
+    Column("24 h", 1, right=True),
+    Column("price", 2, right=True),
+    Column("on demand", 3, right=True),
+    Column("score", 4, right=True),
+    Column("taken a month", 5, right=True),
+    Column("last refusal", 6),
+    Column("directory", 7),
+)
+
+
+def show_markets(lines: Sequence[MarketLine]) -> None:
+    """Show a row for each market."""
+    rows = [(*_cells(line.known), line.directory or "") for line in lines]
+    show_table(_COLUMNS, rows, caption="in brackets: how long ago, in market time")
+
+
+def _cells(known: MarketKnown) -> tuple[str, ...]:
+    def aged(figure: DatedFigure | None, form: Callable[[float], str]) -> str:
+        if figure is None:
+            return ""
+        age_s = figure.age_s(known.at_s)
+        return form(figure.value) + ("" if age_s is None else f" ({clock_time(age_s)})")
+
+    refused = known.refused
+    return (
+        str(known.market),
+        aged(known.share_granted, "{:.0%}".format),
+        f"{known.grant.chance:.0%}, {known.grant.size:.0%}",
+        *(f"{known.survival.lives(hours * HOUR_S):.0%}" for hours in SHOWN_H),
+        aged(known.price_micros, _dollars),
+        aged(known.on_demand_micros, _dollars),
+        aged(known.score, "{:.0f}".format),
+        aged(known.monthly_share, "{:.0%}".format),
+        "" if refused is None else f"{refused[0]} ({clock_time(known.at_s - refused[1])})",
+    )
+
+
+def _dollars(micros: float) -> str:
+    return usd(int(micros))
