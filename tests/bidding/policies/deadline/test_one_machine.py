@@ -94,6 +94,11 @@ def test_spot_only_while_two_restarts_and_a_gap_fit(rule: Rule) -> None:
     assert [asked(enough_s), asked(enough_s - 1)] == ["spot", "on-demand"]
 
 
+def test_time_is_counted_in_whole_gaps(rule: Rule) -> None:
+    answer = rule(0.0, 1000.0, 1900.0, 0.0, 2950.0, 0.0, 0.0, "spot", True)
+    assert answer == "on-demand", "done in the second gap; after one without work, in the third, which ends too late"
+
+
 @pytest.mark.parametrize("done_s", [HOUR, HOUR + 1e-9, HOUR + 1])
 def test_nothing_is_held_for_work_that_is_done(rule: Rule, done_s: float) -> None:
     for held in (None, "spot", "on-demand"):
