@@ -1,22 +1,141 @@
-"""The CloudFormation template and the files beside it: what they say."""
+"""The CloudFormation template: made against moto, and a job's calls under its roles; conditions are read.
+
+moto checks actions and resource ARNs of a role's policies, and no conditions.
+"""
 
 import configparser
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 import yaml
+from botocore.exceptions import ClientError
+from moto import mock_aws
+from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT_ID
+from moto.core.authorization import enable_iam_authentication
+from moto.iam.models import iam_backends
 
 from proteus_spot.infra.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "infra" / "aws"
 TEMPLATE = FOLDER / "stack.yaml"
+_IDS = {"LogicalResourceId", "PhysicalResourceId"}
+#: EC2 says the second, and moto the first.
+REFUSED = ("AccessDenied", "UnauthorizedOperation")
 BUCKET, REGION = "proteus-test-bucket", "us-east-1"
+
+
+class Stack:
+    """The stack in moto's account."""
+
+    def __init__(self) -> None:
+        ec2 = boto3.client("ec2", REGION)
+        self.vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+        self.subnet = ec2.create_subnet(VpcId=self.vpc, CidrBlock="10.0.0.0/24")["Subnet"]["SubnetId"]
+        table = ec2.describe_route_tables(Filters=[{"Name": "vpc-id", "Values": [self.vpc]}])["RouteTables"][0]
+        self.image = ec2.describe_images()["Images"][0]["ImageId"]
+        parameters = {
+            "VpcId": self.vpc,
+            "HeadSubnetId": self.subnet,
+            "RouteTableIds": table["RouteTableId"],
+            "HeadImageId": self.image,
+            "NodeImageId": self.image,
+            "NodeSubnets": f'{{"us-east-1a":"{self.subnet}"}}',
+            "BucketName": BUCKET,
+        }
+        cloud = boto3.client("cloudformation", REGION)
+        cloud.create_stack(
+            StackName="proteus",
+            TemplateBody=TEMPLATE.read_text(),
+            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
+            Capabilities=["CAPABILITY_IAM"],
+        )
+        (stack,) = cloud.describe_stacks(StackName="proteus")["Stacks"]
+        assert stack["StackStatus"] == "CREATE_COMPLETE"
+        self.outputs = {row["OutputKey"]: row["OutputValue"] for row in stack["Outputs"]}
+        rows = cloud.describe_stack_resources(StackName="proteus")["StackResources"]
+        # What moto does not make has no ids.
+        self.ids = {row["LogicalResourceId"]: row["PhysicalResourceId"] for row in rows if row.keys() >= _IDS}
+
+    def session(self, role: str) -> boto3.session.Session:
+        """Return a session with the rights of a role alone."""
+        name, iam = self.ids[role], boto3.client("iam", REGION)
+        backend = iam_backends[ACCOUNT_ID]["aws"]
+        for policy in backend.list_role_policies(name):  # moto's stack leaves objects where it checks texts
+            _, document = backend.get_role_policy(name, policy)
+            iam.put_role_policy(RoleName=name, PolicyName=policy, PolicyDocument=json.dumps(document))
+        arn = iam.get_role(RoleName=name)["Role"]["Arn"]
+        given = boto3.client("sts", REGION).assume_role(RoleArn=arn, RoleSessionName="test")["Credentials"]
+        return boto3.session.Session(given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"], REGION)
+
+
+@pytest.fixture
+def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        yield Stack()
+
+
+def refusal(call: Callable[..., Any], **arguments: Any) -> str:
+    with pytest.raises(ClientError) as error:
+        call(**arguments)
+    return str(error.value.response["Error"]["Code"])
+
+
+def test_a_node_reads_and_writes_blobs_of_jobs_and_nothing_else(stack: Stack) -> None:
+    session = stack.session("NodeRole")
+    with enable_iam_authentication():
+        s3, ec2 = session.client("s3"), session.client("ec2")
+        s3.put_object(Bucket=BUCKET, Key="jobs/a/model/m.npz", Body=b"1")
+        assert s3.get_object(Bucket=BUCKET, Key="jobs/a/model/m.npz")["Body"].read() == b"1"
+        s3.delete_object(Bucket=BUCKET, Key="jobs/a/model/m.npz")
+        assert refusal(s3.put_object, Bucket=BUCKET, Key="prices/x.parquet", Body=b"1") in REFUSED
+        assert refusal(s3.get_object, Bucket=BUCKET, Key="predictors/x") in REFUSED
+        assert refusal(ec2.run_instances, ImageId=stack.image, MinCount=1, MaxCount=1) in REFUSED
+        assert refusal(ec2.describe_instances) in REFUSED
+
+
+def test_the_head_buys_machines_and_makes_no_network(stack: Stack) -> None:
+    session = stack.session("HeadRole")
+    with enable_iam_authentication():
+        ec2, s3 = session.client("ec2"), session.client("s3")
+        s3.put_object(Bucket=BUCKET, Key="prices/x.parquet", Body=b"1")
+        ec2.describe_instances()
+        ec2.describe_spot_instance_requests()
+        assert refusal(ec2.create_vpc, CidrBlock="10.1.0.0/16") in REFUSED
+        assert refusal(ec2.create_security_group, GroupName="g", Description="g") in REFUSED
+        assert refusal(session.client("iam").create_user, UserName="u") in REFUSED
+
+
+def test_nodes_reach_each_other_the_head_reaches_them_and_nobody_reaches_the_head(stack: Stack) -> None:
+    ec2 = boto3.client("ec2", REGION)
+    nodes, head = stack.outputs["NodeSecurityGroup"], stack.ids["HeadGroup"]
+    (group,) = ec2.describe_security_groups(GroupIds=[nodes])["SecurityGroups"]
+    sources = {pair["GroupId"] for rule in group["IpPermissions"] for pair in rule["UserIdGroupPairs"]}
+    assert sources == {nodes, head}
+    assert not any(rule["IpRanges"] for rule in group["IpPermissions"])
+    (closed,) = ec2.describe_security_groups(GroupIds=[head])["SecurityGroups"]
+    assert closed["IpPermissions"] == []
+    (gateway,) = ec2.describe_vpc_endpoints()["VpcEndpoints"]
+    assert (gateway["ServiceName"], gateway["VpcEndpointType"]) == ("com.amazonaws.us-east-1.s3", "Gateway")
+
+
+def test_blobs_expire_and_are_not_public(template: dict[str, Any]) -> None:
+    bucket = template["Resources"]["Bucket"]["Properties"]
+    rules = bucket["LifecycleConfiguration"]["Rules"]
+    assert {rule["Id"] for rule in rules if rule["Status"] == "Enabled"} == {"jobs", "probes", "uploads"}
+    blocked = bucket["PublicAccessBlockConfiguration"]
+    assert len(blocked) == 4
+    assert all(blocked.values())
 
 
 # -- what moto does not check ----------------------------------------------------------------------------------------
