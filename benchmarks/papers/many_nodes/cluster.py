@@ -21,8 +21,10 @@ from proteus_spot.benchmarks.papers.many_nodes.network_namespaces import Network
 from proteus_spot.benchmarks.papers.many_nodes.sleeping_app import ROW
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.nodes.controller_client import NO_LOSSES, ControllerClient, wait_rendezvous
+from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import HELD_OUT, JobPaths, part_name
+from proteus_spot.infra.tls.certificates import ensure_keys
 from proteus_spot.infra.urls import file_url
 from proteus_spot.psengine.config import JobConfig, Stage
 
@@ -143,8 +145,10 @@ class RunningCluster:
 
     def meet(self) -> None:
         """Start the controller, in the last of the namespaces, and wait for it."""
+        host = self.places.network.plan.address(self.places.network.plan.n - 1)
+        ensure_keys(self.blobs, self.name, load_settings().model_copy(update={"node_host": host}))
         self._fork(_CONTROLLER, self.places.network.plan.n - 1, "reliable", "--controller")
-        self._client = ControllerClient(wait_rendezvous(self.blobs.url, self.name, PATIENCE_S))
+        self._client = ControllerClient(wait_rendezvous(self.blobs.url, self.name, PATIENCE_S), blob_url=self.blobs.url)
 
     def start(self, reliable: int, transient: int, *, join: bool = True) -> list[str]:
         """Start nodes in the namespaces from 0 on, the reliable ones first; return the names of the transient ones.
