@@ -63,7 +63,8 @@ def test_the_best_model_of_those_evaluated_is_saved(tmp_path: Path) -> None:
     best = trained(tmp_path, "best", *rising, "--param", "keep=best")
     losses = {clock: figures["loss"] for clock, figures in best["metrics_by_clock"]}
     assert best["metrics_by_clock"] == last["metrics_by_clock"]
-    assert best["kept_clock"] == min(losses, key=lambda clock: losses[clock]) < 3
+    manifest = tmp_path / "runs" / "best" / "blobs" / "jobs" / "best" / "model" / "manifest.json"
+    assert json.loads(manifest.read_text())["about"]["kept_clock"] == min(losses, key=lambda clock: losses[clock]) < 3
     assert best["metrics"]["loss"] == min(losses.values()) < last["metrics"]["loss"]
     assert model_of(tmp_path, "best")["model.safetensors"] != model_of(tmp_path, "last")["model.safetensors"]
 
