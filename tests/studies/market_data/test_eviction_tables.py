@@ -12,7 +12,13 @@ from proteus_spot.bidding.engine.journal import from_record
 from proteus_spot.bidding.engine.orders import Acquire, Wait
 from proteus_spot.bidding.evictions.base import as_table
 from proteus_spot.bidding.evictions.curve_model import CurveModel
-from proteus_spot.bidding.evictions.fit_capacity import Band, availability_trace, fit_availability, of_bands
+from proteus_spot.bidding.evictions.fit_capacity import (
+    Band,
+    availability_trace,
+    capacity_trace,
+    fit_availability,
+    of_bands,
+)
 from proteus_spot.bidding.evictions.fit_survival import fit_table
 from proteus_spot.bidding.evictions.table import DELTAS_MICROS, fit
 from proteus_spot.bidding.market.model import DAY_S
@@ -73,7 +79,7 @@ def test_under_best_the_on_demand_price_is_bid_where_bids_decide_nothing(here: T
 def test_what_cannot_be_had_is_taken_refused_left_alone_for_a_while_and_bought_again(
     here: TaskRuntime, saved: str
 ) -> None:
-    here.market.availability = {MARKET: availability_trace([1, 1, 0, 1], 1200, BEGIN_S)}
+    here.market.capacity.traces = {MARKET: capacity_trace([2, 2, 0, 2], 1200, BEGIN_S)}
     job = spec(policy="best", evictions=saved)
     here.begin(job)
 
