@@ -17,7 +17,7 @@ endif
 # Storms of many seeds in one process each; the others start processes of their own.
 MANY_SEEDS := tests/storms/test_engine_storms.py tests/storms/test_crash_points.py tests/storms/test_fault_scripts.py
 
-.PHONY: help lock torch run test storms papers lint compiled bench audit sbom size clean
+.PHONY: help lock torch run test storms papers lint compiled docs bench audit sbom size clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,10 @@ storms: $(STAMP) ## the long storms of faults (up to two hours)
 
 papers: $(STAMP) ## the tests of the benchmarks that repeat the papers' figures
 	$(BIN)/python -m pytest -q -n auto -m 'not storm' tests/benchmarks/papers
+
+docs: $(STAMP) ## the documentation site, in site/
+	$(BIN)/python tools/reference_pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(STAMP) ## the benchmarks, each beside a peer or a limit
 	$(BIN)/proteus bench

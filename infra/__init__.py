@@ -2,7 +2,7 @@
 
 applications/        user applications on their way to the nodes, and the models they produce
 datasets/            data files and built-in sets, prepared as partitions
-ec2/                 EC2 through botocore: the spot market, user-data, eviction notices
+ec2/                 EC2 through boto3: the spot market, user-data, eviction notices
 local_market/        servers of a simulated market on this machine
 market_data/         files about markets: prices, catalogues, availability, requests
 nodes/               the process that a machine runs, and the client of its controller

@@ -9,7 +9,7 @@ from proteus_spot.infra.errors import InputError
 #: Extra of pyproject.toml -> what is imported of it.
 EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "local": ("moto", "boto3", "aiohttp", "bokeh"),
+        "local": ("moto", "aiohttp", "bokeh"),
         "sweeps": ("optuna", "scipy", "sklearn", "skops", "lightgbm"),
         "neural": ("jax", "optax"),
         "postgres": ("psycopg",),

@@ -68,7 +68,7 @@ def open_runtime() -> Runtime:
         If a setting is invalid: one line that names it.
     """
     from proteus_spot.infra.ec2.ec2_spot_market import (
-        Ec2SpotMarket,  # botocore takes a third of a second, and not every verb needs it
+        Ec2SpotMarket,  # boto3 takes a third of a second, and not every verb needs it
     )
 
     mask_logs()

@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     region: str = Field("us-east-1", description="EC2 region.")
     ec2_endpoint_url: str | None = Field(None, description="EC2 API to talk to; unset: AWS itself.")
     ec2_key_id: SecretStr | None = Field(
-        None, description="Key of a simulated market that was started here; unset: the credentials that botocore finds."
+        None, description="Key of a simulated market that was started here; unset: the credentials that boto3 finds."
     )
     image_id: str = Field(
         "ami-00000000", description="Machine image of a node, with this project in it; the default is none: set it."

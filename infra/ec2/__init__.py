@@ -1,8 +1,8 @@
-"""EC2 through botocore: the spot market, user-data, eviction notices.
+"""EC2 through boto3: the spot market, user-data, eviction notices.
 
 account        what an account is, has and may do; for `proteus doctor`
 aws_configuration  the variables that choose the AWS configuration, for a message
-ec2_spot_market    `SpotMarket` on botocore, for EC2 and every EC2-compatible endpoint
+ec2_spot_market    `SpotMarket` on boto3, for EC2 and every EC2-compatible endpoint
 notice_poller      polls the metadata service for the eviction notice of this machine
 owned_machines     the machines of an owner, by their tags, and their end; for `proteus panic`
 offers             instance types on sale, from the Price List and DescribeInstanceTypes

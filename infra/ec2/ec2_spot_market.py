@@ -1,4 +1,4 @@
-"""`SpotMarket` on botocore, for EC2 and every EC2-compatible endpoint.
+"""`SpotMarket` on boto3, for EC2 and every EC2-compatible endpoint.
 
 *Differs* from the Protocol where EC2 does: an instance is described for about an hour after its end; the time of an
 eviction is taken from the spot request's status (when it was marked, plus `notice_s`), while the machine's own metadata
@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import boto3
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import (
@@ -47,7 +48,7 @@ _PRODUCT = "Linux/UNIX"
 _PAGE = 1000
 #: Maximum number of values of a filter.
 _FILTER_VALUES = 200
-#: botocore's errors about credentials, before anything is sent.
+#: boto3's errors about credentials, before anything is sent.
 _NO_CREDENTIALS = (
     CredentialRetrievalError,
     NoCredentialsError,
@@ -70,9 +71,9 @@ class Ec2SpotMarket:
     Parameters
     ----------
     settings : region, endpoint, image, subnets, security groups, instance profile and length of the notice.
-    attempts : maximum number of attempts per call; botocore retries throttling, server errors and failed connections.
+    attempts : maximum number of attempts per call; boto3 retries throttling, server errors and failed connections.
     connect_s, read_s : timeouts of an attempt for the connection and for the answer, in real seconds.
-    client : botocore's client; None creates one at the first call.
+    client : boto3's client; None creates one at the first call.
     """
 
     def __init__(
@@ -117,8 +118,8 @@ class Ec2SpotMarket:
         # EC2 writes times in ISO 8601; botocore's general parser takes most of the time of a long price history.
         core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=datetime.fromisoformat)
         try:
-            return core.create_client(
-                service,
+            return boto3.session.Session(botocore_session=core).client(
+                service,  # type: ignore[call-overload]
                 region_name=region or self._settings.region,
                 endpoint_url=self._settings.ec2_endpoint_url if service == "ec2" or not self._settings.is_aws else None,
                 config=self._config,
@@ -473,7 +474,7 @@ def _code_and_message(error: ClientError) -> tuple[str, str]:
 
 
 def _raise(error: ClientError | BotoCoreError, launching: bool = False) -> NoReturn:
-    """Raise the Protocol's exception for an error of botocore."""
+    """Raise the Protocol's exception for an error of boto3."""
     if isinstance(error, _NO_CREDENTIALS):
         raise AccessRefused(type(error).__name__, str(error)) from None
     if isinstance(error, NoRegionError | ParamValidationError):

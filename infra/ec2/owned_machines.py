@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import botocore.session
+import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConfigParseError, ProfileNotFound
 
@@ -51,7 +51,7 @@ class OwnedMachines:
     Parameters
     ----------
     region, endpoint_url : the region, and the EC2 API to talk to (None: AWS itself).
-    credentials : access key id and secret; None takes botocore's.
+    credentials : access key id and secret; None takes boto3's.
 
     Raises
     ------
@@ -62,14 +62,9 @@ class OwnedMachines:
     def __init__(self, region: str, endpoint_url: str | None, credentials: tuple[str, str] | None = None) -> None:
         self._region = region
         key_id, secret = credentials or (None, None)
-        self._open: Callable[[str], Any] = lambda service: botocore.session.Session().create_client(
-            service,
-            region_name=region,
-            endpoint_url=endpoint_url,
-            aws_access_key_id=key_id,
-            aws_secret_access_key=secret,
-            config=_CONFIG,
-        )
+        self._open: Callable[[str], Any] = lambda service: boto3.session.Session(
+            aws_access_key_id=key_id, aws_secret_access_key=secret
+        ).client(service, region_name=region, endpoint_url=endpoint_url, config=_CONFIG)  # type: ignore[call-overload]
         self._ec2: EC2Client = self._ask(lambda: self._open("ec2"))
 
     def account_id(self) -> str:

@@ -4,7 +4,7 @@
 - Service Quotas: GetServiceQuota and ListServiceQuotas of the service ``ec2``, as far as the market has quotas.
 - IAM: GetRole of ``AWSServiceRoleForEC2Spot``, without which EC2 sells no spot machine.
 
-botocore's clients of all of them may be pointed at the endpoint of the market.
+boto3's clients of all of them may be pointed at the endpoint of the market.
 """
 
 import json
