@@ -59,6 +59,7 @@ LEAST: Mapping[str, tuple[str, ...]] = {
     "cost": (),
     "logs": ("job",),
     "metrics": (),
+    "market": ("c4.large/us-east-1a",),
     "doctor": (),
     "catalog fetch": ("none/out.csv",),
     "traces describe": ("small.csv",),

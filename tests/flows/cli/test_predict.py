@@ -183,7 +183,7 @@ def test_bad_input_is_refused(tmp_path: Path, model: str, monkeypatch: pytest.Mo
     refused(
         "of its 2 columns one is taken for the label", model, "--data", str(narrow), "--out", "-"
     )  # a header names a label
-    refused("there is no model", str(tmp_path), "--data", data, "--out", "-")
+    refused("there is no model", str(tmp_path / "none"), "--data", data, "--out", "-")
     refused("is a model of app mlr, not of kmeans:KMeans", model, "--data", data, "--out", "-",
             "kmeans:KMeans", "--code", str(EXAMPLE))  # fmt: skip
     refused("--out none/a.csv: there is no directory none", model, "--data", data, "--out", "none/a.csv")

@@ -128,7 +128,7 @@ def test_it_trains_and_tells_its_figures_again(undisturbed: tuple[Path, dict[str
     assert moved["evaluate"] == 9 * MODEL_BYTES
     assert moved["checkpoint"] % MODEL_BYTES == 0
     assert moved["copy"] >= MODEL_BYTES, "two transient nodes served, and one kept"
-    assert moved["hand_over"] >= MODEL_BYTES
+    assert moved["hand_over"] >= MODEL_BYTES / 2, "a model of zeros travels as the upper halves of its values"
     # Of two servers a node is one at most, and who serves nothing reads all of it, every clock.
     assert CLOCKS * MODEL_BYTES <= moved["read"] <= 3 * CLOCKS * MODEL_BYTES
     assert moved["push"] > CLOCKS * MODEL_BYTES
