@@ -70,7 +70,7 @@ def hold(cuts: Cuts) -> None:
 
 #: {name: module, class and method that raises}
 PLACES = {
-    "handle": ("proteus_spot.psengine.controller.controller", "Controller", "_on_batch_done"),
+    "handle": ("proteus_spot.psengine.controller.job_events", "JobEvents", "_on_batch_done"),
     "driver": ("proteus_spot.psengine.drivers.ssp", "Ssp", "committed"),
     "run": ("proteus_spot.psengine.apps.mlr", "MultinomialLogisticRegression", "run"),
     "server": ("proteus_spot.psengine.server.shard_server", "ShardServer", "push"),
