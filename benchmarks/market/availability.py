@@ -32,7 +32,7 @@ def _record() -> tuple[CapacityRecord, str]:
     counts = np.clip(np.cumsum(rng.integers(-1, 2, size=(steps, _ZONES)), axis=0) + 8, 0, 16)
     zones = tuple(f"r{number}-a" for number in range(_ZONES))
     spot = np.linspace(1.9, 2.9, _ZONES)
-    record = CapacityRecord(0, _STEP_S, zones, counts.astype(np.int64), spot, np.full(_ZONES, 10.3))
+    record = CapacityRecord(_STEP_S, zones, counts.astype(np.int64), spot, np.full(_ZONES, 10.3))
     return record, "a generated record; PROTEUS_TRACES names no real one"
 
 

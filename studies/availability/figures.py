@@ -1,7 +1,7 @@
 """The figures of a set of records of availability: schemes beside bounds, and goals."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,10 @@ _MACHINES, _SLACKS, _ANY_ZONE_ALONE = (4, 16, 64), (1.25, 1.5, 2.0), 64
 _ANY, _REGIONS = "any zone", "mean of regions"
 #: One machine: hours of work and to the deadline, seconds of a restart.
 _WORK_H, _DEADLINES_H, _RESTARTS_S = 48, (52, 70), (3 * MINUTE_S, 12 * MINUTE_S)
-#: Price of spot as a share of on demand: EC2's of p2 and p3 in 2021 (us-east-1), and of p3.2xlarge in 2026.
-SPOT_SHARES = {"2021": 0.3, "2026": 0.122}
+#: The rule that ours are compared with on one machine.
+_PEER = "uniform-progress"
+#: Price of spot as a share of on demand: EC2's of p2 and p3 in 2021 (us-east-1).
+_SPOT_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def availability_figures(spec: AvailabilitySpec, report: Report) -> dict[str, An
         rows, goals = _of_one(spec, read_markets(folder), report)
     return {
         "set": folder.name,
-        "settings": {name: getattr(spec, name) for name in spec.__slots__},
+        "settings": asdict(spec),
         "runs": rows,
         "goals": [goal.record() for goal in goals],
         "elapsed_s": clock.now_s() - began_s,
@@ -179,9 +181,9 @@ def _of_one(
             for name in RULES:
                 each = [_saved(spec, name, record, job) for record in records]
                 saved[name] = np.concatenate([one for one, _ in each])
-                missed += sum(late for _, late in each) if name != "uniform-progress" else 0
+                missed += sum(late for _, late in each) if name != _PEER else 0
             for name in RULES:
-                gain = saved[name] - saved["uniform-progress"]
+                gain = saved[name] - saved[_PEER]
                 half = float(1.96 * gain.std(ddof=1) / np.sqrt(len(gain)))
                 rows.append(
                     {
@@ -190,7 +192,7 @@ def _of_one(
                         "gain_half_width": half,
                     }
                 )  # fmt: skip
-                if name != "uniform-progress":
+                if name != _PEER:
                     what = f"{name}, {kind}, {deadline_h} h, {restart_s // MINUTE_S} min: gain, lower end of 95 %"
                     goals.append(Goal(what, float(gain.mean()) - half, 0.0, most=False))
     report(len(cases), len(cases), "done")
@@ -206,8 +208,7 @@ def _saved(spec: AvailabilitySpec, name: str, record: MarketRecord, job: Capacit
             f"and a job is given {job.deadline_s / HOUR_S:.0f} h; give longer records"
         )
     starts = np.sort(np.random.default_rng(spec.seed).integers(0, last, size=spec.starts))
-    spot = SPOT_SHARES["2021"]
-    results = run_one(name, record.there, record.step_s, spot, 1.0, job, starts)
+    results = run_one(name, record.there, record.step_s, _SPOT_SHARE, 1.0, job, starts)
     on_demand = job.work_s / HOUR_S
-    saved: Floats = (on_demand - results[:, JobFigure.COST_USD]) / (on_demand * (1.0 - spot))
+    saved: Floats = (on_demand - results[:, JobFigure.COST_USD]) / (on_demand * (1.0 - _SPOT_SHARE))
     return saved, int((results[:, JobFigure.FINISHED_S] > job.deadline_s).sum())

@@ -17,13 +17,12 @@ class CapacityRecord:
 
     Attributes
     ----------
-    begins_s, step_s : first step, seconds since the epoch; seconds from one step to the next.
+    step_s : seconds from one step to the next.
     zones : their names.
     counts : machines that could be had, shape (steps, zones).
     spot, on_demand : dollars an hour of one machine, shape (zones,) each.
     """
 
-    begins_s: int
     step_s: int
     zones: tuple[str, ...]
     counts: Int64s
@@ -31,8 +30,11 @@ class CapacityRecord:
     on_demand: Floats
 
     def __post_init__(self) -> None:
-        if self.counts.shape[1:] != (len(self.zones),) or len(self.spot) != len(self.on_demand) != len(self.zones):
-            raise ValueError(f"{len(self.zones)} zones, counts of shape {self.counts.shape}, {len(self.spot)} prices")
+        if self.counts.shape[1:] != (len(self.zones),) or not len(self.spot) == len(self.on_demand) == len(self.zones):
+            raise ValueError(
+                f"{len(self.zones)} zones, counts of shape {self.counts.shape}, {len(self.spot)} spot and "
+                f"{len(self.on_demand)} on-demand prices"
+            )
 
     @property
     def regions(self) -> dict[str, tuple[int, ...]]:
@@ -45,10 +47,6 @@ class CapacityRecord:
         at = list(columns)
         zones = tuple(self.zones[column] for column in at)
         return replace(self, zones=zones, counts=self.counts[:, at], spot=self.spot[at], on_demand=self.on_demand[at])
-
-    def step_of(self, time_s: int) -> int:
-        """Return the first step at or after a time."""
-        return max(-(-(time_s - self.begins_s) // self.step_s), 0)
 
 
 def from_rows(
@@ -85,7 +83,6 @@ def from_rows(
     known = np.maximum.accumulate(np.where(table >= 0, np.arange(steps)[:, None], 0), axis=0)
     each = [prices[name.rsplit("-", 1)[0]] for name in names]
     return CapacityRecord(
-        moments[0],
         step_s,
         tuple(names),
         np.take_along_axis(table, known, axis=0),

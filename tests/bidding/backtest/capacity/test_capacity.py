@@ -20,7 +20,13 @@ COST, FINISHED = int(JobFigure.COST_USD), int(JobFigure.FINISHED_S)
 
 def record_of(counts: np.ndarray, spot: list[float], on_demand: float = 10.0) -> CapacityRecord:
     zones = tuple(f"r{at}-a" for at in range(counts.shape[1]))
-    return CapacityRecord(0, 600, zones, counts.astype(np.int64), np.array(spot), np.full(len(spot), on_demand))
+    return CapacityRecord(600, zones, counts.astype(np.int64), np.array(spot), np.full(len(spot), on_demand))
+
+
+@pytest.mark.parametrize(("spot", "on_demand"), [([1.0], [10.0]), ([1.0, 2.0], [10.0]), ([1.0], [10.0, 10.0])])
+def test_a_record_has_both_prices_of_each_zone(spot: list[float], on_demand: list[float]) -> None:
+    with pytest.raises(ValueError, match="2 zones"):
+        CapacityRecord(600, ("r0-a", "r1-a"), np.ones((4, 2), np.int64), np.array(spot), np.array(on_demand))
 
 
 def random_record(seed: int, steps: int = 400, zones: int = 3, most: int = 8) -> CapacityRecord:
