@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from proteus_spot.bidding.facts.records import RequestAnswer
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S, MINUTE_S, Market
 
-#: Shares of what was asked are told apart in steps of a quarter: none, up to a quarter, …, all but some, all.
+#: Shares of what was asked are counted in steps of a quarter: none, up to a quarter, …, all but some, all.
 SHARES = (0.0, 0.125, 0.375, 0.625, 0.875, 1.0)
-#: Length of the parts of a day that are told apart.
+#: Length of the parts of a day for which grants are counted.
 PART_S = 6 * HOUR_S
 #: Times in which the weight of the last answer falls to 1/e, of which one is chosen.
 MEMORIES_S = tuple(minutes * MINUTE_S for minutes in (10, 20, 40, 80, 160, 320, 640))

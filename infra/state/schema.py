@@ -167,7 +167,7 @@ observations = Table(
     Index("ix_observations_newest", "job_id", "kind", "observation_id"),
 )
 
-#: What others than our own requests and machines say of markets, whoever asked: `kind` names the form of `payload`.
+#: What is known of markets from other sources than our own requests and machines; `kind` names the form of `payload`.
 market_facts = Table(
     "market_facts",
     metadata,

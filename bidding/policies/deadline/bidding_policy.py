@@ -31,13 +31,14 @@ class _Pressure:
 class DeadlinePolicy:
     """Machines of the market with the least dollars per unit of work, what losses and joining cost included.
 
-    Nothing is bid: a machine is never worth more than on demand, and a bid decides nothing of when it is taken. More
+    Where a bid is asked for, it is the on-demand price: a machine is never worth more. More
     machines are bought while they lower the dollars per unit of work, in which an hour costs `value_of_time_usd_per_h`;
     with a deadline also while fewer are held than its work needs on average.
 
     Notes
     -----
-    The rules are those of `fleet`, one purchase a decision.
+    A unit of work is priced as in `fleet`, which chooses machines of all markets at once. This policy buys in one
+    market a decision, and knows no price above which work is expected to be had cheaper later.
     """
 
     def acquisition(self, view: MarketView) -> Decision:

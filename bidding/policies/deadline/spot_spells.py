@@ -13,7 +13,7 @@ from proteus_spot.bidding.market.model import HOUR_S, MINUTE_S
 
 Floats = NDArray[np.float64]
 
-#: Number of ages that are told apart, each a step long; the last is any longer one.
+#: Number of ages, each a step long; the last one is any longer time.
 AGES: Final = 6
 #: Ends of the age classes of the rates below, in seconds; the last class has no end.
 _ENDS_S: Final = (10 * MINUTE_S, 20 * MINUTE_S, 40 * MINUTE_S, 50 * MINUTE_S)
