@@ -2,7 +2,6 @@
 
 The modules:
 
-    counts    the bands in which counts are expected to be
     futures   futures of a job, drawn many times: what it costs and when it ends
     grants    the chance and the size of a grant, by the last answers and the time of day
     known     `MarketKnown`: all that is known of one market, for policies, commands and reports

@@ -9,14 +9,7 @@ from proteus_spot.bidding.backtest.capacity.record import CapacityRecord, Floats
 from proteus_spot.bidding.jit import entry
 from proteus_spot.bidding.market.model import HOUR_S
 from proteus_spot.bidding.market.traces import Int64s
-from proteus_spot.bidding.policies.deadline.fleet import (
-    MARGIN,
-    fill,
-    highest_price,
-    least_on_demand,
-    paced_on_demand,
-    work_price,
-)
+from proteus_spot.bidding.policies.deadline.fleet import choose, work_price
 
 _COST, _FINISHED, _SPOT = int(JobFigure.COST_USD), int(JobFigure.FINISHED_S), int(JobFigure.SPOT_S)
 _ON_DEMAND, _LOST, _STARTED = int(JobFigure.ON_DEMAND_S), int(JobFigure.LOST), int(JobFigure.STARTED)
@@ -48,11 +41,9 @@ def _elastic(version: int) -> Callable[..., int]:
                         held[zone] = seen[zone]
                     usual[zone] += (seen[zone] - usual[zone]) * (step_s / _FORGETS_S)
                     fresh[zone] = work_price(prices[zone], 0.0, losses[zone], boot_s, left_s / machines)
-                asked = least_on_demand(left_s, time_left_s, step_s, boot_s, machines, dear)
-                highest = highest_price(fresh, usual, MARGIN * left_s / max(time_left_s, 1.0), machines)
-                fill(prices, fresh, held, seen, machines - asked, highest, -1.0, wanted)
-                paced = paced_on_demand(left_s, time_left_s, usual.sum())
-                asked = max(asked, min(paced, machines - int(wanted.sum())))
+                asked = choose(
+                    left_s, time_left_s, step_s, machines, dear, boot_s, prices, fresh, held, seen, usual, wanted
+                )
                 # what the step does, if the job lasts so long
                 rate_old, rate_new = float(min(asked, dear)), float(max(asked - dear, 0))
                 pay = asked * on_demand

@@ -5,84 +5,15 @@ lost before the next decision, on demand still finishes in time. The rest may be
 that is dearer than what is expected to be had later.
 """
 
-from dataclasses import dataclass
-from math import inf
 from typing import Final
 
 import numpy as np
 
 from proteus_spot.bidding.jit import jitable
-from proteus_spot.bidding.market.model import HOUR_S
 from proteus_spot.bidding.policies.deadline.spot_spells import Floats
 
 #: Share by which more work is counted on than is left, because spot has worse days than its usual ones.
 MARGIN: Final = 1.15
-
-
-@dataclass(frozen=True, slots=True)
-class SpotOffer:
-    """What is known of a market at a decision.
-
-    Attributes
-    ----------
-    price_usd_per_h : of one spot machine.
-    held : spot machines held here.
-    seen : machines that could be had by the last answers, those held included.
-    usual : mean of `seen` over the time that is known.
-    loss_per_h : hazard of a held machine.
-    boot_s : seconds that a new machine is paid for before it works.
-    joining_usd : dollars that a new machine costs once, such as for data between zones.
-    """
-
-    market: str
-    price_usd_per_h: float
-    held: int
-    seen: int
-    usual: float
-    loss_per_h: float
-    boot_s: float = 180.0
-    joining_usd: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RemainingJob:
-    """What is known of a job at a decision.
-
-    Attributes
-    ----------
-    left_machine_h : work left, in hours of one machine.
-    time_left_h : until the deadline; None: there is none.
-    gap_s : until the next decision.
-    machines : most machines that help, by the engine's measure.
-    on_demand_held : machines on demand that work already.
-    on_demand_usd_per_h, on_demand_boot_s : of one machine on demand.
-    value_of_time_usd_per_h : dollars that an hour less is worth; counts without a deadline.
-    """
-
-    left_machine_h: float
-    time_left_h: float | None
-    gap_s: float
-    machines: int
-    on_demand_held: int = 0
-    on_demand_usd_per_h: float = inf
-    on_demand_boot_s: float = 180.0
-    value_of_time_usd_per_h: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """Machines to hold until the next decision.
-
-    Attributes
-    ----------
-    spot : by market, also those with 0; an ask is what exceeds `SpotOffer.held`.
-    on_demand : machines on demand.
-    highest_usd_per_h : dollars of an hour of work above which it is expected to be had cheaper later.
-    """
-
-    spot: dict[str, int]
-    on_demand: int
-    highest_usd_per_h: float
 
 
 @jitable
@@ -148,8 +79,7 @@ def highest_price(prices: Floats, usual: Floats, needed: float, machines: int) -
 
 @jitable
 def fill(
-    held_prices: Floats, new_prices: Floats, held: Floats, seen: Floats, machines: int, highest: float,
-    value_of_time: float, wanted: Floats,
+    held_prices: Floats, new_prices: Floats, held: Floats, seen: Floats, machines: int, highest: float, wanted: Floats,
 ) -> None:  # fmt: skip
     """Write the machines to hold, the cheapest work first.
 
@@ -157,11 +87,9 @@ def fill(
     ----------
     held_prices, new_prices : dollars of a second of work of a held and of a new machine; shape (markets,) each.
     highest : nothing dearer is taken.
-    value_of_time : dollars of a second less; below 0: there is a deadline, and time has no value of its own.
     """
     wanted[:] = 0.0
-    left, spent, count = machines, max(value_of_time, 0.0), 0
-    floor = -1.0
+    left, floor = machines, -1.0
     while left > 0:
         best = np.inf
         for market in range(len(held)):
@@ -179,41 +107,33 @@ def fill(
             if new_prices[market] == best:
                 offered += max(seen[market] - held[market], 0.0)
             while offered > 0.0 and left > 0:
-                if value_of_time >= 0.0 and best * count > spent * (1.0 + 1e-9):
-                    return
                 wanted[market] += 1.0
                 offered -= 1.0
                 left -= 1
-                spent += best
-                count += 1
         floor = best
 
 
-def fleet(job: RemainingJob, markets: tuple[SpotOffer, ...]) -> Fleet:
-    """Return the machines to hold until the next decision."""
-    left_s = job.left_machine_h * HOUR_S
-    held, seen, usual = (np.array([float(getattr(one, name)) for one in markets]) for name in ("held", "seen", "usual"))
-    prices = np.array([one.price_usd_per_h / HOUR_S for one in markets])
-    needed_s = left_s / max(job.machines, 1)
-    fresh = np.array(
-        [
-            work_price(one.price_usd_per_h / HOUR_S, one.joining_usd, one.loss_per_h / HOUR_S, one.boot_s, needed_s)
-            for one in markets
-        ]
-    )
-    on_demand, paced, highest, value = 0, 0, inf, job.value_of_time_usd_per_h / HOUR_S
-    if job.time_left_h is not None:
-        time_left_s = job.time_left_h * HOUR_S
-        on_demand = least_on_demand(
-            left_s, time_left_s, job.gap_s, job.on_demand_boot_s, job.machines, job.on_demand_held
-        )
-        paced = paced_on_demand(left_s, time_left_s, float(usual.sum()))
-        highest = highest_price(fresh, usual, MARGIN * left_s / max(time_left_s, 1.0), job.machines)
-        value = -1.0
-    wanted = np.zeros(len(markets))
-    if left_s > 0:
-        fill(prices, fresh, held, seen, job.machines - on_demand, highest, value, wanted)
-    on_demand = max(on_demand, min(paced, job.machines - int(wanted.sum())))
-    return Fleet(
-        {one.market: int(count) for one, count in zip(markets, wanted, strict=True)}, on_demand, highest * HOUR_S
-    )
+@jitable
+def choose(
+    left_s: float, time_left_s: float, gap_s: float, machines: int, on_demand_held: int, boot_s: float,
+    held_prices: Floats, new_prices: Floats, held: Floats, seen: Floats, usual: Floats, wanted: Floats,
+) -> int:  # fmt: skip
+    """Write the spot machines to hold until the next decision, by market, and return the number on demand.
+
+    Parameters
+    ----------
+    left_s : work left, in seconds of one machine, above 0.
+    time_left_s, gap_s : until the deadline, and until the next decision.
+    machines : most machines that help, by the engine's measure.
+    on_demand_held : machines on demand that work already.
+    boot_s : seconds that a new machine is paid for before it works.
+    held_prices, new_prices : dollars of a second of work of a held and of a new machine; shape (markets,) each.
+    held, seen, usual : spot machines that are held, that could be had by the last answers (held ones included), and the
+        mean of those over the time that is known; shape (markets,) each.
+    wanted : receives the spot machines to hold; shape (markets,).
+    """
+    net = least_on_demand(left_s, time_left_s, gap_s, boot_s, machines, on_demand_held)
+    highest = highest_price(new_prices, usual, MARGIN * left_s / max(time_left_s, 1.0), machines)
+    fill(held_prices, new_prices, held, seen, machines - net, highest, wanted)
+    paced = paced_on_demand(left_s, time_left_s, usual.sum())
+    return max(net, min(paced, machines - int(wanted.sum())))

@@ -5,10 +5,10 @@ from itertools import groupby
 
 import pytest
 
-from proteus_spot.bidding.facts.counts import count_band, shape_of
 from proteus_spot.bidding.facts.records import Life
 from proteus_spot.bidding.facts.survival import PRIOR_PER_H, bursts, survivals
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
+from tests.support.count_bands import count_band, shape_of
 from tests.support.real_traces import availability_files
 
 A, B, C = (Market("p3.2xlarge", f"us-west-2{letter}") for letter in "abc")

@@ -1,66 +1,66 @@
 """Many machines: the cheapest work first, no more than helps, and on demand when the deadline asks for it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proteus_spot.bidding.policies.deadline.fleet import (
-    RemainingJob,
-    SpotOffer,
-    fleet,
-    least_on_demand,
-)
+from proteus_spot.bidding.policies.deadline.fleet import choose, highest_price, least_on_demand, work_price
 
-CHEAP = SpotOffer("cheap", price_usd_per_h=1.0, held=0, seen=6, usual=6.0, loss_per_h=0.05)
-DEAR = SpotOffer("dear", price_usd_per_h=2.0, held=0, seen=20, usual=20.0, loss_per_h=0.05)
-JOB = RemainingJob(left_machine_h=240.0, time_left_h=36.0, gap_s=600.0, machines=16, on_demand_usd_per_h=5.0)
+GAP_S, BOOT_S, MACHINES = 600.0, 180.0, 16
+
+
+@dataclass(frozen=True)
+class Offer:
+    usd_per_h: float
+    held: int
+    seen: int
+    loss_per_h: float = 0.05
+    joining_usd: float = 0.0
+
+    def fresh(self, needed_s: float) -> float:
+        return work_price(self.usd_per_h / 3600, self.joining_usd, self.loss_per_h / 3600, BOOT_S, needed_s)
+
+
+def chosen(left_h: float, *offers: Offer, time_left_h: float = 36.0, machines: int = MACHINES) -> tuple[list[int], int]:
+    """Return the spot machines by offer, and those on demand; what is seen is usual."""
+    left_s, wanted = left_h * 3600, np.zeros(len(offers))
+    held, seen = (np.array([float(getattr(one, name)) for one in offers]) for name in ("held", "seen"))
+    prices = np.array([one.usd_per_h / 3600 for one in offers])
+    fresh = np.array([one.fresh(left_s / machines) for one in offers])
+    on_demand = choose(left_s, time_left_h * 3600, GAP_S, machines, 0, BOOT_S, prices, fresh, held, seen, seen, wanted)
+    return wanted.astype(int).tolist(), on_demand
+
+
+CHEAP, DEAR = Offer(1.0, held=0, seen=6), Offer(2.0, held=0, seen=20)
 
 
 def test_the_cheapest_is_taken_alone_where_it_usually_suffices() -> None:
-    light = replace(JOB, left_machine_h=100.0)
-    chosen = fleet(light, (CHEAP, DEAR))
-    assert (chosen.spot, chosen.on_demand) == ({"cheap": 6, "dear": 0}, 0)
-    assert chosen.highest_usd_per_h == pytest.approx(1.0, rel=0.05)
+    assert chosen(100.0, CHEAP, DEAR) == ([6, 0], 0)
+    fresh = np.array([CHEAP.fresh(100 * 3600 / MACHINES), DEAR.fresh(100 * 3600 / MACHINES)])
+    assert highest_price(fresh, np.array([6.0, 20.0]), 4.0, MACHINES) == fresh[0]
 
 
 def test_the_next_one_is_taken_too_where_it_does_not() -> None:
-    assert fleet(JOB, (CHEAP, DEAR)).spot == {"cheap": 6, "dear": 10}, "no more than help"
+    assert chosen(240.0, CHEAP, DEAR)[0] == [6, 10], "no more than help"
 
 
 def test_what_is_lost_soon_is_dear() -> None:
-    fleeting = replace(CHEAP, loss_per_h=15.0)
-    assert fleet(replace(JOB, left_machine_h=100.0), (fleeting, DEAR)).spot == {"cheap": 0, "dear": 16}
+    assert chosen(100.0, replace(CHEAP, loss_per_h=15.0), DEAR)[0] == [0, 16]
 
 
 def test_a_machine_that_joins_for_dollars_is_dear() -> None:
-    joining = replace(CHEAP, joining_usd=100.0)
-    assert fleet(replace(JOB, left_machine_h=60.0), (joining, DEAR)).spot == {"cheap": 0, "dear": 16}
+    assert chosen(60.0, replace(CHEAP, joining_usd=100.0), DEAR)[0] == [0, 16]
 
 
 def test_what_is_held_is_kept_before_what_is_new() -> None:
-    held = replace(DEAR, market="held", price_usd_per_h=1.0, held=4, seen=4, usual=4.0)
-    chosen = fleet(replace(JOB, machines=5, left_machine_h=100.0), (CHEAP, held))
-    assert chosen.spot == {"cheap": 1, "held": 4}
-
-
-def test_what_is_done_holds_nothing() -> None:
-    chosen = fleet(replace(JOB, left_machine_h=0.0, on_demand_held=3), (CHEAP, DEAR))
-    assert (set(chosen.spot.values()), chosen.on_demand) == ({0}, 0)
+    assert chosen(100.0, CHEAP, Offer(1.0, held=4, seen=4), machines=5)[0] == [1, 4]
 
 
 def test_spot_that_is_never_enough_has_on_demand_beside_it_from_the_start() -> None:
-    few = replace(CHEAP, seen=4, usual=4.0)
-    chosen = fleet(replace(JOB, left_machine_h=360.0), (few,))
-    assert (chosen.spot, chosen.on_demand) == ({"cheap": 4}, 6)
-
-
-def test_without_a_deadline_time_has_its_price() -> None:
-    patient = replace(JOB, time_left_h=None)
-    assert fleet(patient, (CHEAP, DEAR)).spot == {"cheap": 6, "dear": 0}, "least cost for a unit of work"
-    hasty = replace(patient, value_of_time_usd_per_h=40.0)
-    assert fleet(hasty, (CHEAP, DEAR)).spot == {"cheap": 6, "dear": 10}
+    assert chosen(360.0, replace(CHEAP, seen=4)) == ([4], 6)
 
 
 @given(
