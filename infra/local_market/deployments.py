@@ -14,7 +14,7 @@ from proteus_spot.infra.open_close import OpenedAtStart
 from proteus_spot.infra.processes.surroundings import python_module
 
 #: The work pool that prefect.yaml names.
-_POOL = "proteus"
+POOL = "proteus"
 #: Real seconds for the worker to make the pool, and for the deployments to be registered.
 _STARTS_S = 60.0
 _DEPLOYS_S = 120.0
@@ -51,7 +51,7 @@ class LocalDeployments(OpenedAtStart):
 
     def open(self) -> None:
         """Start the worker, register the deployments and pause their schedules and triggers."""
-        self._worker = self._start("worker", "worker", "start", "--pool", _POOL, "--type", "process", "--name", "local")
+        self._worker = self._start("worker", "worker", "start", "--pool", POOL, "--type", "process", "--name", "local")
         with httpx.Client(base_url=self._api_url, timeout=_CALL_S, auth=basic_auth(self._auth)) as api:
             self._await_pool(api)
             self._register()
@@ -76,7 +76,7 @@ class LocalDeployments(OpenedAtStart):
         """Wait for the pool, which the worker makes with the template of its type."""
         clock = SystemClock()
         until_s = clock.now_s() + _STARTS_S
-        while api.get(f"/work_pools/{_POOL}").status_code == httpx.codes.NOT_FOUND:
+        while api.get(f"/work_pools/{POOL}").status_code == httpx.codes.NOT_FOUND:
             self.check()
             if clock.now_s() > until_s:
                 raise ProteusError(f"the Prefect worker made no pool within {_STARTS_S:.0f} s; see {self._logs}")

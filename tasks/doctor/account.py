@@ -1,7 +1,6 @@
 """Checks of the account in the cloud: credentials, rights, limits, network, image."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from proteus_spot.bidding.market.model import OWNER_TAG, LaunchRequest, Market
@@ -103,7 +102,7 @@ def _is_of_gpus(quota: Quota) -> bool:
 
 
 def _vcpus(setup: Setup, market: Market) -> int:
-    kind = setup.catalog.find(market, datetime.fromtimestamp(setup.clock.now_s(), UTC).date())
+    kind = setup.type_of(market)
     return 1 if kind is None else kind.vcpu
 
 

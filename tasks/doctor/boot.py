@@ -2,13 +2,11 @@
 
 import secrets
 from collections.abc import Callable
-from datetime import UTC, datetime
 
-from proteus_spot.bidding.market.model import JOB_TAG, OWNER_TAG, LaunchRequest, Tier
+from proteus_spot.bidding.market.model import HOUR_S, Tier
 from proteus_spot.bidding.market.money import Micros, usd
 from proteus_spot.bidding.market.spot_market import MarketError
 from proteus_spot.infra.clock import SystemClock
-from proteus_spot.infra.ec2.user_data import NodeBoot, user_data
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.nodes.controller_client import (
     NO_LOSSES,
@@ -20,7 +18,7 @@ from proteus_spot.infra.nodes.controller_client import (
 from proteus_spot.infra.storage.leases import FIRST_S
 from proteus_spot.infra.tls.certificates import ensure_keys
 from proteus_spot.tasks.doctor.setup import Setup, Wrong
-from proteus_spot.tasks.market.listed_machines import TIER_TAG
+from proteus_spot.tasks.market.purchases.requests import launch_request
 from proteus_spot.tasks.task_runtime import current_runtime
 
 _LOOK_S = 0.5
@@ -32,10 +30,10 @@ _END_S = 300.0
 def highest_cost(setup: Setup) -> Micros:
     """Return what the machine costs at most: its first lease at the on-demand price, after which it ends by itself."""
     market = setup.reliable
-    kind = setup.catalog.find(market, datetime.fromtimestamp(setup.clock.now_s(), UTC).date())
+    kind = setup.type_of(market)
     if kind is None:
         raise InputError(f"{market}: the catalogue has no on-demand price; run `proteus catalog fetch`")
-    return -(-kind.on_demand_micros * int(FIRST_S) // 3600)
+    return -(-kind.on_demand_micros * int(FIRST_S) // HOUR_S)
 
 
 def boot(setup: Setup, budget: Micros, tell: Callable[[str], None]) -> str:
@@ -52,7 +50,10 @@ def boot(setup: Setup, budget: Micros, tell: Callable[[str], None]) -> str:
     try:
         market = current_runtime().pinned_market()
         ensure_keys(current_runtime().blobs, job_id, setup.settings)
-        (fact,) = market.launch(market.freeze(_request(setup, job_id)))
+        order_id = f"{job_id}-boot"
+        (fact,) = market.launch(
+            launch_request(job_id, order_id, setup.reliable, 1, Tier.RELIABLE, token=order_id, controller=True)
+        )
     except MarketError as error:
         raise Wrong(f"{setup.reliable} was not sold: {error}", "try again, or another type in the job file") from None
     tell(f"bought {fact.instance_id} ({setup.reliable}) on demand; waiting until it joins")
@@ -67,32 +68,6 @@ def boot(setup: Setup, budget: Micros, tell: Callable[[str], None]) -> str:
     for name in current_runtime().blobs.list(f"jobs/{job_id}"):
         current_runtime().blobs.remove(name)
     return f"{fact.instance_id} joined after {took_s:.0f} s, and has ended"
-
-
-def _request(setup: Setup, job_id: str) -> LaunchRequest:
-    settings = setup.settings
-    environment = {"PROTEUS_CLOCK": settings.clock, "PROTEUS_REGION": settings.region}
-    if settings.tls != "auto":
-        environment["PROTEUS_TLS"] = settings.tls
-    if settings.node_host is not None:
-        environment["PROTEUS_NODE_HOST"] = settings.node_host
-    node = NodeBoot(
-        job_id=job_id,
-        blob_url=settings.blob_url,
-        tier=Tier.RELIABLE,
-        controller=True,
-        python=settings.node_python,
-        clock=settings.clock,
-        region=settings.region,
-        environment=environment,
-    )
-    tags = {
-        OWNER_TAG: current_runtime().owner,
-        JOB_TAG: job_id,
-        TIER_TAG: str(Tier.RELIABLE),
-        "Name": f"proteus {job_id}",
-    }
-    return LaunchRequest(job_id, setup.reliable, 1, None, user_data(node), tags)
 
 
 def _await_node(setup: Setup, job_id: str, instance_id: str) -> None:

@@ -16,7 +16,7 @@ from proteus_spot.bidding.market.model import Market
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.local_market.announcement import DEFAULT_DIRECTORY, find_announcement
-from proteus_spot.infra.local_market.deployments import repository
+from proteus_spot.infra.local_market.deployments import POOL, repository
 from proteus_spot.infra.local_market.prefect_server import basic_auth
 from proteus_spot.infra.masking import masked
 from proteus_spot.infra.state.database import stored_revision
@@ -28,7 +28,6 @@ from proteus_spot.tasks.doctor.setup import Setup, Wrong
 #: Prices on demand change a few times a year.
 _MOST_CATALOG_DAYS = 180
 _ANSWER_S = 5.0
-_POOL = "proteus"
 
 
 def check_versions(_setup: Setup) -> str:
@@ -90,8 +89,7 @@ def check_bucket(setup: Setup) -> str:
 
 def check_catalog(setup: Setup) -> str:
     """Check that the catalogue prices the job's markets, and that its prices are of these months."""
-    settings, now_s = setup.settings, setup.clock.now_s()
-    day = datetime.fromtimestamp(now_s, UTC).date()
+    settings, day = setup.settings, setup.day
     fix = "run `proteus catalog fetch catalog.csv`, and set PROTEUS_CATALOG to the file"
     try:
         catalog = setup.catalog
@@ -160,10 +158,10 @@ def check_server(_setup: Setup) -> str:
         names = {row["name"] for row in _answer(api, "POST", "/deployments/filter", url)}
         if missing := sorted(_deployments() - names):
             raise Wrong(f"deployments are missing: {', '.join(missing)}", "run `prefect --no-prompt deploy --all`")
-        workers = _answer(api, "POST", f"/work_pools/{_POOL}/workers/filter", url)
+        workers = _answer(api, "POST", f"/work_pools/{POOL}/workers/filter", url)
     online = [row["name"] for row in workers if row["status"] == "ONLINE"]
     if not online:
-        raise Wrong("no worker is online", f"run `prefect worker start --pool {_POOL}`")
+        raise Wrong("no worker is online", f"run `prefect worker start --pool {POOL}`")
     return f"Prefect {version} at {url}: all deployments, {len(online)} workers online"
 
 
@@ -187,7 +185,7 @@ def _answer(api: httpx.Client, method: str, path: str, url: str) -> Any:
     if answer.status_code == httpx.codes.UNAUTHORIZED:
         raise Wrong(f"the server at {url} does not let us in", "set PREFECT_API_AUTH_STRING to its user:password")
     if answer.status_code == httpx.codes.NOT_FOUND and path.startswith("/work_pools"):
-        raise Wrong(f"the work pool {_POOL} is missing", f"run `prefect work-pool create {_POOL} --type process`")
+        raise Wrong(f"the work pool {POOL} is missing", f"run `prefect work-pool create {POOL} --type process`")
     if not answer.is_success:
         raise Wrong(f"the server at {url} answers {path} with {answer.status_code}", "look into its log")
     try:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cached_property
 
 from proteus_spot.bidding.market.catalog import Catalog
-from proteus_spot.bidding.market.model import Market
+from proteus_spot.bidding.market.model import InstanceType, Market
 from proteus_spot.infra.clock import Clock, open_clock
 from proteus_spot.infra.ec2.account import Account
 from proteus_spot.infra.ec2.ec2_spot_market import Ec2SpotMarket
@@ -59,6 +59,15 @@ class Setup:
         """The clock of the market."""
         return open_clock(self.settings.clock)
 
+    @property
+    def day(self) -> date:
+        """The day of the market."""
+        return datetime.fromtimestamp(self.clock.now_s(), UTC).date()
+
+    def type_of(self, market: Market) -> InstanceType | None:
+        """Return the type of a market as the catalogue has it on the day; None if it has none."""
+        return self.catalog.find(market, self.day)
+
     @cached_property
     def spot_markets(self) -> Sequence[Market]:
         """The markets that the job bids in; without a job one that stands for any."""
@@ -72,7 +81,7 @@ class Setup:
         if self.job is not None:
             return Market(self.job.reliable.instance_type, self.job.reliable.zone)
         zones = sorted(self.settings.subnet_ids) or self.account.zones()
-        sold = self.catalog.at(datetime.fromtimestamp(self.clock.now_s(), UTC).date(), self.settings.region)
+        sold = self.catalog.at(self.day, self.settings.region)
         kind = next((name for name in _USUAL if name in sold), None) or min(sold, default=None)
         if kind is None or not zones:
             raise Wrong(

@@ -83,7 +83,7 @@ def markets_to_try(markets: Sequence[Market]) -> list[Market]:
 
 def _request(spec: JobSpec, market: Market, tier: Tier) -> LaunchRequest:
     bid_micros = None if tier is Tier.RELIABLE else DRY_BID
-    return launch_request(spec, "dry-run", market, 1, tier, token="dry-run", bid_micros=bid_micros)
+    return launch_request(spec.job_id, "dry-run", market, 1, tier, token="dry-run", bid_micros=bid_micros)
 
 
 def _fault(request: Callable[[], LaunchRequest]) -> str:

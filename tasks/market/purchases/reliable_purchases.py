@@ -165,7 +165,7 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
         job_engine,
         last.order_id,
         lambda intent: launch_request(
-            spec,
+            job_id,
             intent.order_id,
             Market.parse(intent.params["market"]),
             int(intent.params["count"]),

@@ -8,7 +8,6 @@ from proteus_spot.bidding.market.model import JOB_TAG, ORDER_TAG, OWNER_TAG, Lau
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.infra.ec2.user_data import NodeBoot, user_data
 from proteus_spot.infra.state.records import Json
-from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.market.eviction_notices import events_url
 from proteus_spot.tasks.market.job_opening import type_on_sale
 from proteus_spot.tasks.market.listed_machines import TIER_TAG
@@ -19,7 +18,7 @@ _EXPIRES_S = 7 * 86_400
 
 
 def launch_request(
-    spec: JobSpec,
+    job_id: str,
     order_id: str,
     market: Market,
     count: int,
@@ -42,12 +41,12 @@ def launch_request(
     if tier is Tier.RELIABLE and (url := events_url()) is not None:
         environment["PROTEUS_EVENTS_URL"] = url  # transient machines send no events to Prefect
     boot = replace(
-        _boot(spec.job_id, tier),
+        _boot(job_id, tier),
         threads=node_threads(market, runtime.clock.scale),
         controller=controller,
         environment=environment,
     )
-    name = f"proteus {spec.job_id} {tier}"
+    name = f"proteus {job_id} {tier}"
     kind = type_on_sale(market, runtime.clock.now_s())
     no_limit = today and bid_micros is not None and kind is not None and bid_micros >= kind.on_demand_micros
     return _request(

@@ -101,7 +101,7 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> PurchaseOutcome
 
     def request(intent: Intent) -> LaunchRequest:
         return launch_request(
-            spec,
+            spec.job_id,
             order.order_id,
             order.market,
             order.count,

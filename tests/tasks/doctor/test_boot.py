@@ -50,9 +50,11 @@ def test_a_node_joins_and_is_ended(endpoint: EndpointProcess, tmp_path: Path) ->
 def test_an_image_without_the_program_is_told_and_the_machine_ended(
     endpoint: EndpointProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = load_settings().model_copy(update={"node_python": "/absent/python", "join_minutes": 0.05})
+    monkeypatch.setenv("PROTEUS_NODE_PYTHON", "/absent/python")
+    monkeypatch.setenv("PROTEUS_JOIN_MINUTES", "0.05")
+    forget_runtime()
     with pytest.raises(Wrong, match="did not join within") as found:
-        boot(Setup(settings, job()), 1_000_000, print)
+        boot(Setup(load_settings(), job()), 1_000_000, print)
     assert "PROTEUS_NODE_PYTHON" in found.value.fix
     assert states(endpoint) == [InstanceState.TERMINATED]
 

@@ -59,7 +59,7 @@ def test_machines_are_told_which_kernels_they_take(here: TaskRuntime, kernels: s
     opened(here)
     settings = here.runtime.settings.model_copy(update={"cpu_kernels": kernels})
     here.runtime = replace(here.runtime, settings=settings)
-    order = launch_request(spec(), "job-reliable-0", MARKET, 1, Tier.RELIABLE, token="t")
+    order = launch_request(spec().job_id, "job-reliable-0", MARKET, 1, Tier.RELIABLE, token="t")
     assert ("export PROTEUS_CPU_KERNELS=avx2" in order.user_data) is exported
 
 
