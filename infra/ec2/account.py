@@ -11,13 +11,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from proteus_spot.bidding.market.quotas import Quota
 from proteus_spot.bidding.market.spot_market import MarketError
 from proteus_spot.infra.ec2.ec2_spot_market import Ec2SpotMarket
-from proteus_spot.infra.errors import InputError, ProteusError
+from proteus_spot.infra.errors import ProteusError
 
 T = TypeVar("T")
 
 #: The role that EC2 needs in the account to sell spot machines.
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
-#: Actions beside a purchase that the worker carries out: the call of boto3, and parameters that name nothing.
+#: Actions other than a purchase that the worker carries out: the call of boto3, and parameters that name nothing.
 _ACTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
     {
         "ec2:DescribeInstances": ("describe_instances", {}),
@@ -41,6 +41,15 @@ class Caller:
     account: str
     arn: str
     at_s: float | None
+
+
+class _Refused(ProteusError):
+    """An answer of AWS that is an error, with its code."""
+
+    def __init__(self, error: ClientError) -> None:
+        found = error.response.get("Error", {})
+        self.code = str(found.get("Code", "Unknown"))
+        super().__init__(f"{self.code}: {found.get('Message', '')}")
 
 
 class Account:
@@ -68,41 +77,35 @@ class Account:
 
     def _may(self, call: str, parameters: Mapping[str, Any]) -> bool:
         try:
-            getattr(self._ec2(), call)(**parameters, DryRun=True)
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            if code in ("UnauthorizedOperation", "AccessDenied"):
+            self._ask(lambda: getattr(self._ec2(), call)(**parameters, DryRun=True))
+        except _Refused as error:
+            if error.code in ("UnauthorizedOperation", "AccessDenied"):
                 return False
-            if not code.startswith(_ALLOWED):
-                raise _fault(error) from None
-        except BotoCoreError as error:
-            raise _fault(error) from None
+            if not error.code.startswith(_ALLOWED):
+                raise
         return True
 
     def quota(self, quota: Quota) -> int:
         """Return the vCPUs that a quota allows."""
-        client = self._market.connect("service-quotas")
+        client = self._ask(lambda: self._market.connect("service-quotas"))
+        named = {"ServiceCode": "ec2", "QuotaCode": quota.code}
         try:
-            answer = client.get_service_quota(ServiceCode="ec2", QuotaCode=quota.code)
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "NoSuchResourceException":
-                raise _fault(error) from None
+            answer = self._ask(lambda: client.get_service_quota(**named))
+        except _Refused as error:
+            if error.code != "NoSuchResourceException":
+                raise
             # An account that never changed a quota has the default.
-            answer = self._ask(lambda: client.get_aws_default_service_quota(ServiceCode="ec2", QuotaCode=quota.code))
-        except BotoCoreError as error:
-            raise _fault(error) from None
+            answer = self._ask(lambda: client.get_aws_default_service_quota(**named))
         return int(answer["Quota"]["Value"])
 
     def has_spot_role(self) -> bool:
         """Return whether the account has the service-linked role of EC2 spot."""
         try:
-            self._market.connect("iam").get_role(RoleName=SPOT_ROLE)
-        except ClientError as error:
-            if error.response["Error"]["Code"] == "NoSuchEntity":
+            self._ask(lambda: self._market.connect("iam").get_role(RoleName=SPOT_ROLE))
+        except _Refused as error:
+            if error.code == "NoSuchEntity":
                 return False
-            raise _fault(error) from None
-        except BotoCoreError as error:
-            raise _fault(error) from None
+            raise
         return True
 
     def zones(self) -> list[str]:
@@ -113,13 +116,11 @@ class Account:
     def image(self, image_id: str) -> Mapping[str, Any] | None:
         """Return an image as EC2 describes it; None if there is none."""
         try:
-            return next(iter(self._ec2().describe_images(ImageIds=[image_id])["Images"]), None)
-        except ClientError as error:
-            if error.response["Error"]["Code"].startswith("InvalidAMIID"):
+            return next(iter(self._ask(lambda: self._ec2().describe_images(ImageIds=[image_id]))["Images"]), None)
+        except _Refused as error:
+            if error.code.startswith("InvalidAMIID"):
                 return None
-            raise _fault(error) from None
-        except BotoCoreError as error:
-            raise _fault(error) from None
+            raise
 
     def subnets(self, ids: Collection[str]) -> dict[str, Mapping[str, Any]]:
         """Return the subnets that exist among `ids`, by id."""
@@ -139,14 +140,7 @@ class Account:
     def _ask(self, call: Callable[[], T]) -> T:
         try:
             return call()
-        except InputError:
-            raise
-        except (ClientError, BotoCoreError, MarketError) as error:
-            raise _fault(error) from None
-
-
-def _fault(error: Exception) -> ProteusError:
-    if isinstance(error, ClientError):
-        found = error.response.get("Error", {})
-        return ProteusError(f"{found.get('Code', 'Unknown')}: {found.get('Message', '')}")
-    return ProteusError(str(error))
+        except ClientError as error:
+            raise _Refused(error) from None
+        except (BotoCoreError, MarketError) as error:
+            raise ProteusError(str(error)) from None
