@@ -20,7 +20,7 @@ from proteus_spot.psengine.protocol.events import (
     TimerFired,
     UpdatesMissing,
 )
-from proteus_spot.psengine.protocol.instructions import GatherModel, OpenShards
+from proteus_spot.psengine.protocol.instructions import GatherModel, LoadPartitions, OpenShards
 from tests.support.controller import done, gathering, started
 
 
@@ -165,6 +165,26 @@ def test_shards_that_cannot_be_opened_are_tried_again_and_not_for_ever() -> None
     )
     assert controller.job.state == "failed"
     assert controller.job.reason == f"shards (0,) could not be opened {MOST_NOT_OPENED} times: no such blob"
+
+
+def test_failures_to_open_shards_count_from_the_last_time_they_were_open() -> None:
+    controller, now_s = Controller(), 0.0
+    controller.handle(JobStarted(JobConfig("open", n_partitions=2, n_shards=1, clocks=3), now_s))
+    for node in ("first", "second"):
+        address = f"tcp://{node}"
+        (load,) = controller.handle(NodeJoined(node, address, "reliable", 1, now_s))
+        assert isinstance(load, LoadPartitions)
+        orders = controller.handle(NodeReady(node, address, load.request, (0, 1), now_s))
+        for _ in range(MOST_NOT_OPENED - 1):
+            (opening,) = [order for order in orders if isinstance(order, OpenShards)]
+            orders = controller.handle(ShardsNotOpened(node, address, (0,), opening.epoch, "away", now_s))
+            while not orders:
+                now_s += 0.25
+                orders = controller.handle(TimerFired(now_s))
+        (opening,) = [order for order in orders if isinstance(order, OpenShards)]
+        controller.handle(ShardsOpened(node, address, (0,), opening.epoch, now_s))
+        assert controller.job.state == "running"
+        controller.handle(NodesLost({address: "killed"}, now_s))
 
 
 def test_shards_that_a_stuck_node_does_not_open_are_opened_anew() -> None:

@@ -1,5 +1,7 @@
 """What runs, what is told of it, and what happens to work that failed."""
 
+from typing import Literal
+
 import pytest
 
 from proteus_spot.infra.nodes.controller_client import NO_LOSSES
@@ -19,7 +21,7 @@ from proteus_spot.psengine.protocol.events import (
     TaskStats,
     TimerFired,
 )
-from proteus_spot.psengine.protocol.instructions import Dispatch, LoadPartitions
+from proteus_spot.psengine.protocol.instructions import Dispatch, LoadPartitions, SaveCheckpoint
 from proteus_spot.psengine.protocol.partition_state import StateRef
 from tests.support.controller import done, some_at_work, started
 
@@ -112,6 +114,28 @@ def test_who_serves_may_be_silent_for_a_clock_as_its_link_may_be_full(clock_s: f
     controller.handle(done(dispatch, 2 * clock_s))
     assert controller.silence_timeout_s("tcp://r") == patience_s
     assert controller.silence_timeout_s("tcp://t") >= SILENCE_S
+
+
+@pytest.mark.parametrize("nan", ["fail", "allow"])
+def test_finite_losses_with_an_infinite_sum_fail_the_job_unless_it_allows_them(nan: Literal["fail", "allow"]) -> None:
+    config = JobConfig("sum", n_partitions=2, n_shards=1, clocks=9, nan=nan)
+    controller, dispatch = started(config)
+    stats = tuple(TaskStats(task.partition, task.attempt, 1e308, 1, 0.0) for task in dispatch.tasks)
+    controller.handle(BatchDone(dispatch.node, dispatch.address, dispatch.group, stats, 1.0))
+    if nan == "fail":
+        assert controller.job.state == "failed"
+        assert controller.job.reason.startswith("the loss of clock 1 is inf: want finite numbers")
+    else:
+        assert controller.job.state == "running"
+
+
+def test_a_checkpoint_that_is_due_is_begun_with_a_common_clock_and_before_the_next_clock() -> None:
+    controller, dispatch = started(JobConfig("kept", n_partitions=2, n_shards=1, clocks=9, checkpoint_s=5.0))
+    (dispatch,) = controller.handle(done(dispatch, 1.0))
+    save, following = controller.handle(done(dispatch, 6.0))
+    assert isinstance(save, SaveCheckpoint)
+    assert save.committed == 2
+    assert isinstance(following, Dispatch), "the servers fold the next clock in"
 
 
 def test_what_is_due_stays_due_when_less_becomes_due() -> None:

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from proteus_spot.psengine.apps.registry import initial_arrays, initial_shards
 from proteus_spot.psengine.config import TableSpec
-from proteus_spot.psengine.protocol.answers import Pushed, StaleEpoch, StaleRead
+from proteus_spot.psengine.protocol.answers import Moved, Pushed, StaleEpoch, StaleRead
+from proteus_spot.psengine.protocol.instructions import ShardOwner
 from proteus_spot.psengine.protocol.read_version import Committed
 from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.server.shard_server import ShardServer
@@ -136,6 +137,20 @@ def test_a_message_is_applied_whole_or_not_at_all() -> None:
     assert np.allclose(whole, sharding.join([before[s] for s in (0, 1)])["w"] + 1)
     assert isinstance(at_once(serving.read({0: 1}, Committed(0, exact=True))), StaleRead)
     assert at_once(serving.gather({0: 1, 1: 1}, 1)).folded == {0: 1, 1: 1}
+
+
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_a_shard_that_was_handed_over_is_dropped_with_the_map_that_names_its_new_owner(epoch: int) -> None:
+    serving, _ = server()
+    at_once(serving.hand_over({1: 1}, "new", "tcp://new", 2))
+    serving.forget([ShardOwner(1, "old", "tcp://old", 1)], 1)
+    assert sorted(serving.stores) == [0, 1], "a map of before the move"
+    owner = ShardOwner(1, "new", "tcp://new", epoch)
+    serving.forget([owner], 1)
+    assert sorted(serving.stores) == [0]
+    answer = at_once(serving.read({1: 1}, Committed(0, exact=True)))
+    assert isinstance(answer, Moved)
+    assert answer.owners == (owner,)
 
 
 def test_initial_values_depend_on_seed_and_shard_alone() -> None:

@@ -6,13 +6,14 @@ import pytest
 
 import proteus_spot.tasks.market.engine_journal
 from proteus_spot.bidding.engine.engine import BidEngine
-from proteus_spot.bidding.engine.events import JobClosed, TickDue
+from proteus_spot.bidding.engine.events import AllocationRefused, JobClosed, TickDue
+from proteus_spot.bidding.market.model import HOUR_S
 from proteus_spot.infra.state.records import IntentState
 from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.market.decisions import decide
 from proteus_spot.tasks.market.engine_journal import JobEngine, unless_seen
 from proteus_spot.tasks.market.job_opening import close_job
-from proteus_spot.tasks.market.purchases.sending import abandon_orders, buy
+from proteus_spot.tasks.market.purchases.sending import Result, abandon_orders, buy
 from proteus_spot.tasks.market.tick import claim_tick
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 from tests.support.timeouts import PATIENCE
@@ -162,3 +163,18 @@ def test_an_order_that_was_not_carried_out_before_the_job_closed_is_abandoned(he
     assert states[order.order_id] is IntentState.ABANDONED
     assert plain(buy)(spec(), JobEngine("job"), order).line == "answered meanwhile"
     assert len(here.facts(spec())) == 1, "only the reliable machine was bought"
+
+
+def test_an_order_that_was_answered_is_not_carried_out_while_the_next_one_is_open(here: TaskRuntime) -> None:
+    here.begin(spec())
+    prices = {MARKET: 20_000}
+    (first,) = plain(decide)(JobEngine("job"), here.facts(spec()), prices, {})
+    JobEngine("job").commit(
+        lambda _: [AllocationRefused(here.runtime.now_s(), first.order_id, "Capacity", "none left")]
+    )
+    here.clock.at_s += HOUR_S
+    (second,) = plain(decide)(JobEngine("job"), here.facts(spec()), prices, {})
+    assert second.order_id != first.order_id
+    outcome = plain(buy)(spec(), JobEngine("job"), first)
+    assert (outcome.result, outcome.line) == (Result.GRANTED, "answered meanwhile")
+    assert JobEngine("job").refresh().open_order == second
