@@ -58,7 +58,9 @@ class MarketTables(Tables):
 
     def answers(self, markets: Sequence[Market], from_s: int) -> list[RequestAnswer]:
         """Return the answers to requests for spot machines from `from_s` on, oldest first."""
-        query = select(intents, allocations.c.count.label("granted")).where(
+        # Without the request itself, which is long.
+        read = (intents.c.params, intents.c.state, intents.c.outcome, intents.c.settled_at_s)
+        query = select(*read, allocations.c.count.label("granted")).where(
             intents.c.kind == "acquire",
             intents.c.settled_at_s >= from_s,
             intents.c.state.in_([IntentState.DONE.value, IntentState.REFUSED.value]),
