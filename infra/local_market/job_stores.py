@@ -15,6 +15,7 @@ from proteus_spot.infra.local_market.environment import clock_file
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.state.records import UnknownRecord
 from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.urls import sqlite_url
 
 #: Below the working directory: where `proteus run` keeps a directory for each job.
 RUNS = Path("runs")
@@ -69,7 +70,7 @@ def open_job_stores(
     """
     with ExitStack() as stack:
         if database is not None or directory is not None:
-            url = database or _url(_state_file(directory or Path()))
+            url = database or sqlite_url(_state_file(directory or Path()))
             check_exists(url)
             yield [JobStore(stack.enter_context(Store.open(url)), directory or _run_of(url))], []
             return
@@ -122,12 +123,12 @@ def is_under_way(directory: Path) -> bool:
 
 def _default_urls() -> list[str]:
     """Return the URL of the settings' database, if it exists, and those of the local runs, by name."""
-    urls = [_url(file) for file in sorted(RUNS.glob(f"*/{_STATE}"))]
+    urls = [sqlite_url(file) for file in sorted(RUNS.glob(f"*/{_STATE}"))]
     shared = load_settings().database_url
     file = _sqlite_file(shared)
     if file is None:
         return [shared, *urls]
-    return [shared, *urls] if file.is_file() and _url(file) not in urls else urls
+    return [shared, *urls] if file.is_file() and sqlite_url(file) not in urls else urls
 
 
 def _state_file(directory: Path) -> Path:
@@ -140,10 +141,6 @@ def _run_of(url: str) -> Path | None:
     """Return the directory of the local run whose database this is: it keeps its clock beside it."""
     file = _sqlite_file(url)
     return file.parent if file is not None and clock_file(file.parent).is_file() else None
-
-
-def _url(file: Path) -> str:
-    return f"sqlite:///{file.absolute()}"
 
 
 def _sqlite_file(database: str) -> Path | None:
