@@ -14,6 +14,7 @@ from proteus_spot.bidding.market.money import to_dollars
 from proteus_spot.infra.clock import Clock, open_clock
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.local_market.environment import clock_file
+from proteus_spot.infra.local_market.job_stores import check_exists
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.state.records import Job, JobKind, LedgerLine, ObservationKind
 from proteus_spot.infra.state.store import Store
@@ -96,10 +97,12 @@ def opened_registry(database: str | None, directory: Path | None) -> Iterator[Co
     Raises
     ------
     InputError
-        If both are given, or the directory is of no run.
+        If both are given, the database does not exist, or the directory is of no run.
     """
     if directory is not None and database is not None:
         raise InputError("--dir and --database: give one of the two")
+    if database is not None:
+        check_exists(database)
     if directory is not None and not (directory / "state.db").is_file():
         raise InputError(f"--dir {directory}: no run has kept its state there; name another directory")
     settings = load_settings()

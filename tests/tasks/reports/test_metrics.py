@@ -85,6 +85,13 @@ def test_the_verb_prints_them_once(store: Store, tmp_path: Path) -> None:
     assert isinstance(bad.exception, InputError)
 
 
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    absent = tmp_path / "absent.db"
+    bad = CliRunner().invoke(metrics, ["--database", f"sqlite:///{absent}"])
+    assert isinstance(bad.exception, InputError)
+    assert not absent.exists()
+
+
 def test_the_dashboard_shows_metrics_that_there_are(store: Store) -> None:
     record_job(store, hours=1)
     registry = CollectorRegistry()
