@@ -73,3 +73,17 @@ def test_a_job_is_planned_by_what_is_known(run: Path) -> None:
     assert 0 < record["cost_usd"]["p10"] <= record["cost_usd"]["p90"] < 5
     with pytest.raises(InputError, match="counts its work in clocks; say what they take by --vcpu-hours W"):
         call("plan", "job.yaml", "--live", "--dir", str(run))
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--live", "--deadline", "3"], "--live: --deadline has no effect"),
+        (["--live", "--picture", "plan.png"], "--live: --picture has no effect"),
+        (["--vcpu-hours", "40", "--dir", "."], "--database and --dir: have no effect without --live"),
+    ],
+)
+def test_options_without_effect_are_refused(run: Path, words: list[str], line: str) -> None:
+    (run / "job.yaml").write_text(JOB)
+    with pytest.raises(InputError, match=line):
+        call("plan", "job.yaml", *words)

@@ -5,9 +5,17 @@ from typing import Any
 
 import click
 
-from proteus_spot.flows.cli.options import allow_gaps_option, json_option, price_options, seed_option, state_options
+from proteus_spot.flows.cli.options import (
+    allow_gaps_option,
+    given_options,
+    json_option,
+    price_options,
+    seed_option,
+    state_options,
+)
 from proteus_spot.flows.terminal.output import notes, write_json
 from proteus_spot.flows.terminal.progress_bar import progress
+from proteus_spot.infra.errors import InputError
 
 _HOURS = click.FloatRange(min=0, min_open=True)
 _COUNT = click.IntRange(min=1)
@@ -50,7 +58,10 @@ _SECONDS = click.IntRange(min=0)
 @state_options
 @json_option()
 @click.option("--picture", metavar="FILE", help="Draw the distributions into a .png, .svg or .pdf.")
+@click.pass_context
 def plan(
+    context: click.Context,
+    /,
     job_file: Path | None,
     json_target: str | None,
     picture: str | None,
@@ -81,8 +92,12 @@ def plan(
         if target is not None and (target, option) != ("-", "--json"):
             check_file_target(option, Path(target))
     if live:
+        if unused := given_options(context, *_OF_LIVE):
+            raise InputError(f"--live: {unused[0]} has no effect, the plan is that of JOB.yaml; leave it out")
         _plan_live(job_file, json_target, database, directory, asked)
         return
+    if database is not None or directory is not None:
+        raise InputError("--database and --dir: have no effect without --live; leave them out")
     if picture is not None:
         check_picture(picture)
     spec = plan_spec(**_fields(job_file, asked))
@@ -101,6 +116,10 @@ def plan(
         show(made)
         if picture is not None:
             click.echo(f"written: {picture}")
+
+
+#: Options that count with --live.
+_OF_LIVE = ("live", "vcpu_hours", "starts", "seed", "catalog", "database", "directory", "json_target")
 
 
 def _plan_live(
