@@ -48,11 +48,6 @@ class TaskKey:
     written_by: tuple[int, int] | None = None
     follows: tuple[int, int] | None = None
 
-    @property
-    def begins_after(self) -> tuple[int, int] | None:
-        """Group and attempt of the task that leaves the state which this one begins in; None if none is known."""
-        return self.follows if self.state is None else (self.state.group, self.state.attempt)
-
 
 @dataclass(frozen=True)
 class ReplicaSet:

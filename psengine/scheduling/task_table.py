@@ -355,11 +355,6 @@ class TaskTable:
         running = self.running.get(partition)
         return running is not None and (running.group, running.attempt) == (group, attempt)
 
-    @property
-    def first_attempt(self) -> int:
-        """The attempt under which a task is sent for the first time since the last rollback."""
-        return self._base + 1
-
     def running_on(self, node: str) -> int:
         """Return how many tasks are under way on `node`."""
         return self._running_on[node]
