@@ -229,7 +229,7 @@ class _Check:
         updates: dict[int, Delta] = {}
         for n in reversed(partitions) if self._backwards else partitions:
             call = f"run, partition {n}, clock {clock}"
-            update = self._guarded(call, partial(self._micro_task, call, data[n], clock, wanted[n], state))
+            update = self._guarded(call, partial(self._task, call, data[n], clock, wanted[n], state))
             if update is not None:
                 updates[n] = update
         return advance(self._tables, state, [updates[n] for n in partitions]) if len(updates) == len(data) else None
@@ -251,7 +251,7 @@ class _Check:
             except SharedRowError as error:
                 self._fault(f"rows, clock {clock}", str(error))
 
-    def _micro_task(self, call: str, data: Any, clock: int, wanted: Mapping[str, RowSet], state: Arrays) -> Delta:
+    def _task(self, call: str, data: Any, clock: int, wanted: Mapping[str, RowSet], state: Arrays) -> Delta:
         full = drop_optimizer_state(self._tables, state)
         params = {name: RowBlock(None, read_only(array)).of(wanted.get(name)) for name, array in full.items()}
         before, tables = digest(data), {name: digest(array) for name, array in params.items()}

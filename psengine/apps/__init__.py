@@ -11,6 +11,6 @@ kernel_cache      import of modules with compiled kernels, compiled once per mac
 mlr               multinomial logistic regression, on raw inputs or random Fourier features
 parameter_checks  checks of the parameters that users give to applications
 registry          built-in applications by name, and construction of applications
-residents         the easy application as a general one, and partitions on a node
+residents         the easy application as a general one, and the executor of a partition on a node
 returned          what the methods of an application may return: one description, for each method
 """

@@ -167,9 +167,8 @@ class Reconciler:
             return
         last = job.stopping.last_clock
         over = last is not None and tasks.common >= last  # gathered from leaving nodes, the model might be lost
-        stay = (
-            bool(job.departures.notices.size) and not over
-        )  # the next notice may be for a node that shards would go to
+        # The next notice may be for a node that shards would go to.
+        stay = bool(job.departures.notices.size) and not over
         if not members.in_state("leaving", "draining"):
             stay = job.joins.may_serve_soon(now_s, bool(members.in_state("joining")))
         serving_on = frozenset() if over else job.departures.serving_on(tasks, now_s)
@@ -445,5 +444,5 @@ class Reconciler:
         job = self._job
         assert job.driver is not None
         owner = job.members.placement.owner
-        back = [e for e in job.driver.absent if (name := owner[e]) is not None and name in ready]
-        job.driver.returned([e for e in back if e in ready[owner[e] or ""].holds])
+        back = [part for part in job.driver.absent if (name := owner[part]) is not None and name in ready]
+        job.driver.returned([part for part in back if part in ready[owner[part] or ""].holds])

@@ -140,7 +140,7 @@ class Driver(Protocol):
     """
 
     def start(self, to: Dispatcher, partitions: int, seed: int) -> None:
-        """Dispatch the first tasks, for partitions 0 to `residents` - 1."""
+        """Dispatch the first tasks, for partitions 0 to `partitions` - 1."""
         ...
 
     def completed(self, to: Dispatcher, done: Done) -> None:

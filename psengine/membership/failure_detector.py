@@ -31,14 +31,14 @@ _LINK_S = 60.0
 _LOOK_AT_MOST_S = 1.0
 
 
-def silence_timeout_s(at_work: bool, longest_micro_task_s: float | None, served_clock_s: float = 0.0) -> float:
+def silence_timeout_s(at_work: bool, longest_task_s: float | None, served_clock_s: float = 0.0) -> float:
     """Return the seconds that a node may be silent.
 
     Parameters
     ----------
     at_work : bool
         Whether it runs, or prepares, something.
-    longest_micro_task_s : float or None
+    longest_task_s : float or None
         Seconds of the longest task; None before any was done.
     served_clock_s : float
         Seconds of the longest of the recent clocks if the node serves shards, else 0.
@@ -46,7 +46,7 @@ def silence_timeout_s(at_work: bool, longest_micro_task_s: float | None, served_
     least_s = max(SILENCE_S, min(served_clock_s, _LINK_S))
     if not at_work:
         return least_s
-    return max(least_s, _TIMES * (SILENCE_S if longest_micro_task_s is None else longest_micro_task_s))
+    return max(least_s, _TIMES * (SILENCE_S if longest_task_s is None else longest_task_s))
 
 
 def heartbeat_interval_s(n_nodes: int) -> float:

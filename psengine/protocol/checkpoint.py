@@ -16,7 +16,7 @@ class Checkpoint:
 
     `summary` is the job's summary (losses, seconds, …, see `psengine.controller.status`); JSON-able. If the job has a
     driver with state, it holds that as `driver`, and as `n_updates` the number of tasks of the groups up to `group`.
-    `residents` are those whose states are in the checkpoint.
+    `partitions` are those whose states are in the checkpoint.
     """
 
     group: int

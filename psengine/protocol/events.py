@@ -291,7 +291,7 @@ class HoldRequested(Event):
 
 @dataclass(frozen=True)
 class ModelSaved(Event):
-    """The model of the committed clock is in the blob store, whole: no effect is missing from it."""
+    """The model of the committed clock is in the blob store, whole: no update is missing from it."""
 
     result: dict[str, object]
     now_s: float

@@ -1,4 +1,4 @@
-"""The partitions that a node works on, ready to run, their states, and how states come here.
+"""The residents of a node: the executors of its partitions, their states, and how states come here.
 
 A task names the state that it begins with. Mostly the node has it, since it did the partition's task before. When the
 partition has moved, the state is sent by the node that has it, or read from the checkpoint that the job continues from.
@@ -38,7 +38,7 @@ ReadState = Callable[[str, int], Awaitable[Mapping[str, NDArray[np.generic]]]]
 
 
 class ResidentHost:
-    """The partitions of one process, ready to run.
+    """The residents of one process.
 
     Parameters
     ----------
@@ -75,11 +75,11 @@ class ResidentHost:
 
     @property
     def residents(self) -> dict[int, Resident]:
-        """What has been created, by partition."""
+        """Those that have been created, by partition."""
         return {partition: resident for partition, (_, resident) in self._residents.items()}
 
     async def resident(self, partition: int) -> Resident:
-        """Return the `Resident` of a partition; it is created again if the partition was."""
+        """Return the resident of a partition; it is created again if the data of the partition were read again."""
         assert self._job is not None
         config, app = self._job
         data = await self._partition(partition)
@@ -90,7 +90,7 @@ class ResidentHost:
         return before[1]
 
     def drop(self, partitions: Iterable[int]) -> None:
-        """Drop what was created of partitions; their states stay."""
+        """Drop the residents of partitions; their states stay."""
         for partition in partitions:
             self._residents.pop(partition, None)
 

@@ -72,7 +72,7 @@ class ShardHost:
         node: str,
         address: str,
         server: ShardServer,
-        partitions: ResidentHost,
+        residents: ResidentHost,
         transfers: Transfers,
         adopt: Callable[[JobConfig], Awaitable[tuple[JobConfig, Sharding]]],
         make_shards: Callable[[Sequence[int]], Awaitable[dict[int, Arrays]]],
@@ -82,7 +82,7 @@ class ShardHost:
         moved: Counter[str],
     ) -> None:
         self._node, self._address, self.server = node, address, server
-        self._partitions, self._transfers = partitions, transfers
+        self._residents, self._transfers = residents, transfers
         self._adopt, self._make_shards, self._read_shard = adopt, make_shards, read_shard
         self._report, self._line, self._moved = report, line_of, moved
         self.replicas = ReplicaStore()
@@ -152,9 +152,9 @@ class ShardHost:
         try:
             epochs = dict(zip(instruction.shards, instruction.epochs, strict=True))
             states = await self.server.copy(epochs, instruction.group)
-            partitions = self._partitions.copies(instruction.states)
+            partitions = self._residents.copies(instruction.states)
             self.replicas.put(number, last_complete, states, is_backup=False)
-            self._partitions.states.replicate(
+            self._residents.states.replicate(
                 number, last_complete, [state for copy in partitions.values() for state in copy]
             )
             shards: dict[str, dict[int, ShardState]] = {}
@@ -206,7 +206,7 @@ class ShardHost:
     ) -> None:
         """Store what another node has copied here in the replication round `number`."""
         self.replicas.put(number, last_complete, states, is_backup=True)
-        self._partitions.states.replicate(number, last_complete, partitions)
+        self._residents.states.replicate(number, last_complete, partitions)
 
     async def take(self, instruction: TakeShards) -> None:
         """Take shards over from their server."""
