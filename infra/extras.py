@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from proteus_spot.infra.errors import InputError
 
-#: Extra of pyproject.toml -> what is imported of it.
+#: Extra of pyproject.toml -> the modules that are imported of it.
 EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "local": ("moto", "aiohttp", "bokeh"),

@@ -1,4 +1,4 @@
-"""Studies: what is computed before or beside a job, from files and settings alone, without Prefect.
+"""Studies: what is computed before a job or apart from one, from files and settings alone, without Prefect.
 
 availability/    backtests of jobs with deadlines, on records of what could be had
 backtest/        backtests: request, inputs, simulated jobs, tables, report

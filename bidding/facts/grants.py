@@ -125,7 +125,7 @@ def _memory_s(by_market: dict[Market, list[RequestAnswer]], usual: _Usual) -> fl
 
 
 def _same(answer: RequestAnswer) -> Float64s:
-    """Return the probability of each class where the market is as it was at this answer: that class, or one beside."""
+    """Return the probability of each class in a market as at this answer: that class, or an adjacent one."""
     shares = np.zeros(len(SHARES))
     at = _class(answer)
     shares[at] = 0.8

@@ -63,7 +63,7 @@ def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dic
 
 
 def _fewest(view: MarketView, count: int, vcpu: int) -> int:
-    """Return how few instances beside those that are held work as fast as `count`."""
+    """Return how few instances in addition to those that are held work as fast as `count`."""
     job, held = view.job, view.spot_vcpus
     if not job.tasks:
         return count

@@ -70,7 +70,7 @@ class LocalPrefect:
     home : directory of the server's state.
     log : file that receives its output.
     port : TCP port to listen on; None takes a free one.
-    auth : ``user:password`` that the server wants from everybody; empty: it wants none.
+    auth : ``user:password`` that the server wants from every client; empty: it wants none.
     """
 
     def __init__(self, home: Path, log: Path, port: int | None = None, auth: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The services beside EC2 that say what an account is and may do: what is needed of STS, Service Quotas and IAM.
+"""The services next to EC2 that say what an account is and may do: what is needed of STS, Service Quotas and IAM.
 
 - STS: GetCallerIdentity.
 - Service Quotas: GetServiceQuota and ListServiceQuotas of the service ``ec2``, as far as the market has quotas.

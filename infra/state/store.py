@@ -139,7 +139,7 @@ class Store(IdentityTable, JobTables, PurchaseTables, MarketTables, ClosedAtEnd)
             return connection.execute(statement.returning(claims.c.name)).one_or_none() is not None
 
     def is_claimed(self, name: str) -> bool:
-        """Return whether somebody has `name` now."""
+        """Return whether `name` is held now."""
         with self.read() as connection:
             held = (claims.c.name == name) & (claims.c.expires_at_s > now_s(connection))
             return connection.scalar(select(claims.c.name).where(held)) is not None

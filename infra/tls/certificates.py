@@ -22,7 +22,7 @@ _EARLIER = datetime.timedelta(days=1)
 
 
 def ensure_keys(blobs: Blobs, job_id: str, settings: Settings) -> bool:
-    """Put the keys of a job into the bucket, unless they are there or its nodes use none; return whether it uses TLS.
+    """Put the keys of a job into the bucket, unless they are there or its nodes use no TLS; return whether they use it.
 
     One process at a time may begin a job. The last role's key says that all are there.
     """

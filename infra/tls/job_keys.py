@@ -1,7 +1,7 @@
 """Reads the key of a role from the job's prefix in the bucket, for Dask and for the controller's port.
 
-Whoever may read the job's prefix has its keys: the nodes by their instance profile, and the worker. A process decides
-by its own settings whether it uses TLS, never by what it reads.
+Any process that may read the job's prefix has its keys: the nodes by their instance profile, and the worker. A process
+decides by its own settings whether it uses TLS, never by what it reads.
 """
 
 import ssl
@@ -48,13 +48,13 @@ def read_key(blobs: Blobs, job_id: str, role: str) -> RoleKey:
     Raises
     ------
     BlobError
-        If it is not there, cannot be read, or is none.
+        If it is not there, cannot be read, or is not a key.
     """
     name = JobPaths(job_id).tls_key(role)
     try:
         return RoleKey(**blobs.read_json(name))
     except TypeError:
-        raise BlobError(f"{blobs.url_of(name)}: is no key of a job") from None
+        raise BlobError(f"{blobs.url_of(name)}: is not a key of a job") from None
 
 
 def dask_security(key: RoleKey) -> "Security":

@@ -1,4 +1,4 @@
-"""The figures of a set of records of availability: schemes beside bounds, and goals."""
+"""The figures of a set of records of availability: schemes next to bounds, and goals."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ from proteus_spot.infra.market_data.capacity_sets import MarketRecord, find_set,
 from proteus_spot.studies.availability.goals import ABOVE_BOUND, OF_REGIONS, Goal
 from proteus_spot.studies.market_data.trace_files import Report
 
-#: Schemes of many machines, and what knows the record.
+#: Our scheme of many machines, and the bounds that know the record.
 OURS, ELASTIC_BOUND, GANG_BOUND = "deadline", "clairvoyant elastic", "clairvoyant gang"
 #: Days of a record that are fitted; no job begins in them.
 _FIT_S = 3 * DAY_S

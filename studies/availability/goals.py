@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One figure beside what is asked of it.
+    """One figure, and what is asked of it.
 
     Attributes
     ----------

@@ -37,7 +37,7 @@ class PlanSpec(BaseModel):
 
     Attributes
     ----------
-    max_spot_vcpus : 0 is not a spot machine: then `on-demand` is the only scheme.
+    max_spot_vcpus : with 0 no spot machine is bought: `on-demand` is the only scheme.
     job_file, policy : name of the job's file, and the policy that it runs under; None where the file leaves that open.
     """
 

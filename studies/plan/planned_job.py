@@ -35,7 +35,7 @@ class PlannedJob:
     scaling_efficiency : φ, the share of a cluster's vCPU-seconds that become work.
     machines, reference : the cluster that would do it on demand.
     max_spot_vcpus : most spot vCPUs held at once; 0: it buys no spot machine.
-    reliable_count, reliable_name, reliable_vcpus, reliable_micros : machines on demand beside the spot ones, and the
+    reliable_count, reliable_name, reliable_vcpus, reliable_micros : machines held on demand with the spot ones, and the
         vCPUs and hourly price of one.
     deadline_s, budget_micros : None if there is no such limit.
     window_s : seconds after which an unfinished job is given up.

@@ -65,7 +65,7 @@ def check_spot_quota(setup: Setup) -> str:
 
 
 def check_gpu_quota(setup: Setup) -> str:
-    """Check the quotas of GPU machines, which are apart, and 0 in a new account."""
+    """Check the quotas of GPU machines: they have their own, which are 0 in a new account."""
     wanted = {setup.reliable: _vcpus(setup, setup.reliable)} if setup.job is not None else {}
     told = [
         _check_quotas(setup, part, spot=spot, gpu=True) for part, spot in ((wanted, False), (_spot_vcpus(setup), True))
@@ -126,7 +126,7 @@ def check_subnets(setup: Setup) -> str:
 
 
 def check_security_groups(setup: Setup) -> str:
-    """Check that nodes reach each other on all TCP ports, and that not everybody reaches them."""
+    """Check that nodes reach each other on all TCP ports, and that the internet does not reach them."""
     wanted, fix = setup.settings.security_group_ids, "fix PROTEUS_SECURITY_GROUP_IDS"
     if not wanted:
         return "none is set: the default one of the VPC"
@@ -141,7 +141,7 @@ def check_security_groups(setup: Setup) -> str:
     rules = [rule for row in found.values() for rule in row["IpPermissions"]]
     if any(span in _ANYWHERE for rule in rules for span in _spans(rule)):
         raise Wrong(
-            "everybody on the internet may open connections", "remove the rule for 0.0.0.0/0 (docs/security.md)"
+            "any machine on the internet may open connections", "remove the rule for 0.0.0.0/0 (docs/security.md)"
         )
     if not any(_opens_all(rule, wanted) for rule in rules):
         raise Wrong(

@@ -76,7 +76,7 @@ def _await_node(setup: Setup, job_id: str, instance_id: str) -> None:
     late = Wrong(
         f"{instance_id} did not join within {settings.join_minutes:g} minutes",
         f"read its console output in EC2 and jobs/{job_id}/logs in the bucket: the image lacks this program "
-        "(PROTEUS_NODE_PYTHON), the node its rights, or this machine the way to it",
+        "(PROTEUS_NODE_PYTHON), the node lacks rights, or this machine cannot reach the node",
     )
     try:
         address = wait_rendezvous(

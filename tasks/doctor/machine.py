@@ -125,7 +125,7 @@ def check_clock(setup: Setup) -> str:
     before_s = SystemClock().now_s()
     theirs_s = setup.account.caller().at_s
     if theirs_s is None:
-        return "the service tells no time"
+        return "AWS sent no time"
     off_s = before_s - theirs_s
     if abs(off_s) > 60:
         raise Wrong(
@@ -136,7 +136,7 @@ def check_clock(setup: Setup) -> str:
 
 
 def check_server(_setup: Setup) -> str:
-    """Check that the Prefect server answers, lets us in, and has our deployments, with a worker for them."""
+    """Check that the Prefect server answers, accepts our login, and has our deployments, with a worker for them."""
     from prefect import __version__
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 
@@ -183,12 +183,15 @@ def _answer(api: httpx.Client, method: str, path: str, url: str) -> Any:
             f"no server answers at {url} ({error or type(error).__name__})", "start it, or fix PREFECT_API_URL"
         ) from None
     if answer.status_code == httpx.codes.UNAUTHORIZED:
-        raise Wrong(f"the server at {url} does not let us in", "set PREFECT_API_AUTH_STRING to its user:password")
+        raise Wrong(
+            f"the server at {url} refuses the login",
+            "set PREFECT_API_AUTH_STRING to its user:password",
+        )
     if answer.status_code == httpx.codes.NOT_FOUND and path.startswith("/work_pools"):
         raise Wrong(f"the work pool {POOL} is missing", f"run `prefect work-pool create {POOL} --type process`")
     if not answer.is_success:
-        raise Wrong(f"the server at {url} answers {path} with {answer.status_code}", "look into its log")
+        raise Wrong(f"the server at {url} answers {path} with {answer.status_code}", "read its log")
     try:
         return answer.json()
     except ValueError:
-        raise Wrong(f"{url} is no Prefect API", "fix PREFECT_API_URL; it ends in /api") from None
+        raise Wrong(f"{url} is not a Prefect API", "fix PREFECT_API_URL; it ends in /api") from None

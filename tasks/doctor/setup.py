@@ -15,7 +15,7 @@ from proteus_spot.infra.market_data.catalogs import read_catalog
 from proteus_spot.infra.settings import Settings
 from proteus_spot.studies.job_spec import JobSpec
 
-#: Type of the machines that stand for any, where no job names some.
+#: Types that are checked where no job names one; the first that is sold.
 _USUAL = ("c5.large", "m5.large", "c4.large")
 
 
@@ -70,14 +70,14 @@ class Setup:
 
     @cached_property
     def spot_markets(self) -> Sequence[Market]:
-        """The markets that the job bids in; without a job one that stands for any."""
+        """The markets that the job bids in; without a job, one of a usual type."""
         if self.job is None:
             return [self.reliable]
         return [Market.parse(text) for text in self.job.transient.markets] if self.job.transient.max_vcpus else []
 
     @cached_property
     def reliable(self) -> Market:
-        """The market of the job's reliable tier; without a job one that stands for any."""
+        """The market of the job's reliable tier; without a job, one of a usual type."""
         if self.job is not None:
             return Market(self.job.reliable.instance_type, self.job.reliable.zone)
         zones = sorted(self.settings.subnet_ids) or self.account.zones()

@@ -82,7 +82,7 @@ class MachineChanges:
         #: By instance id, in order of launch.
         self.by_id: dict[str, HeldInstance] = {}
         self._due: list[tuple[int, _Due, int, str | Fault | _Drop]] = []
-        #: Those that are due.
+        #: The drops that are scheduled.
         self._drops: set[_Drop] = set()
         self._due_count = 0
         self._changes: list[MarketChange] = []
@@ -155,7 +155,7 @@ class MachineChanges:
         return [held for held in self if held.is_spot and held.ended_at_s is None and held.request.market == market]
 
     def _drop(self, drop: _Drop, at_s: int) -> None:
-        """Choose the machines that a drop takes, and tell them; the others of the market may be next."""
+        """Choose the machines that a drop takes, and mark them; the market's others get a rebalance recommendation."""
         self._drops.remove(drop)
         sold = self.sold(drop.market)
         lives = {each.instance_id: each for each in sold if each.evicts_at_s is None or each.evicts_at_s > drop.at_s}

@@ -54,7 +54,7 @@ from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 #: Claim that stands while the market throttles, and its real seconds: no job on the database
-#: asks for more machines beside its reliable tier then.
+#: asks for machines in addition to its reliable tier then.
 _THROTTLES, _THROTTLED_S = "market-throttles", 60.0
 
 

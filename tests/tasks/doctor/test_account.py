@@ -133,7 +133,7 @@ def test_security_groups(moto: str) -> None:
     network.open(UserIdGroupPairs=[{"GroupId": network.group}])
     assert "members reach each other" in account.check_security_groups(setup)
     network.open(IpRanges=[{"CidrIp": "0.0.0.0/0"}])
-    assert "everybody" in wrong(account.check_security_groups, setup)[0]
+    assert "any machine" in wrong(account.check_security_groups, setup)[0]
     gone = network.setup(security_group_ids=["sg-00000000"])
     assert "sg-00000000 does not exist" in wrong(account.check_security_groups, gone)[0]
 

@@ -81,7 +81,7 @@ def test_server() -> None:
         "/api/work_pools/proteus/workers/filter": workers,
     }
     bad = {
-        "does not let us in": {"/api/admin/version": 401},
+        "refuses the login": {"/api/admin/version": 401},
         "is Prefect 2.20.1": {"/api/admin/version": "2.20.1"},
         "deployments are missing: ": {"/api/deployments/filter": deployments[1:]},
         "the work pool proteus is missing": {"/api/work_pools/proteus/workers/filter": 404},
