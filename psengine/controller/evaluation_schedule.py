@@ -47,7 +47,7 @@ class Evaluating:
     def instructions(
         self,
         config: JobConfig,
-        committed: Mapping[int, int | None],
+        committed: Mapping[int, tuple[int, bool]],
         last_group: int | None,
         owners: tuple[ShardOwner, ...],
         generation: int,
@@ -58,23 +58,23 @@ class Evaluating:
         Parameters
         ----------
         committed : mapping
-            {group that has just been committed: the clock that it completed, or None}.
+            {group that has just been committed: the number of complete clocks, and whether it completed the last one}.
         last_group : int or None
             The last group of the job: the model is evaluated there in any case.
         states : callable
             Returns the states of partitions at a group.
         """
         every, evaluations = config.clocks_to_evaluate, []
-        for group, clock in committed.items():
-            due = group in self._requested or (every is not None and clock is not None and clock % every == 0)
+        for group, (clock, is_end) in committed.items():
+            due = group in self._requested or (every is not None and is_end and clock % every == 0)
             self._requested.discard(group)
             if not due or group == last_group:
                 continue
             if len(self._under_way) >= MOST_UNDER_WAY:
-                self.left_out.append(group if clock is None else clock)
+                self.left_out.append(clock)
                 continue
             self._under_way[group] = generation
-            evaluations.append(Evaluate(config, group, owners, generation, states(group)))
+            evaluations.append(Evaluate(config, group, clock, owners, generation, states(group)))
         return evaluations
 
     def take(self, group: int, generation: int, metrics: Mapping[str, float | None] | None, clock: int) -> None:

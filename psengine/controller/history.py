@@ -77,7 +77,7 @@ class History:
         return [
             *self.evaluating.instructions(
                 config,
-                {group: progress.completed_by(group) for group in range(before + 1, tasks.common + 1)},
+                {group: progress.complete_at(group) for group in range(before + 1, tasks.common + 1)},
                 self._stopping.last_clock,
                 self._tiers.shards.owners,
                 self._tiers.shards.generation,

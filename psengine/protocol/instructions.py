@@ -234,10 +234,14 @@ class SaveCheckpoint:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Collect what the shards marked at `group` and evaluate it beside the training; the answer is `Evaluated`."""
+    """Collect what the shards marked at `group` and evaluate it beside the training; the answer is `Evaluated`.
+
+    `clock`: the number of clocks that were complete then.
+    """
 
     config: JobConfig
     group: int
+    clock: int
     owners: tuple[ShardOwner, ...]
     generation: int
     states: tuple[StateRef, ...] = ()

@@ -68,7 +68,7 @@ class Evaluator:
             arrays = await on_thread(whole_tables, instruction.config, shards, states)
             return await self.evaluate_tables(instruction.config, arrays), arrays
         except Exception as error:  # noqa: BLE001 - any error of a node, a store or an application
-            logger.warning("clock %d was not evaluated: %s", instruction.group, format_error(error))
+            logger.warning("clock %d was not evaluated: %s", instruction.clock, format_error(error))
             return None
 
     async def evaluate_tables(self, config: JobConfig, arrays: Arrays) -> dict[str, float | None]:

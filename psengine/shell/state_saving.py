@@ -102,14 +102,11 @@ class StateSaver:
         result: dict[str, Any] = {**instruction.summary, **history.traffic.figures(), "lost_micro_tasks": lost}
         result["bytes_by_link"] = history.traffic.links()
         result["metrics_by_clock"] = [*history.evaluating.series(clock - 1), [clock, figures]]
+        if best := await self._best.better(config, figures):
+            arrays, figures, result["kept_clock"] = best.arrays, best.figures, best.clock
+        result["metrics"] = figures
         for name, value in figures.items():
             result.setdefault(name, value)  # an application's figures never replace the engine's
-        result["metrics"] = figures
-        if best := await self._best.better(config, figures):
-            arrays, result["metrics"], result["kept_clock"] = best.arrays, best.figures, best.clock
-            result.update(
-                {name: value for name, value in best.figures.items() if result.get(name) == figures.get(name)}
-            )
         await on_thread(self._callbacks.save, config, arrays, result)
         return events.ModelSaved(result, self._now())
 
@@ -129,9 +126,9 @@ class StateSaver:
 
     async def _keep_if_best(self, instruction: Evaluate, metrics: Mapping[str, float | None], arrays: Arrays) -> None:
         try:
-            await self._best.consider(instruction.config, instruction.group, metrics, arrays)
+            await self._best.consider(instruction.config, instruction.clock, metrics, arrays)
         except Exception as error:  # noqa: BLE001 - a store outage: a later evaluation may keep a better one
-            logger.warning("the model of clock %d was not kept: %s", instruction.group, format_error(error))
+            logger.warning("the model of clock %d was not kept: %s", instruction.clock, format_error(error))
 
     async def _metrics(self, instruction: SaveCheckpoint) -> list[list[Any]]:
         """Return the figures of the clocks of a checkpoint, also those under way: a resumed job cannot repeat them."""

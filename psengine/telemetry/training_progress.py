@@ -98,17 +98,14 @@ class TrainingProgress:
 
     def clock_at(self, group: int) -> int:
         """Return the number of clocks that were complete when `group` was committed."""
-        if self.clocks_are_groups:
-            return group
-        number = bisect_right(self._groups, group)
-        return self.losses[number - 1][0] if number else 0
+        return self.complete_at(group)[0]
 
-    def completed_by(self, group: int) -> int | None:
-        """Return the clock that `group` has completed; None if it has completed none."""
-        at = bisect_right(self._groups, group) - 1
+    def complete_at(self, group: int) -> tuple[int, bool]:
+        """Return the number of clocks that were complete with `group`, and whether it completed the last of them."""
         if self.clocks_are_groups:
-            return group
-        return self.losses[at][0] if at >= 0 and self._groups[at] == group else None
+            return group, True
+        number = bisect_right(self._groups, group)
+        return (self.losses[number - 1][0], self._groups[number - 1] == group) if number else (0, False)
 
     @property
     def last_complete(self) -> tuple[int, int]:

@@ -30,7 +30,7 @@ CONFIG = JobConfig("driven", app="mine:App", n_partitions=3, n_shards=1, clocks=
 
 
 class Alternating(Driver):
-    """Executor 0 and partitions 1 and 2 in turns; `then` is called when a group is committed."""
+    """Partition 0 and partitions 1 and 2 in turns; `then` is called when a group is committed."""
 
     def __init__(self, then: Callable[[Dispatcher, int], None] = lambda to, group: None) -> None:
         self.then = then
@@ -244,9 +244,9 @@ def test_clocks_that_the_driver_counts_are_those_of_the_status_the_hold_and_the_
     evaluated, gathered = [], []
     for second in range(5, 9):
         orders = answer(controller, orders, float(second))
-        evaluated += [order.group for order in orders if isinstance(order, Evaluate)]
+        evaluated += [(order.group, order.clock) for order in orders if isinstance(order, Evaluate)]
         gathered += [order for order in orders if isinstance(order, GatherModel)]
-    assert evaluated == [4], "the group that completed clock 2"
+    assert evaluated == [(4, 2)], "the group that completed clock 2"
     controller.handle(Evaluated(4, controller.job.shards.generation, {"loss": 0.5}, 9.0))
     assert describe(controller.job, 0, 9.0)["metrics"] == [[2, {"loss": 0.5}]]
     (last,) = gathered

@@ -300,20 +300,22 @@ def test_an_evaluation_from_before_all_went_back_counts_for_nothing() -> None:
 
 def test_one_that_takes_too_long_has_later_ones_left_out() -> None:
     evaluating, config = Evaluating(), JobConfig("job", clocks=99, evaluate_every=1)
-    orders = [order for clock in range(1, 6) for order in evaluating.instructions(config, {clock: clock}, 99, (), 1)]
+    orders = [
+        order for clock in range(1, 6) for order in evaluating.instructions(config, {clock: (clock, True)}, 99, (), 1)
+    ]
     assert [order.group for order in orders] == list(range(1, MOST_UNDER_WAY + 1))
     assert evaluating.left_out == [3, 4, 5]
     evaluating.take(2, 1, {"loss": 2.0}, 2)
     evaluating.take(1, 1, None, 1)
     assert evaluating.series() == [[2, {"loss": 2.0}]]
-    assert [order.group for order in evaluating.instructions(config, {6: 6}, 99, (), 1)] == [6]
+    assert [order.group for order in evaluating.instructions(config, {6: (6, True)}, 99, (), 1)] == [6]
 
 
 def test_the_figures_of_a_long_job_are_thinned_and_never_fall_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation_schedule, "MOST", 8)
     evaluating, config = Evaluating(), JobConfig("job", clocks=99, evaluate_every=1)
     for clock in range(1, 31):
-        evaluating.instructions(config, {clock: clock}, 99, (), 1)
+        evaluating.instructions(config, {clock: (clock, True)}, 99, (), 1)
         evaluating.take(clock, 1, {"loss": 1.0}, clock)
     clocks = [clock for clock, _ in evaluating.series()]
     assert 4 <= len(clocks) <= 8
@@ -323,14 +325,15 @@ def test_the_figures_of_a_long_job_are_thinned_and_never_fall_silent(monkeypatch
 
 def test_one_that_is_under_way_when_all_go_back_counts_if_it_is_of_what_stays() -> None:
     evaluating, config = Evaluating(), JobConfig("job", clocks=99, evaluate_every=1)
-    assert len(evaluating.instructions(config, {1: 1, 2: 2}, 99, (), 1)) == MOST_UNDER_WAY
+    assert len(evaluating.instructions(config, {1: (1, True), 2: (2, True)}, 99, (), 1)) == MOST_UNDER_WAY
     evaluating.roll_back(1, 1)
     evaluating.take(2, 1, {"loss": 2.0}, 2)
     assert evaluating.series() == []
     evaluating.take(1, 1, {"loss": 1.0}, 1)
-    assert [order.group for order in evaluating.instructions(config, {2: 2, 3: 3}, 99, (), 2)] == [2, 3], (
-        "neither is in the way"
-    )
+    assert [order.group for order in evaluating.instructions(config, {2: (2, True), 3: (3, True)}, 99, (), 2)] == [
+        2,
+        3,
+    ], "neither is in the way"
     evaluating.take(2, 1, {"loss": 8.0}, 2)
     evaluating.take(2, 2, {"loss": 0.5}, 2)
     assert evaluating.series() == [[1, {"loss": 1.0}], [2, {"loss": 0.5}]]

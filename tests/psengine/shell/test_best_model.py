@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 
 from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.controller.state import ControllerState
+from proteus_spot.psengine.protocol.instructions import Evaluate
+from proteus_spot.psengine.rpc.transfers import Transfers
 from proteus_spot.psengine.shell.best_model import BestKeeper
 from proteus_spot.psengine.shell.callbacks import BestModel, ControllerCallbacks
 from proteus_spot.psengine.shell.evaluator import ApplicationRaised
+from proteus_spot.psengine.shell.state_saving import StateSaver
 from tests.support import numpy_net
+from tests.support.shell_nodes import Nodes
 
 SMALL = f"{numpy_net.__name__}:Small"
 
@@ -26,13 +31,14 @@ class Kept:
     def keep(self, config: JobConfig, best: BestModel) -> None:
         self.best = best
 
-    def keeper(self) -> BestKeeper:
+    def callbacks(self) -> ControllerCallbacks:
         def no(*args: Any) -> Any:
             raise NotImplementedError
 
-        return BestKeeper(
-            ControllerCallbacks(no, no, no, no, no, no, no, keep_best=self.keep, find_best=lambda config: self.best)
-        )
+        return ControllerCallbacks(no, no, no, no, no, no, no, keep_best=self.keep, find_best=lambda config: self.best)
+
+    def keeper(self) -> BestKeeper:
+        return BestKeeper(self.callbacks())
 
 
 def config(keep: str) -> JobConfig:
@@ -60,6 +66,17 @@ def test_the_lowest_loss_is_kept_also_by_the_next_controller() -> None:
         assert await after.better(config("best"), {"loss": 0.5}) is None, "the last model is better"
         await considered(after, {12: 0.9})
         assert kept.best.clock == 12
+
+    asyncio.run(story())
+
+
+def test_the_clock_of_the_kept_model_is_one_of_the_job_also_where_it_has_several_groups() -> None:
+    async def story() -> None:
+        kept, history = Kept(), ControllerState().history
+        saver = StateSaver(Transfers(Nodes()), kept.callbacks(), history, lambda event: None)
+        await saver._keep_if_best(Evaluate(config("best"), 8, 2, (), 1), {"loss": 1.0}, tables(2))
+        assert kept.best is not None
+        assert kept.best.clock == 2
 
     asyncio.run(story())
 

@@ -197,7 +197,7 @@ def test_a_server_that_is_gone_is_no_reason_to_wait() -> None:
     async def run() -> None:
         nodes = Nodes()
         evaluator = Evaluator(Transfers(nodes), lambda url: {}, _count_nothing)
-        order = Evaluate(job(evaluate_every=1), 1, (ShardOwner(0, "r", NODE, 1),), 1)
+        order = Evaluate(job(evaluate_every=1), 1, 1, (ShardOwner(0, "r", NODE, 1),), 1)
         assert await evaluator.evaluate(order) is None, "it serves no such shard"
 
     asyncio.run(run())

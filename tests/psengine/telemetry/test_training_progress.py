@@ -163,7 +163,13 @@ def test_a_clock_of_several_groups_has_their_work_and_the_loss_of_the_last_that_
     assert progress.clock_seconds == [3.0, 2.0]
     assert sum(progress.done_by_tier.values()) == 5 * PARTITIONS
     assert [progress.clock_at(group) for group in range(7)] == [0, 0, 0, 1, 1, 2, 2]
-    assert [progress.completed_by(group) for group in range(1, 6)] == [None, None, 1, None, 2]
+    assert [progress.complete_at(group) for group in range(1, 6)] == [
+        (0, False),
+        (0, False),
+        (1, True),
+        (1, False),
+        (2, True),
+    ]
     assert progress.last_complete == (2, 5)
     progress.roll_back(4)
     assert progress.last_complete == (1, 3)
