@@ -6,6 +6,7 @@ by age. A machine that was let go, or lives, counts for the time that it was see
 markets, a type, a market) starts from the level above it, which counts as one loss.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,8 +117,10 @@ def bursts(lives: Iterable[Life]) -> Bursts:
         by_market[life.market].append(life)
     others = more = count = lost = 0
     for each in by_market.values():
+        began_s = sorted(life.launched_at_s for life in each)
+        ended_s = sorted(life.until_s for life in each)
         for first_s, taken in _bursts_of(each):
-            there = sum(life.launched_at_s <= first_s <= life.until_s for life in each)
+            there = bisect_right(began_s, first_s) - bisect_left(ended_s, first_s)
             if there > 1:
                 others, more = others + there - 1, more + taken - 1
                 count, lost = count + 1, lost + taken
@@ -136,16 +139,14 @@ def _bursts_of(lives: Sequence[Life]) -> list[tuple[int, int]]:
     return found
 
 
-def _losses_and_exposure(lives: Iterable[Life]) -> Float64s:
+def _losses_and_exposure(lives: Sequence[Life]) -> Float64s:
     """Return the losses and the machine-seconds in each age class, shape (2, classes)."""
-    figures = np.zeros((2, len(AGES_S)))
     edges = np.array([*AGES_S, np.inf])
-    for life in lives:
-        age_s = max(life.until_s - life.launched_at_s, 0)
-        figures[1] += np.clip(age_s - edges[:-1], 0, np.diff(edges))
-        if life.taken:
-            figures[0, max(int(np.searchsorted(AGES_S, age_s)) - 1, 0)] += 1  # the class that it lived in
-    return figures
+    ages_s = np.array([max(life.until_s - life.launched_at_s, 0) for life in lives])
+    exposure = np.clip(ages_s[:, None] - edges[:-1], 0, np.diff(edges)).sum(axis=0)
+    lost = ages_s[[life.taken for life in lives]]
+    classes = np.maximum(np.searchsorted(AGES_S, lost) - 1, 0)  # those that they lived in
+    return np.array([np.bincount(classes, minlength=len(AGES_S)), exposure])
 
 
 def _updated(before: Float64s, figures: Float64s) -> Float64s:

@@ -58,6 +58,13 @@ def test_losses_within_three_minutes_are_one_burst():
     assert bursts(()).size(3) == 2
 
 
+def test_others_are_those_that_were_there_at_the_first_loss():
+    ends = [Life(A, 0, 5000, taken=True), Life(A, 5000, 9000, taken=False), Life(A, 4000, 5000, taken=False)]
+    absent = [Life(A, 5001, 9000, taken=False), Life(A, 0, 4999, taken=False)]
+    assert bursts(ends + absent) == bursts(ends)
+    assert (bursts(ends).count, bursts(ends).share) == (1, 1 / 4)
+
+
 def test_a_band_of_counts_holds_its_share_of_a_poisson_count():
     assert count_band(4.0, 1e6) == (1, 8)
     assert count_band(0.0, 3.0) == (0, 0)
