@@ -14,6 +14,8 @@ from proteus_spot.infra.structured_text import read_json
 
 #: A step of an availability trace takes minutes; beyond this stands another unit.
 _LONGEST_GAP_S = 31 * DAY_S
+#: More machines than a market has.
+_MOST = 10**9
 
 
 def read_advisor(source: Source, system: str = "Linux") -> Mapping[str, Mapping[str, Band]]:
@@ -115,6 +117,21 @@ def read_availability(source: Source, begins_s: int = 0, make: MakeTrace = avail
     InputError
         If the file does not have this form.
     """
+    up, gap = read_steps(source)
+    try:
+        return make(up, gap, begins_s)
+    except (TypeError, ValueError) as error:
+        raise _not_a_trace(source, error) from None
+
+
+def read_steps(source: Source) -> tuple[list[int], int]:
+    """Return the machines that could be had at each step of an availability trace, and the seconds of a step.
+
+    Raises
+    ------
+    InputError
+        If the file does not have the form that `read_availability` reads.
+    """
     record = _json(source)
     try:
         gap = _at(_at(record, "metadata", "the file"), "gap_seconds", "metadata")
@@ -126,15 +143,19 @@ def read_availability(source: Source, begins_s: int = 0, make: MakeTrace = avail
         if not isinstance(up, list):
             raise TypeError(f"data is {json.dumps(up)[:60]}, no list")
         bad = next(
-            (index for index, entry in enumerate(up) if not isinstance(entry, int | float) or not entry >= 0), None
+            (at for at, entry in enumerate(up) if not (isinstance(entry, int | float) and 0 <= entry < _MOST)), None
         )
         if bad is not None:
             raise ValueError(f"data[{bad}] is {json.dumps(up[bad])[:60]}, not how many machines could be had")
-        return make(up, gap, begins_s)
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f'{source}: is not an availability trace ({error}); want {{"metadata": {{"gap_seconds": …}}, "data": […]}}'
-        ) from None
+        raise _not_a_trace(source, error) from None
+    return up, gap
+
+
+def _not_a_trace(source: Source, error: Exception) -> InputError:
+    return InputError(
+        f'{source}: is not an availability trace ({error}); want {{"metadata": {{"gap_seconds": …}}, "data": […]}}'
+    )
 
 
 def read_capacities(given: Sequence[str], begins_s: int = 0) -> TraceSet:

@@ -13,7 +13,7 @@ from proteus_spot.bidding.backtest.capacity.record import CapacityRecord, from_r
 from proteus_spot.bidding.market.traces import Int64s
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.files import read_text
-from proteus_spot.infra.structured_text import read_json
+from proteus_spot.infra.market_data.capacity_files import read_steps
 
 #: The files of a set of counts.
 COUNTS, PRICES = "launched.csv.gz", "prices.csv"
@@ -96,17 +96,10 @@ def read_markets(folder: Path) -> list[MarketRecord]:
 
 
 def _market(path: Path) -> MarketRecord:
-    record = read_json(path)
-    try:
-        step_s = int(record["metadata"]["gap_seconds"])
-        there = np.array([int(one) for one in record["data"]], dtype=np.int64)
-        if step_s <= 0 or not there.size or there.min() < 0:
-            raise ValueError
-    except (KeyError, TypeError, ValueError):
-        raise InputError(
-            f'{path}: is not a record of availability; want {{"metadata": {{"gap_seconds": …}}, "data": […]}}'
-        ) from None
-    return MarketRecord(path.stem, step_s, there)
+    counts, step_s = read_steps(path)
+    if not counts:
+        raise InputError(f"{path}: has no step; fetch the file again")
+    return MarketRecord(path.stem, step_s, np.array(counts).astype(np.int64))
 
 
 def _rows(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:

@@ -71,7 +71,10 @@ def test_one_machine_is_told_paired_against_uniform_progress(tmp_path: Path) -> 
         (COUNTS, "timestamp,zone,launched\n2025-10-04T00:00:00Z,other-1-a,1\n", "no price of other-1"),
         (COUNTS, "timestamp,zone,launched\n2025-10-04T00:00:00Z,near-1-a,1\n", "too short"),
         (PRICES, "region,spot_usd_per_h,on_demand_usd_per_h\nnear-1,-1,2\n", "spot_usd_per_h is '-1'"),
-        ("zone-a_kind.json", "{}", "is not a record of availability"),
+        ("zone-a_kind.json", "{}", "is not an availability trace"),
+        ("zone-a_kind.json", "{", "is not JSON"),
+        ("zone-a_kind.json", '{"metadata": {"gap_seconds": 600}, "data": [1, Infinity]}', "data[1] is Infinity"),
+        ("zone-a_kind.json", '{"metadata": {"gap_seconds": 600}, "data": []}', "has no step"),
         ("zone-a_kind.json", '{"metadata": {"gap_seconds": 600}, "data": [1]}', "give longer records"),
     ],
 )
