@@ -10,23 +10,21 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from proteus_spot.bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest, Market
 from proteus_spot.bidding.market.money import Micros, to_micros
+from proteus_spot.infra.simulated_ec2.answer_pages import Params, matches, page_of
 from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT, LaunchOptions
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
-from proteus_spot.infra.simulated_ec2.price_history import PRODUCT, SpotPriceHistory, offset_of, token_of
+from proteus_spot.infra.simulated_ec2.price_history import PRODUCT, SpotPriceHistory
 from proteus_spot.infra.simulated_ec2.rules.lagging_reads import Listing
 from proteus_spot.infra.simulated_ec2.wire_protocol import Ec2Error, unknown_action
 
-Params = Mapping[str, Any]
 Answer = dict[str, Any]
-T = TypeVar("T")
 
-_PAGE = 1000
 #: Placement scores in an answer.
 _SCORES = 10
 _STATE_CODES = {
@@ -153,7 +151,7 @@ class Ec2Actions:
     def _describe_instances(self, params: Params) -> Answer:
         facts = self._only(self._listing("describe").instances, params.get("InstanceIds", ()))
         filters = params.get("Filters", ())
-        page, token = _page(facts, lambda fact: _matches(_instance_values(fact), filters), params)
+        page, token = page_of(facts, lambda fact: matches(_instance_values(fact), filters), params)
         reservations: dict[str, list[InstanceFact]] = {}
         for fact in page:
             reservations.setdefault(f"{fact.market.zone}/{fact.token}", []).append(fact)
@@ -211,7 +209,7 @@ class Ec2Actions:
             )
         rows = [self._spot_request(facts_by_id[request_id]) for request_id in wanted or facts_by_id]
         filters = params.get("Filters", ())
-        page, token = _page(rows, lambda row: _matches(_request_values(row), filters), params)
+        page, token = page_of(rows, lambda row: matches(_request_values(row), filters), params)
         return {"SpotInstanceRequests": page, "NextToken": token}
 
     def _cancel_spot_instance_requests(self, params: Params) -> Answer:
@@ -426,37 +424,3 @@ def _request_values(row: Answer) -> dict[str, list[str]]:
         "status-code": [row["Status"]["Code"]],
         "launched-availability-zone": [row["LaunchedAvailabilityZone"]],
     }
-
-
-def _matches(values: Mapping[str, list[str]], filters: Iterable[Params]) -> bool:
-    """Return whether every filter matches; in its values ``*`` stands for any text and ``?`` for any character."""
-    for condition in filters:
-        name = condition.get("Name", "")
-        if name not in values and not name.startswith("tag:"):
-            raise Ec2Error("InvalidParameterValue", f"The filter '{name}' is invalid")
-        patterns = [_pattern(wanted) for wanted in condition.get("Values", ())]
-        if not any(re.fullmatch(pattern, value, re.DOTALL) for pattern in patterns for value in values.get(name, [])):
-            return False
-    return True
-
-
-def _pattern(wanted: str) -> str:
-    """Return the regular expression of a filter's value; a backslash escapes a wildcard."""
-    wild = {"*": ".*", "?": "."}
-    parts = re.findall(r"\\([*?\\])|([*?])|(.)", wanted, re.DOTALL)
-    return "".join(wild.get(star) or re.escape(escaped or plain) for escaped, star, plain in parts)
-
-
-def _page(rows: list[T], is_match: Callable[[T], bool], params: Params) -> tuple[list[T], str | None]:
-    """Return one page of the `rows` to keep, and the token of the next.
-
-    A token is an index into all rows, which only grow at their end, so no row is missed when others cease to match.
-    """
-    limit = min(params.get("MaxResults", _PAGE), _PAGE)
-    page: list[T] = []
-    for index in range(offset_of(params.get("NextToken")), len(rows)):
-        if is_match(rows[index]):
-            if len(page) == limit:
-                return page, token_of(index)
-            page.append(rows[index])
-    return page, None
