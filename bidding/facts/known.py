@@ -15,7 +15,7 @@ SHOWN_H = (1, 6, 24)
 
 @dataclass(frozen=True, slots=True)
 class DatedFigure:
-    """A number that is known, who says so, and when it was so; `at_s` is None for what has no time, as a prior."""
+    """A number with its source and its time; `at_s` is None for what has no time, as a prior."""
 
     value: float
     source: Source

@@ -65,7 +65,7 @@ class Account:
         self._market = market
 
     def caller(self) -> Caller:
-        """Return who calls."""
+        """Return whose credentials these are."""
         answer = self._ask(lambda: self._market.connect("sts").get_caller_identity())
         date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
         at_s = parsedate_to_datetime(date).timestamp() if date else None

@@ -1,4 +1,4 @@
-"""How many spot machines a market has over time: who gets some, whom it takes, its placement score."""
+"""How many spot machines a market has over time, which it takes, and its placement score."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
