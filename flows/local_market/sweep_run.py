@@ -22,7 +22,7 @@ from proteus_spot.tasks.local_market.run_checks import (
     check_finite,
     newest_unfinished,
 )
-from proteus_spot.tasks.local_market.run_environment import environment_variables, local_settings
+from proteus_spot.tasks.local_market.run_environment import environment_variables, local_settings, state_urls
 from proteus_spot.tasks.sweeps.given_sweep import check_asked, in_market, read_asked
 from proteus_spot.tasks.sweeps.sweep_checks import check_import
 from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec
@@ -115,8 +115,8 @@ def unfinished_sweep(options: SweepOptions) -> str | None:
     """Return the id of the sweep of this name that the named directory or database holds and that has not ended."""
     if options.directory is None and options.database is None:
         return None
-    url = options.database or f"sqlite:///{(options.directory or Path()).absolute() / 'state.db'}"
-    return newest_unfinished(url, read_asked(options.sweep_file, None).sweep)
+    urls = state_urls(options.directory or Path(), options.database)
+    return newest_unfinished(urls["PROTEUS_DATABASE_URL"], read_asked(options.sweep_file, None).sweep)
 
 
 def _sweep(spec: SweepSpec, progress: SweepProgress, clock: ScaledClock) -> SweepView:
