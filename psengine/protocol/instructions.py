@@ -171,7 +171,7 @@ class LoadPartitions:
 class Dispatch:
     """Run these tasks of one group.
 
-    `parent_group` is the number of completions that must be visible; every update of the groups up to `committed`
+    `completions` is the number of completions that must be visible; every update of the groups up to `committed`
     is on the servers, which may fold them. `read` is what the tasks see (see `psengine.drivers.interface.Task`): with
     "group" exactly the state of `committed`, which is the group before; with "rows" that of the group before, in the
     rows that they read, which may not be committed; with "parent" all that is there.
@@ -188,7 +188,7 @@ class Dispatch:
     batch: int
     group: int
     tasks: tuple[TaskKey, ...]
-    parent_group: int
+    completions: int
     committed: int
     map_version: int
     generation: int

@@ -125,7 +125,7 @@ class BatchDispatcher:
             batch=self._batches,
             group=group,
             tasks=started,
-            parent_group=tasks.completions if read == "parent" else tasks.n_updates,
+            completions=tasks.completions if read == "parent" else tasks.n_updates,
             committed=tasks.common,
             map_version=0,
             generation=0,

@@ -3,7 +3,7 @@
 allowed_values      the values that a table takes, from an application and in a sum
 contiguous          shards of a table stored side by side in memory, so that all of them are one array without a copy
 incremental_update  a table with the updates of a clock, written piece by piece as they arrive
-row_cache           rows that were read, by the parent clock that they were read under
+row_cache           rows that were read, by the number of completed tasks that they show
 row_owners          which partitions write each row of a partition-local table
 row_sets            sets of rows (runs or sorted indices), their unions, and blocks of rows that were read
 row_updates         updates of some rows of a table (`RowDelta`): cutting, joining, adding

@@ -1,9 +1,9 @@
-"""Rows that were read from the servers, each block with the parent group of the task that it was read for.
+"""Rows that were read from the servers, each block with the number of completed tasks whose updates it has to show.
 
-A block serves any task whose parent group is not newer. A read of exactly one state serves only such reads of that
+A block serves any task that has to see no more of them. A read of exactly one state serves only such reads of that
 state.
 
-Source: Litz (2017), 3.2 (parameter cache synchronization).
+Source: Litz (2017), 3.2 (parameter cache synchronization; the number is its parent clock).
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ _MOST = 8
 
 @dataclass(frozen=True)
 class ReadTag:
-    """Under which parent group rows were read, and whether as exactly one state."""
+    """The number of completions that rows had to show when they were read, and whether as exactly one state."""
 
     exact: bool
-    group: int
+    completions: int
 
-    def serves(self, parent_group: int, exact: bool) -> bool:
-        """Return whether these rows serve a task with this parent group, as exactly one state or not."""
-        return self.exact == exact and (self.group == parent_group or (self.group > parent_group and not exact))
+    def serves(self, completions: int, exact: bool) -> bool:
+        """Return whether these rows serve a task that has to see these, as exactly one state or not."""
+        return self.exact == exact and (
+            self.completions == completions or (self.completions > completions and not exact)
+        )
 
 
 class RowCache:
@@ -37,20 +39,20 @@ class RowCache:
         self._blocks: dict[str, list[tuple[ReadTag, RowBlock]]] = {}
         self._tags: set[ReadTag] = set()
 
-    def find(self, table: str, rows: RowSet | None, parent_group: int, exact: bool) -> RowBlock | None:
-        """Return a block that holds `rows` (None: the whole table) and every update up to `parent_group`."""
+    def find(self, table: str, rows: RowSet | None, completions: int, exact: bool) -> RowBlock | None:
+        """Return a block that holds `rows` (None: the whole table) and the update of each of the `completions`."""
         for tag, block in reversed(self._blocks.get(table, ())):
-            if tag.serves(parent_group, exact) and block.has(rows):
+            if tag.serves(completions, exact) and block.has(rows):
                 return block
         return None
 
-    def is_known(self, parent_group: int, exact: bool) -> bool:
-        """Return whether something was read under this group, or a newer one that serves it."""
-        return any(tag.serves(parent_group, exact) for tag in self._tags)
+    def is_known(self, completions: int, exact: bool) -> bool:
+        """Return whether something was read that serves a task which has to see these."""
+        return any(tag.serves(completions, exact) for tag in self._tags)
 
-    def put(self, blocks: Mapping[str, RowBlock], parent_group: int, exact: bool) -> None:
+    def put(self, blocks: Mapping[str, RowBlock], completions: int, exact: bool) -> None:
         """Keep what was read for a task."""
-        tag = ReadTag(exact, parent_group)
+        tag = ReadTag(exact, completions)
         self._tags.add(tag)
         for table, block in blocks.items():
             before = self._blocks.get(table, [])
@@ -58,15 +60,15 @@ class RowCache:
             left = [
                 (old, older)
                 for old, older in before
-                if not (tag.serves(old.group, old.exact) and block.has(older.rows))
+                if not (tag.serves(old.completions, old.exact) and block.has(older.rows))
             ]
             self._blocks[table] = [*left[1 - _MOST :], (tag, block)]
 
-    def drop_before(self, parent_group: int) -> None:
-        """Drop what serves no task with this parent group or a newer one."""
-        self._tags = {tag for tag in self._tags if tag.group >= parent_group}
+    def drop_before(self, completions: int) -> None:
+        """Drop what serves no task that has to see these or more."""
+        self._tags = {tag for tag in self._tags if tag.completions >= completions}
         self._blocks = {
-            table: [(tag, block) for tag, block in blocks if tag.group >= parent_group]
+            table: [(tag, block) for tag, block in blocks if tag.completions >= completions]
             for table, blocks in self._blocks.items()
         }
 

@@ -277,7 +277,7 @@ class NodeAgent:
         instruction = batch.order
         if self._job is None or instruction.map_version > self.client.routes.version:
             raise SupersededError(f"map {instruction.map_version} required, {self.client.routes.version} present")
-        self.client.begin(instruction.generation, instruction.batch, instruction.parent_group)
+        self.client.begin(instruction.generation, instruction.batch, instruction.completions)
         computed = partial(self._batches.computed, batch)
         stats = await self._runner.run(self._job, instruction, computed)
         return events.BatchDone(self.node, self.address, instruction.group, stats, 0.0, instruction.batch)

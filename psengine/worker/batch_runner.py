@@ -222,7 +222,7 @@ class BatchRunner:
                 after = sorted({named for task in tasks if task.partition in parts for named in task.after})
                 about = (order.group, after, order.committed, sorted(parts), named)
                 return await self._client.read_before(sharding, rows, *about)
-            return await self._client.read_rows(sharding, rows, order.parent_group, order.committed, exact)
+            return await self._client.read_rows(sharding, rows, order.completions, order.committed, exact)
 
         begun_with = {part: handed[part] for part in assigned if part in handed and handed[part].holds(wanted[part])}
         # Those that wait for a read give their cores to the others.

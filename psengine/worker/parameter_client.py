@@ -1,8 +1,8 @@
 """The parameter client of a node: one cache and one update log per process, one or two messages per server (`flush`).
 
-A cached value fetched under parent group c serves any task with a parent group <= c; under BSP only that exact
-group, because there a read is of exactly one state. Updates are flushed before completions are reported. If a batch
-wants only some rows of a table, their union is read.
+A cached value that shows c completed tasks serves any task that has to see at most c; under BSP only one that has to
+see exactly c, because there a read is of exactly one state. Updates are flushed before completions are reported. If a
+batch wants only some rows of a table, their union is read.
 
 Source: Litz (2017), 3.1 and 5.
 Differs: updates are summed by blocks of partitions (see `tree_sum`), where Litz sums all: only then is the sum on the
@@ -70,10 +70,10 @@ class ParameterClient:
         if self.routes.use(version, owners, generation):
             self._cache.clear()
 
-    def begin(self, generation: int, batch: int, parent_group: int = 0) -> None:
+    def begin(self, generation: int, batch: int, completions: int = 0) -> None:
         """Begin a batch that was dispatched in `generation`; nothing of it is sent once another generation has begun.
 
-        `parent_group`: what later batches do not need is dropped from the cache.
+        `completions`: the number that it has to see; what later batches do not need is dropped from the cache.
 
         Raises
         ------
@@ -82,48 +82,48 @@ class ParameterClient:
         """
         self.routes.begin(generation)
         self._calls.batch = batch
-        self._cache.drop_before(parent_group)
+        self._cache.drop_before(completions)
 
     async def read_rows(
         self,
         sharding: Sharding,
         wanted: Wanted,
-        parent_group: int,
+        completions: int,
         committed: int,
         exact: bool,
     ) -> dict[str, RowBlock]:
-        """Return tables, or rows of them, with every update up to `parent_group`; do not modify them.
+        """Return tables, or rows of them, that show so many completions; do not modify them.
 
-        Rows that were read for another task under this group, or a newer one, or are being read, are not read again
-        (`row_cache`). The first read under a group is sent to every server, even for no rows, so that each learns which
-        groups it may fold.
+        Rows that were read for another task that has to see as many or more, or are being read, are not read again
+        (`row_cache`). The first read for a number of completions is sent to every server, even for no rows, so that
+        each learns which groups it may fold.
 
         Raises
         ------
         SupersededError, Unreachable
         """
         while True:
-            blocks = {name: self._cache.find(name, rows, parent_group, exact) for name, rows in wanted.items()}
+            blocks = {name: self._cache.find(name, rows, completions, exact) for name, rows in wanted.items()}
             found = {name: block for name, block in blocks.items() if block is not None}
             missing = {name: rows for name, rows in wanted.items() if name not in found}
-            if not missing and self._cache.is_known(parent_group, exact):
+            if not missing and self._cache.is_known(completions, exact):
                 return found
-            under_way = self._reading.find(missing, parent_group, exact)
+            under_way = self._reading.find(missing, completions, exact)
             if under_way is None:
-                return found | await self._read_missing(sharding, missing, parent_group, committed, exact)
+                return found | await self._read_missing(sharding, missing, completions, committed, exact)
             await asyncio.wait([under_way])
 
     async def _read_missing(
-        self, sharding: Sharding, missing: Wanted, parent_group: int, committed: int, exact: bool
+        self, sharding: Sharding, missing: Wanted, completions: int, committed: int, exact: bool
     ) -> dict[str, RowBlock]:
         generation = self.routes.generation
-        with self._reading.under_way(missing, parent_group, exact):
+        with self._reading.under_way(missing, completions, exact):
             shards, _ = await self._read(sharding, _rows_by_shard(sharding, missing), Committed(committed, exact))
             self.routes.check()
             if self.routes.generation != generation:
                 raise SupersededError(f"read in generation {generation}, rolled back to {self.routes.generation}")
             read = as_blocks(sharding, missing, shards)
-            self._cache.put(read, parent_group, exact)
+            self._cache.put(read, completions, exact)
             return read
 
     async def kept_sum(self, sharding: Sharding, table: str, partitions: Sequence[int], committed: int) -> Array | None:

@@ -23,20 +23,20 @@ class PendingReads:
     def __init__(self) -> None:
         self._pending: dict[asyncio.Future[None], tuple[ReadTag, Wanted]] = {}
 
-    def find(self, wanted: Wanted, parent_group: int, exact: bool) -> asyncio.Future[None] | None:
-        """Return a read that brings these rows to a task with this parent group (see `row_cache`)."""
+    def find(self, wanted: Wanted, completions: int, exact: bool) -> asyncio.Future[None] | None:
+        """Return a read that brings these rows to a task that has to see these completions (see `row_cache`)."""
         for done, (tag, reading) in self._pending.items():
-            if tag.serves(parent_group, exact) and all(
+            if tag.serves(completions, exact) and all(
                 name in reading and RowBlock(reading[name], _NO_VALUES).has(rows) for name, rows in wanted.items()
             ):
                 return done
         return None
 
     @contextmanager
-    def under_way(self, wanted: Wanted, parent_group: int, exact: bool) -> Iterator[None]:
+    def under_way(self, wanted: Wanted, completions: int, exact: bool) -> Iterator[None]:
         """Note a read, which lasts as long as the block."""
         done = asyncio.get_running_loop().create_future()
-        self._pending[done] = ReadTag(exact, parent_group), wanted
+        self._pending[done] = ReadTag(exact, completions), wanted
         try:
             yield
         finally:

@@ -122,7 +122,7 @@ def config(app: str = "tests.support.agents:Counting", **params: Any) -> JobConf
 
 def dispatch(batch: int, clock: int, tasks: list[tuple[int, int]], **more: Any) -> Dispatch:
     keys = tuple(TaskKey(*task) for task in tasks)
-    fields = {"parent_group": 4 * (clock - 1), "committed": clock - 1, "map_version": 1, "generation": 1} | more
+    fields = {"completions": 4 * (clock - 1), "committed": clock - 1, "map_version": 1, "generation": 1} | more
     return Dispatch("here", HERE, batch, clock, keys, **fields)
 
 

@@ -80,7 +80,7 @@ def test_arguments_go_out_results_come_back_and_groups_have_some_executors() -> 
     sent = []
     for clock in range(1, 5):
         (order,) = (order for order in orders if isinstance(order, Dispatch))
-        sent.append((order.group, [task.partition for task in order.tasks], order.tasks[0].args, order.parent_group))
+        sent.append((order.group, [task.partition for task in order.tasks], order.tasks[0].args, order.completions))
         orders = answer(controller, orders, 1.0 * clock)
     assert sent == [
         (1, [0], {"group": 1}, 0),

@@ -50,9 +50,9 @@ def test_what_was_read_as_it_is_is_not_taken_for_exactly_the_group_before() -> N
         for number, (group, task, completions, committed) in enumerate(
             [(1, (0, 1), 0, 0), (2, (1, 1), 1, 1), (3, (0, 1), 2, 1), (3, (1, 1), 3, 1)], start=1
         ):
-            here.instruct(dispatch(number, group, [task], parent_group=completions, committed=committed, read="parent"))
+            here.instruct(dispatch(number, group, [task], completions=completions, committed=committed, read="parent"))
             await wires.report(BatchDone)
-        here.instruct(dispatch(5, 3, [(0, 2)], parent_group=3, committed=2, read="group"))
+        here.instruct(dispatch(5, 3, [(0, 2)], completions=3, committed=2, read="group"))
         (stats,) = (await wires.report(BatchDone)).results
         assert stats.loss_sum == 4 * (1.0 + 2.0), "without the updates of group 3"
 

@@ -128,7 +128,7 @@ def test_rows_of_batches_that_are_given_up_are_reported_with_the_next_ones() -> 
         here.instruct(dispatch(3, 1, [(0, 2), (1, 2)], **again))
         reported = {task.partition: task.own_rows for task in (await wires.report(BatchDone)).results}
         assert {part: [*rows["own"]] for part, rows in reported.items()} == {0: [0], 1: [1]}
-        here.instruct(dispatch(4, 2, [(0, 1)], **again, parent_group=4, committed=1))
+        here.instruct(dispatch(4, 2, [(0, 1)], **again, completions=4, committed=1))
         assert (await wires.report(BatchDone)).results[0].own_rows is None, "they are the same"
 
     story(body, app="tests.psengine.worker.test_node_scheduler:Owning")
@@ -146,7 +146,7 @@ def test_rows_that_are_being_read_are_not_read_again() -> None:
         for _ in range(2):
             await wires.report(BatchDone)
         assert gate.calls == 1
-        here.instruct(dispatch(3, 2, [(2, 1)], read="parent", parent_group=2, committed=0))
+        here.instruct(dispatch(3, 2, [(2, 1)], read="parent", completions=2, committed=0))
         await wires.report(BatchDone)
         assert gate.calls == 2, "what it must see is newer"
 
@@ -154,7 +154,7 @@ def test_rows_that_are_being_read_are_not_read_again() -> None:
 
 
 def follow(batch: int, group: int, tasks: list[tuple[int, int]], follows: tuple[int, int]) -> Dispatch:
-    order = dispatch(batch, group, tasks, read="parent", parent_group=0, committed=0)
+    order = dispatch(batch, group, tasks, read="parent", completions=0, committed=0)
     return replace(order, tasks=tuple(replace(task, follows=follows) for task in order.tasks))
 
 
