@@ -30,7 +30,9 @@ def known_to_decide_on(job_engine: JobEngine, prices: Mapping[Market, Micros]) -
         return {}
     markets, kinds = engine.opened.markets, engine.opened.types
     smallest = min(kinds[market.instance_type].vcpu for market in markets)
-    observe_scores(markets, max(engine.opened.job.max_spot_vcpus // smallest, 1))
+    wanted = max(engine.opened.job.max_spot_vcpus // smallest, 1)
+    if not current_runtime().store.is_claimed(_claim(_types(markets), wanted)):  # a task only where it is time to ask
+        observe_scores(markets, wanted)
     now_s = current_runtime().now_s()
     on_demand = {name: kind.on_demand_micros for name, kind in kinds.items()}
     present = {market: (price, now_s) for market, price in prices.items()}
@@ -47,9 +49,8 @@ def observe_scores(markets: Sequence[Market], wanted: int) -> int:
         The number of scores recorded.
     """
     runtime = current_runtime()
-    types = sorted({market.instance_type for market in markets})
-    digest = sha256(f"{types} {wanted}".encode()).hexdigest()[:16]
-    if not runtime.store.claim(f"scores/{digest}", uuid4().hex, _SCORES_EVERY_S / runtime.clock.scale):
+    types = _types(markets)
+    if not runtime.store.claim(_claim(types, wanted), uuid4().hex, _SCORES_EVERY_S / runtime.clock.scale):
         return 0
     try:
         by_zone = runtime.market.placement_scores(types, wanted)
@@ -61,3 +62,11 @@ def observe_scores(markets: Sequence[Market], wanted: int) -> int:
     runtime.store.record_facts(scores)
     runtime.store.forget_facts(now_s - REMEMBERED_S)
     return len(scores)
+
+
+def _types(markets: Sequence[Market]) -> list[str]:
+    return sorted({market.instance_type for market in markets})
+
+
+def _claim(types: Sequence[str], wanted: int) -> str:
+    return f"scores/{sha256(f'{types} {wanted}'.encode()).hexdigest()[:16]}"

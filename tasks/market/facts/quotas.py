@@ -13,6 +13,7 @@ from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 _log = logging.getLogger(__name__)
 #: Market seconds between two questions for the quotas.
 _EVERY_S = HOUR_S
+_CLAIM = "quotas"
 
 
 def quotas_to_decide_on(job_engine: JobEngine) -> dict[str, int]:
@@ -20,8 +21,9 @@ def quotas_to_decide_on(job_engine: JobEngine) -> dict[str, int]:
     engine = job_engine.cached()
     if engine.job_id is None or engine.opened.evictions.bids_decide:
         return {}
-    observe_quotas()
     runtime = current_runtime()
+    if not runtime.store.is_claimed(_CLAIM):  # a task of its own only where it is time to ask
+        observe_quotas()
     left = runtime.store.quotas()
     for record in runtime.store.living_allocations() if left else ():
         allocation = record.allocation
@@ -39,7 +41,7 @@ def observe_quotas() -> int:
     Without the permission, or an answer, those of before hold: a purchase beyond them is refused.
     """
     runtime = current_runtime()
-    if not runtime.store.claim("quotas", uuid4().hex, _EVERY_S / runtime.clock.scale):
+    if not runtime.store.claim(_CLAIM, uuid4().hex, _EVERY_S / runtime.clock.scale):
         return 0
     try:
         quotas = runtime.market.quotas()

@@ -13,6 +13,7 @@ from proteus_spot.infra.clock import ScaledClock
 from proteus_spot.infra.local_market.environment import clock_file
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.facts import observing, quotas
 from proteus_spot.tasks.market.facts.observing import known_to_decide_on, observe_scores
 from proteus_spot.tasks.market.facts.quotas import quotas_to_decide_on
 from proteus_spot.tasks.market.facts.showing import list_markets
@@ -117,6 +118,20 @@ def test_placement_scores_are_asked_for_once_an_hour_whatever_the_answer(here: T
         plain(observe_scores)([MARKET, OTHER], 4)
     assert asked == [["c4.large", "m4.large"]]
     assert here.store.scores([MARKET, OTHER], 0) == [PlacementScore(BEGIN_S, MARKET, 7, 4)]
+
+
+def test_a_decision_between_two_questions_starts_no_task_for_them(here: TaskRuntime, monkeypatch) -> None:
+    started = []
+    for module, name in ((observing, "observe_scores"), (quotas, "observe_quotas")):
+        function = plain(getattr(module, name))
+        monkeypatch.setattr(
+            module, name, lambda *given, name=name, function=function: started.append(name) or function(*given)
+        )
+    here.begin(todays())
+    for _ in range(2):
+        known_to_decide_on(JobEngine("job"), {})
+        quotas.quotas_to_decide_on(JobEngine("job"))
+    assert started == ["observe_scores", "observe_quotas"]
 
 
 def test_a_throttled_question_is_no_fault(here: TaskRuntime) -> None:
