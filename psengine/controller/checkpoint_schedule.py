@@ -42,8 +42,8 @@ class CheckpointSchedule:
         return self.kept[0] if self.kept else None
 
     @property
-    def clock(self) -> int:
-        """Clock of the newest complete checkpoint; 0 if there is none."""
+    def group(self) -> int:
+        """Last group of the newest complete checkpoint; 0 if there is none."""
         return 0 if self.newest is None else self.newest.group
 
     def begin(self, now_s: float) -> None:
@@ -56,11 +56,11 @@ class CheckpointSchedule:
         self.wanted = True
 
     def take(self, common: int, now_s: float) -> bool:
-        """Return whether the state at clock `common` is to be saved now; if so, mark it as under way."""
+        """Return whether the state at the group `common` is to be saved now; if so, mark it as under way."""
         due = self.wanted or (self._due_s is not None and now_s >= self._due_s)
         if not due or self.under_way is not None:
             return False
-        if common <= self.clock:
+        if common <= self.group:
             self.wanted = False  # the newest checkpoint holds this state
             return False
         self.under_way = common
@@ -68,7 +68,7 @@ class CheckpointSchedule:
 
     def saved(self, checkpoint: Checkpoint, now_s: float) -> None:
         """Note that a checkpoint is complete."""
-        if checkpoint.group >= self.clock:
+        if checkpoint.group >= self.group:
             self.kept = (checkpoint, *self.kept)[:KEPT]
         self.under_way, self.wanted = None, False
         self._put_off(now_s, self._every_s)

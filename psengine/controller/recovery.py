@@ -94,7 +94,7 @@ class Recovery:
         driver.resume(checkpoint)
 
     def keep(self, now_s: float, figures: Callable[[int], dict[str, Any]]) -> list[Instruction]:
-        """Return the instruction for a checkpoint, if one is due; `figures` returns the job's summary at a clock.
+        """Return the instruction for a checkpoint, if one is due; `figures` returns the job's summary at a group.
 
         If all shards have replicas, the checkpoint is read from these, which costs the training nothing; a requested
         checkpoint is of the last common clock, and so is read from the servers. The servers are also read if a backup
@@ -104,16 +104,16 @@ class Recovery:
             return []
         config, tasks, driver = self._job
         backups = self._tiers.backups
-        stale = backups.failing and backups.group is not None and backups.group <= self.checkpoints.clock
+        stale = backups.failing and backups.group is not None and backups.group <= self.checkpoints.group
         replicas = None if self.checkpoints.wanted or stale or self._tiers.stage == 1 else backups.replica_owners()
-        clock = tasks.common if replicas is None or backups.group is None else backups.group
-        if not self.checkpoints.take(clock, now_s):
+        group = tasks.common if replicas is None or backups.group is None else backups.group
+        if not self.checkpoints.take(group, now_s):
             return []
         owners = self._tiers.shards.owners if replicas is None else replicas
-        states = tasks.states.at(clock) if replicas is None else backups.state_replicas()
+        states = tasks.states.at(group) if replicas is None else backups.state_replicas()
         self._carried = {(ref.partition, ref.checkpoint) for ref in states if ref.checkpoint}
-        kept, n_updates = {**figures(clock), **driver.record(clock)}, driver.n_updates_at(clock)
-        return [SaveCheckpoint(config, clock, owners, kept, n_updates, replicas is not None, states)]
+        kept, n_updates = {**figures(group), **driver.record(group)}, driver.n_updates_at(group)
+        return [SaveCheckpoint(config, group, owners, kept, n_updates, replicas is not None, states)]
 
     def saved(self, checkpoint: Checkpoint, now_s: float, unplaced: bool) -> bool:
         """Note that a checkpoint is complete; return whether the job has to roll back to it.
@@ -136,7 +136,7 @@ class Recovery:
             self._roll_back(checkpoint.group, states_of(checkpoint), reason, checkpoint)
             has_lost_states = False
         oldest = self._tiers.backups.oldest_group
-        self._progress.thin(self.checkpoints.clock if oldest is None else min(oldest, self.checkpoints.clock))
+        self._progress.thin(self.checkpoints.group if oldest is None else min(oldest, self.checkpoints.group))
         return has_lost_states
 
     def roll_back_to_replicas(self, reason: str) -> list[Instruction] | None:
@@ -145,15 +145,15 @@ class Recovery:
         restored = self._tiers.restore_from_replicas(config, self._members)
         if restored is None:
             return None
-        clock, instructions = restored
-        reason = f"{reason}; rolled back to clock {self._progress.clock_at(clock)}"
-        self._roll_back(clock, self._tiers.backups.states(), reason)
+        group, instructions = restored
+        reason = f"{reason}; rolled back to clock {self._progress.clock_at(group)}"
+        self._roll_back(group, self._tiers.backups.states(), reason)
         return instructions
 
     def roll_back_to_checkpoint(self, reason: str) -> None:
         """Roll back to the newest checkpoint, or to the beginning; no node has the shards until they are reopened."""
         self.restored = self.checkpoints.newest
-        group = self.checkpoints.clock
+        group = self.checkpoints.group
         clock = self._progress.clock_at(group)
         self._tiers.abandon(self._members)
         reason = f"{reason}; rolled back to {self._target(clock)}, waiting for a reliable node that can serve"
@@ -172,7 +172,7 @@ class Recovery:
             return False
         # The figures that the progress has may begin after the checkpoint before.
         newest = self.checkpoints.newest
-        self._progress.go_on(NO_FIGURES if newest is None else newest.summary, self.checkpoints.clock)
+        self._progress.go_on(NO_FIGURES if newest is None else newest.summary, self.checkpoints.group)
         target = self._target(0 if newest is None else newest.clock)
         self.damage = f"{DAMAGED}: {error}; the job goes on from {target}"
         return True
@@ -187,15 +187,15 @@ class Recovery:
         return self._job
 
     def _roll_back(
-        self, clock: int, states: Sequence[StateRef], reason: str, checkpoint: Checkpoint | None = None
+        self, group: int, states: Sequence[StateRef], reason: str, checkpoint: Checkpoint | None = None
     ) -> None:
         _, tasks, driver = self._required_job
-        if clock > tasks.common and self.restored is not None:  # the replicas were older than the checkpoint
+        if group > tasks.common and self.restored is not None:  # the replicas were older than the checkpoint
             self._progress.go_on(self.restored.summary, self.restored.group)
         if checkpoint is None:
-            driver.roll_back(clock)
+            driver.roll_back(group)
         else:
             driver.resume(checkpoint)
         tasks.states.restore(states)
-        self._progress.roll_back(clock)
-        self.rollbacks.append((self._progress.clock_at(clock), reason))
+        self._progress.roll_back(group)
+        self.rollbacks.append((self._progress.clock_at(group), reason))

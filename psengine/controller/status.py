@@ -82,7 +82,7 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         "backup_clock": None if backup_group is None else progress.clock_at(backup_group),
         "went_back": _went_back(controller),
         "damage": controller.damage,
-        "checkpoint_clock": progress.clock_at(controller.checkpoints.clock),
+        "checkpoint_clock": progress.clock_at(controller.checkpoints.group),
         "repeated_micro_tasks": tasks.repeated if tasks else 0,
         "lost_micro_tasks": controller.lost_micro_tasks,
         "notices": list(controller.members.notices),

@@ -171,7 +171,7 @@ class ControllerShell:
         tasks, saver, tries = self.controller.job.tasks, self._saver, 0
         saver.checkpoint_error = ""
         wanted = 0 if tasks is None else tasks.common
-        while self.controller.job.checkpoints.clock < wanted and self.controller.job.state not in ENDED:
+        while self.controller.job.checkpoints.group < wanted and self.controller.job.state not in ENDED:
             if saver.too_late and tries < _TRIES:  # the clock had ended before its servers received the request
                 saver.checkpoint_error = ""
             self._feed(events.CheckpointRequested(self._now()))
@@ -179,7 +179,7 @@ class ControllerShell:
                 break  # there is nothing to save (any more), or the store failed
             tries += 1
             await saver.checkpoint_ended()
-        clock = self.controller.job.progress.clock_at(self.controller.job.checkpoints.clock)
+        clock = self.controller.job.progress.clock_at(self.controller.job.checkpoints.group)
         return {"clock": clock, "error": saver.checkpoint_error}
 
     async def traffic(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def test_a_checkpoint_asks_backups_where_there_are_any(stage: int, asked: str) -
     cluster.wires.watch = watch
     run_job(cluster, job("Descent", stage=stage, checkpoint_s=0.1), ("r1", "t1", "t2", "t3", "t4"))
     check(cluster, "Descent")
-    assert cluster.shell.controller.job.checkpoints.clock > 0
+    assert cluster.shell.controller.job.checkpoints.group > 0
     assert set(seen) == {(asked, "r")}
 
 
@@ -45,15 +45,15 @@ def test_a_checkpoint_that_is_due_when_a_backup_is_gone_is_of_all_shards() -> No
         seen[op] += moment == "asked"
 
     async def lose(cluster: WiredCluster) -> None:
-        while cluster.shell.controller.job.checkpoints.clock < 3:
+        while cluster.shell.controller.job.checkpoints.group < 3:
             await asyncio.sleep(0.001)
-        before = cluster.shell.controller.job.checkpoints.clock
+        before = cluster.shell.controller.job.checkpoints.group
         cluster.wires.watch = watch
         with pytest.MonkeyPatch.context() as patch:  # the next round of copies is a while away
             patch.setattr(cluster.shell.controller.job.tiers.backups, "due", lambda now_s, rarely: False)
             await cluster.kill("r2")
             async with asyncio.timeout(30.0):
-                while cluster.shell.controller.job.checkpoints.clock == before:
+                while cluster.shell.controller.job.checkpoints.group == before:
                     await asyncio.sleep(0.001)
         assert seen["proteus_gather"], "the servers have all of it"
 
@@ -82,7 +82,7 @@ def test_where_copies_come_to_nothing_a_checkpoint_is_of_those_who_serve() -> No
             while not controller.job.tiers.backups.failing:
                 await asyncio.sleep(0.01)
             kept = controller.job.tiers.backups.group
-            while controller.job.checkpoints.clock <= kept + 10:
+            while controller.job.checkpoints.group <= kept + 10:
                 await asyncio.sleep(0.1)
             assert controller.job.tiers.backups.group == kept
         finally:
