@@ -28,7 +28,7 @@ _ARRAYS, _CONTENT = "arrays.npz", "content"
 #: Modules whose types an estimator may consist of; skops loads others only if it is asked to.
 _TRUSTED = ("sklearn", "numpy", "scipy", "lightgbm", "xgboost")
 _TRUSTED_TYPES = ("collections.OrderedDict", "collections.defaultdict")
-_MEND = 'save its arrays by name, as in trial.save({"weights": weights}), or a file that it wrote, by its path'
+_FIX = 'save its arrays by name, as in trial.save({"weights": weights}), or a file that it wrote, by its path'
 
 
 def pack_state(model: Any, folder: Path) -> int:
@@ -108,7 +108,7 @@ def _write(model: Any, folder: Path) -> dict[str, Any]:
         return {"kind": "tree", "tree": tree}
     if hasattr(model, "state_dict"):
         raise TrialError(f"save: {_named(model)} cannot be saved as it is; save its state, by model.state_dict()")
-    raise TrialError(f"save: {_named(model)} cannot be saved without pickle; {_MEND}")
+    raise TrialError(f"save: {_named(model)} cannot be saved without pickle; {_FIX}")
 
 
 def _write_path(model: str | os.PathLike[Any], folder: Path) -> dict[str, Any]:
@@ -134,9 +134,9 @@ def _write_estimator(model: Any, folder: Path) -> dict[str, Any]:
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever an attribute of the estimator raises
-        raise TrialError(f"save: {_named(model)} cannot be saved by skops: {_line(error)}; {_MEND}") from None
+        raise TrialError(f"save: {_named(model)} cannot be saved by skops: {_line(error)}; {_FIX}") from None
     if odd:
-        raise TrialError(f"save: {_named(model)} holds a {odd[0]}, which cannot be saved without pickle; {_MEND}")
+        raise TrialError(f"save: {_named(model)} holds a {odd[0]}, which cannot be saved without pickle; {_FIX}")
     return {"kind": "estimator"}
 
 
@@ -155,7 +155,7 @@ def _encode(value: Any, where: str, arrays: list[np.ndarray]) -> dict[str, Any]:
             type(value).__name__: [_encode(item, f" at {index}{where}", arrays) for index, item in enumerate(value)]
         }
     if isinstance(value, np.ma.MaskedArray) or not _is_array(value):
-        raise TrialError(f"save: {_named(value)}{where} is neither an array nor a number; {_MEND}")
+        raise TrialError(f"save: {_named(value)}{where} is neither an array nor a number; {_FIX}")
     return _encode_array(value, where, arrays)
 
 

@@ -6,7 +6,7 @@ from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.job_records import recorded_spec
 from proteus_spot.tasks.market.purchases.order_chains import is_reliable_order
 
-_MENDS = {
+_FIXES = {
     Failure.CAPACITY: "asked for again at each tick, in the same market",
     Failure.QUOTA: "fewer machines are tried; ask AWS for a higher quota",
     Failure.AUTH: "fix the credentials; each tick tries again",
@@ -36,7 +36,7 @@ def what_purchases_wait_for(store: Store, job: Job) -> str:
         return f"{last.params['market']}: {answer['code']}: {answer['message']}: the market is left alone for a while"
     if last.state is not IntentState.PLANNED and not _matters(store, job, last, failure):
         return ""
-    return f"{last.params['market']}: {answer['code']}: {answer['message']}: {_MENDS[failure]}"
+    return f"{last.params['market']}: {answer['code']}: {answer['message']}: {_FIXES[failure]}"
 
 
 def _matters(store: Store, job: Job, intent: Intent, failure: Failure) -> bool:
