@@ -14,7 +14,7 @@ _RECENT_CLOCKS = 20
 RECENT_SHOWN = 60
 
 
-def describe(controller: ControllerState, since_clock: int, now_s: float) -> dict[str, Any]:
+def describe(job: ControllerState, since_clock: int, now_s: float) -> dict[str, Any]:
     """Return the status.
 
     Parameters
@@ -40,18 +40,18 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         failed job, else the summary of what was saved; its `stopped` is the reason of a stop, or None. A job that was
         stopped before its shards were open has `clocks` 0 there, and left no model.
     """
-    config, tasks, progress, driver = controller.config, controller.tasks, controller.progress, controller.driver
+    config, tasks, progress, driver = job.config, job.tasks, job.progress, job.driver
     seconds = progress.clock_seconds[-_RECENT_CLOCKS:]
     losses = progress.losses
-    owned = controller.members.placement.by_owner
-    backup_group = controller.tiers.backups.group
+    owned = job.members.placement.by_owner
+    backup_group = job.tiers.backups.group
     return {
         "job_id": config.job_id if config else None,
-        "state": controller.state,
-        "reason": controller.reason,
+        "state": job.state,
+        "reason": job.reason,
         "clock": losses[-1][0] if losses else 0,
-        "clocks": driver.clocks if driver is not None and driver.counts_clocks else controller.stopping.target,
-        "passes_done": _passes(controller, tasks.common if tasks else 0, progress.examples),
+        "clocks": driver.clocks if driver is not None and driver.counts_clocks else job.stopping.target,
+        "passes_done": _passes(job, tasks.common if tasks else 0, progress.examples),
         "passes": config.passes if config else None,
         "elapsed_s": None if progress.started_s is None else progress.seconds(now_s),
         "losses": losses[bisect_right(losses, since_clock, key=itemgetter(0)) :],
@@ -67,62 +67,62 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
                 "gone": node.gone,
                 "error": node.error,
                 "memory": dict(node.memory),
-                "offered": node.state == "ready" and node.name in controller.scale_in.offered,
+                "offered": node.state == "ready" and node.name in job.scale_in.offered,
             }
-            for node in controller.members.nodes.values()
+            for node in job.members.nodes.values()
         ],
-        "stage": controller.stage,
-        "machines": controller.scale_in.machines,
-        "memory": [event.record() for event in controller.history.log.of(MemoryUsed)[-1:]],
+        "stage": job.stage,
+        "machines": job.scale_in.machines,
+        "memory": [event.record() for event in job.history.log.of(MemoryUsed)[-1:]],
         "shards": [
             {"shard": owner.shard, "node": owner.node, "backup": None if backup is None else backup.node}
-            for owner in controller.shards.owners
-            for backup in [controller.tiers.backups.backup(owner.shard)]
+            for owner in job.shards.owners
+            for backup in [job.tiers.backups.backup(owner.shard)]
         ],
         "backup_clock": None if backup_group is None else progress.clock_at(backup_group),
-        "went_back": _went_back(controller),
-        "damage": controller.damage,
-        "checkpoint_clock": progress.clock_at(controller.checkpoints.group),
+        "went_back": _went_back(job),
+        "damage": job.damage,
+        "checkpoint_clock": progress.clock_at(job.checkpoints.group),
         "repeated_micro_tasks": tasks.repeated if tasks else 0,
-        "lost_micro_tasks": controller.lost_micro_tasks,
-        "notices": list(controller.members.notices),
-        "releases": [event.record() for event in controller.history.log.of(NodeReleased)],
+        "lost_micro_tasks": job.lost_micro_tasks,
+        "notices": list(job.members.notices),
+        "releases": [event.record() for event in job.history.log.of(NodeReleased)],
         "micro_tasks_done": dict(progress.done_by_tier),
         "seconds_per_clock": sum(seconds) / len(seconds) if seconds else None,
         "recent_seconds": list(progress.clock_seconds[-RECENT_SHOWN:]),
-        "metrics": controller.history.evaluating.series()[-1:],
+        "metrics": job.history.evaluating.series()[-1:],
         "driver_figures": driver.figures() if driver is not None else {},
         "remarks": list(driver.remarks) if driver is not None else [],
-        **controller.history.traffic.figures(),
-        "result": controller.result,
+        **job.history.traffic.figures(),
+        "result": job.result,
     }
 
 
-def _passes(controller: ControllerState, clock: int, examples: int) -> float | None:
-    return None if controller.driver is None else controller.driver.passes(clock, examples)
+def _passes(job: ControllerState, group: int, examples: int) -> float | None:
+    return None if job.driver is None else job.driver.passes(group, examples)
 
 
-def _went_back(controller: ControllerState) -> list[dict[str, Any]]:
-    return [{"clock": clock, "reason": reason} for clock, reason in controller.rollbacks]
+def _went_back(job: ControllerState) -> list[dict[str, Any]]:
+    return [{"clock": clock, "reason": reason} for clock, reason in job.rollbacks]
 
 
-def summary(controller: ControllerState, now_s: float, group: int | None = None) -> dict[str, object]:
+def summary(job: ControllerState, now_s: float, group: int | None = None) -> dict[str, object]:
     """Return the summary of the job at a group (default: the last one), as checkpoints and manifests store it."""
-    config, tasks, driver = controller.config, controller.tasks, controller.driver
+    config, tasks, driver = job.config, job.tasks, job.driver
     at = (tasks.common if tasks else 0) if group is None else group
-    clock = controller.progress.clock_at(at)
-    figures = controller.progress.figures(at, now_s)
+    clock = job.progress.clock_at(at)
+    figures = job.progress.figures(at, now_s)
     return {
         "job_id": config.job_id if config else None,
         "app": config.app if config else None,
         "clocks": clock,
-        "passes": _passes(controller, at, figures["examples_done"]),
+        "passes": _passes(job, at, figures["examples_done"]),
         "repeated_micro_tasks": tasks.repeated if tasks else 0,
-        "went_back": _went_back(controller),
-        "stopped": controller.stopping.stop_reason,
-        **({"converged": controller.stopping.criterion} if controller.stopping.criterion else {}),
+        "went_back": _went_back(job),
+        "stopped": job.stopping.stop_reason,
+        **({"converged": job.stopping.criterion} if job.stopping.criterion else {}),
         **figures,
         **({"driver_figures": of_driver} if driver is not None and (of_driver := driver.figures()) else {}),
         **({"remarks": list(driver.remarks)} if driver is not None and driver.remarks else {}),
-        **controller.history.figures(clock, figures["seconds"]),
+        **job.history.figures(clock, figures["seconds"]),
     }
