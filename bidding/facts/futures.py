@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from proteus_spot.bidding.economics.deadline import SafetyNet
 from proteus_spot.bidding.facts.grants import SHARES
 from proteus_spot.bidding.facts.known import MarketKnown
 from proteus_spot.bidding.facts.survival import AGES_S
@@ -20,8 +21,8 @@ from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR
 _STEP_S = 10 * MINUTE_S
 #: Mean time for which a market answers alike.
 _ALIKE_S = 40 * MINUTE_S
-#: Share by which the work may take longer on demand, and the seconds to get there; as `bidding.economics.deadline`.
-_MARGIN, _SWITCH_S = 0.15, 10 * MINUTE_S
+#: Seconds until machines on demand work.
+_SWITCH_S = 10 * MINUTE_S
 #: A future is given up after this.
 _LONGEST_S = 14 * DAY_S
 
@@ -120,7 +121,7 @@ class _Drawn:
         found, job = self._found, self._job
         goes = ~found.finished
         if job.deadline_s is not None:
-            on_demand_s = self._left / (job.max_vcpus * job.efficiency) * (1 + _MARGIN) + _SWITCH_S
+            on_demand_s = self._left / (job.max_vcpus * job.efficiency) * (1 + SafetyNet().margin) + _SWITCH_S
             found.on_demand[goes & (at_s + on_demand_s + _STEP_S >= job.deadline_s)] = True
         lost = np.where((goes & ~found.on_demand)[:, None], self._take(), 0)
         self._held -= lost
