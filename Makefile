@@ -83,8 +83,8 @@ bench: $(STAMP) ## the benchmarks, each beside a peer or a limit
 audit: $(STAMP) ## known vulnerabilities of the locked packages; asks a public database
 	$(UV) tool run pip-audit --disable-pip --require-hashes --requirement requirements.lock
 
-sbom: $(STAMP) ## the locked packages as CycloneDX (dist/sbom.cdx.json), and docs/licences.md
-	$(BIN)/python tools/sbom.py dist/sbom.cdx.json docs/licences.md
+sbom: $(STAMP) ## the locked packages as CycloneDX (dist/sbom.cdx.json), and LICENCES.md
+	$(BIN)/python tools/sbom.py dist/sbom.cdx.json LICENCES.md
 
 size: $(STAMP) ## code lines and statements by package, and how many packages are installed
 	$(BIN)/python tools/size.py

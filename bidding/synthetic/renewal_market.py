@@ -79,7 +79,7 @@ class MarketClimate:
                 raise ValueError(f"{name} is {getattr(self, name)}: it cannot be negative")
 
 
-#: A market like those of 2015 and 2016; docs/economics.md, "Generated markets", has the results of schemes on it.
+#: A market like those of 2015 and 2016: the results of schemes on it are in benchmarks/papers/economics.md.
 TYPICAL = AuctionClimate()
 
 #: For a demonstration of two hours: in nearly any two hours a market takes every bid that was made in it, however far

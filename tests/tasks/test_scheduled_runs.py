@@ -46,7 +46,7 @@ def test_the_examples_of_prefect_yaml_are_taken_by_their_forms_and_models() -> N
 
 
 def test_the_example_of_the_manual_is_that_of_prefect_yaml() -> None:
-    manual = (REPOSITORY / "docs" / "operations.md").read_text()
+    manual = (REPOSITORY / "docs" / "deploy.md").read_text()
     block = re.search(r"```yaml\n(  schedules:\n.*?)```", manual, re.DOTALL)
     assert block is not None
     assert yaml.safe_load(block[1])["schedules"] == examples()["train"]

@@ -13,6 +13,14 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("bidding", "flows", "infra", "psengine", "studies", "tasks")
+MOST_WORDS = 63_000
+#: Pages that are read in the repository alone.
+OUTSIDE = sorted([*ROOT.glob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
+
+
+def anchors_of(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def texts_of(node: ast.AST) -> Iterator[str]:
@@ -59,6 +67,21 @@ def test_the_quickstart_ends_with_the_classes_that_it_names(tmp_path: Path) -> N
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     subprocess.run(["sh", "-e", "-c", found[1]], cwd=tmp_path, env=environment, check=True, timeout=300)
     assert (tmp_path / "colours.csv").read_text().splitlines() == ["row,class", '0,"red"', '1,"blue"']
+
+
+def test_the_pages_stay_short_enough_to_be_read() -> None:
+    """All of docs/, but for the pages that are made from docstrings; figures of the papers are in benchmarks/papers."""
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if "api" not in path.parts]
+    assert sum(len(path.read_text("utf-8").split()) for path in pages) <= MOST_WORDS
+
+
+@pytest.mark.parametrize("page", OUTSIDE, ids=[str(path.relative_to(ROOT)) for path in OUTSIDE])
+def test_no_link_of_a_page_outside_the_site_leads_nowhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8"))
+    paths = [link.split("#") for link in links if not link.startswith(("http", "#"))]
+    assert [path for path, *_ in paths if not (page.parent / path).exists()] == []
+    anchors = [(page.parent / path, anchor) for path, *rest in paths for anchor in rest]
+    assert [anchor for path, anchor in anchors if anchor not in anchors_of(path)] == []
 
 
 def test_no_link_of_the_site_leads_nowhere(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_every_pin_is_a_component(tool: ModuleType) -> None:
 
 def test_the_page_lists_every_locked_package(tool: ModuleType) -> None:
     """If it does not: `make sbom`."""
-    listed = set(re.findall(r"^\| ([a-z0-9-]+) \|", (ROOT / "docs" / "licences.md").read_text(), re.MULTILINE))
+    listed = set(re.findall(r"^\| ([a-z0-9-]+) \|", (ROOT / "LICENCES.md").read_text(), re.MULTILINE))
     packages = tool.read_packages((ROOT / "requirements.lock").read_text())
     assert {package.name for package in packages} <= listed
     assert sum(bool(package.licence) for package in packages) > 0.8 * len(packages)

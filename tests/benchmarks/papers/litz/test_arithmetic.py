@@ -98,7 +98,7 @@ def test_drawn_documents_are_cut_into_partitions() -> None:
 
 
 def test_the_example_of_the_page_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).resolve().parents[4] / "docs" / "litz.md").read_text()
+    page = (Path(__file__).resolve().parents[4] / "benchmarks" / "papers" / "litz" / "README.md").read_text()
     ((code, output),) = re.findall(r"```python\n(.*?)```\n\n    (.*?)\n", page, re.DOTALL)
     exec(code, {})  # noqa: S102 # the page's own
     assert capsys.readouterr().out.strip() == output
