@@ -80,8 +80,8 @@ async def train(spec: Annotated[JobSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]:
             show_job(spec.job_id)
             address = await_controller(spec.job_id)
             if address is not None:
-                start_training(spec, address, data, job_engine.cached().begun_at_s)
-            result = follow(spec, partial(_show, spec.job_id, log, set()), job_engine.cached().begun_at_s)
+                start_training(spec, address, data, job_engine.cached().holdings.begun_at_s)
+            result = follow(spec, partial(_show, spec.job_id, log, set()), job_engine.cached().holdings.begun_at_s)
             log.look(at_once=True)
         except (JobFailed, InputError) as error:
             close_job(job_engine, None, str(error))

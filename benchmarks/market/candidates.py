@@ -55,7 +55,7 @@ def decide_on(engine: BidEngine, prices: dict[Market, Micros]) -> tuple[Order, .
     """Have the engine decide when the hour of every allocation ends."""
     orders = engine.handle(TickDue(_BEGIN_S + HOUR_S - 120, prices))
     ends = sum(isinstance(order, Renew | Lapse) for order in orders)
-    assert ends == len(engine.positions) - 1, "every hour's end is decided on"
+    assert ends == len(engine.holdings.positions) - 1, "every hour's end is decided on"
     assert isinstance(orders[-1], Acquire), "and every candidate is weighed"
     return orders
 

@@ -27,6 +27,7 @@ from proteus_spot.bidding.engine.orders import PURCHASE, Acquire, Lapse, Order, 
 from proteus_spot.bidding.facts.learning import table_of
 from proteus_spot.bidding.market.model import HOUR_S, Market, Tier
 from proteus_spot.bidding.market.quotas import left_of
+from proteus_spot.bidding.policies import policy
 from proteus_spot.bidding.policies.base import Choice, Decision, MarketView, Policy
 from proteus_spot.bidding.policies.limits import (
     is_on_demand,
@@ -51,8 +52,17 @@ _UNDECIDED = MappingProxyType(
 LAST_ANSWERS = "last answers"
 
 
-class BidEngine(Holdings):
-    """Decisions of one job, by what it holds; the state changes only in `handle`."""
+class BidEngine:
+    """Decisions of one job. Its state changes only in `handle`.
+
+    Attributes
+    ----------
+    holdings : Holdings
+        What the job holds, and knows by the events so far.
+    """
+
+    def __init__(self) -> None:
+        self.holdings = Holdings()
 
     def handle(self, event: BidEvent) -> tuple[Order, ...]:
         """Apply one event; return the orders, in sequence.
@@ -64,34 +74,41 @@ class BidEngine(Holdings):
         """
         if isinstance(event, TickDue):
             return tuple(self._handle_tick(event))
-        self._record(event)
+        self.holdings.record(event)
         return ()
 
+    def validate(self) -> None:
+        """Raise `EngineError` where an invariant does not hold."""
+        self.holdings.validate()
+
     def _handle_tick(self, event: TickDue) -> Iterator[Order]:
-        self._last_prices.update(event.prices)
-        self._unlisted_since_s = None
-        self._ticked_at_s = event.at_s
+        held = self.holdings
+        held.note_tick(event.at_s, event.prices)
         event = self._limited(event)
         purse = Purse(event.spending)
         yield from self._hour_ends(event, purse)
-        if self.closed or not event.buy:
+        if held.closed or not event.buy:
             return
-        if self._open is None:
+        order, waits = held.open_order, ""
+        if order is None:
             yield self._acquisition(event, purse)
-        elif self._open.market in event.left_out:
+            return
+        if order.market in event.left_out:
             # It was decided on a price that held once. If it was bought, its machines are found by their tags.
-            waits = f"{self._open.order_id} stays unanswered until its market has a price again"
-            yield Wait(_with_left_out(Decision(Choice.WAIT, waits, float("inf")), event))
-        elif self._excess_vcpus(self._open) > 0:
-            waits = f"{self._open.order_id} stays unanswered until it fits in: machines were found since it was ordered"
-            yield Wait(_with_left_out(Decision(Choice.WAIT, waits, float("inf")), event))
+            waits = "until its market has a price again"
+        elif held.excess_vcpus(order) > 0:
+            waits = "until it fits in: machines were found since it was ordered"
+        if waits:
+            reason = f"{order.order_id} stays unanswered {waits}"
+            yield Wait(_with_left_out(Decision(Choice.WAIT, reason, float("inf")), event))
         else:
             # The caller repeats it by its token: if it was bought, it is found; if not, it is bought or refused now.
-            yield self._open
+            yield order
 
     def _hour_ends(self, event: TickDue, purse: Purse) -> Iterator[Order]:
         """Decide every hour that ends soon, or that began undecided; in the order of the grants."""
-        for position in self._positions.values():
+        held = self.holdings
+        for position in held.positions.values():
             allocation = position.allocation
             if position.lapse is not None and position.lapsing is not None:
                 yield position.lapse  # not after a notice: the market refunds the hour unless it is terminated first
@@ -102,39 +119,40 @@ class BidEngine(Holdings):
             now_hour = allocation.hour_index(now_s)
             for hour in range(max(position.decided) + 1, now_hour + 1):
                 position.decided.add(hour)
-                if not self.closed:  # after the close nothing is renewed: the hour is paid for, undecided
+                if not held.closed:  # after the close nothing is renewed: the hour is paid for, undecided
                     why = _why_undecided(position, hour)
                     yield Renew(allocation.allocation_id, hour, Decision(Choice.RENEW, why, float("inf")))
             before_s = allocation.hour_ends_at_s(now_s)
-            if self.closed and not self.opened.job.pays_whole_hours:
+            if held.closed and not held.opened.job.pays_whole_hours:
                 before_s = now_s  # every further second would cost
             # A job that closes takes back what was renewed and has not begun.
-            undecided = now_hour + 1 not in position.decided or self.closed
-            if before_s - now_s <= self.opened.job.renewal_lead_s and undecided:
+            undecided = now_hour + 1 not in position.decided or held.closed
+            if before_s - now_s <= held.opened.job.renewal_lead_s and undecided:
                 position.decided.add(now_hour + 1)
                 yield from self._hour_end(event, position, now_hour + 1, before_s, purse)
 
     def _hour_end(
         self, event: TickDue, position: HeldAllocation, hour: int, before_s: int, purse: Purse
     ) -> Iterator[Renew | Lapse]:
+        held = self.holdings
         allocation = position.allocation
         ending = self._release(position, hour, before_s)
-        if self.closed:
+        if held.closed:
             reason = "the job is done, and its last hour gave no refund"
-            if not self.opened.job.pays_whole_hours:
+            if not held.opened.job.pays_whole_hours:
                 reason = "the job is done, and every further second would cost"
             decision = Decision(Choice.LAPSE, reason, float("inf"))
-        elif self._excess_vcpus() > 0:
-            reason = f"{self.spot_vcpus} spot vCPUs are held, of at most {self.opened.job.max_spot_vcpus}"
+        elif held.excess_vcpus() > 0:
+            reason = f"{held.spot_vcpus} spot vCPUs are held, of at most {held.opened.job.max_spot_vcpus}"
             decision = Decision(Choice.LAPSE, reason, float("inf"))
         elif is_on_demand(allocation):
             decision = Decision(Choice.RENEW, "it is held on demand until the job is done", float("inf"))
         else:
             view, alive = self._view(event), position.working or allocation
-            decision = renewal_of_use(view, alive) or self._policy_of_job().renewal(view, alive)
-        if not self.closed and decision.verdict is Choice.RENEW:
+            decision = renewal_of_use(view, alive) or self._policy().renewal(view, alive)
+        if not held.closed and decision.verdict is Choice.RENEW:
             alive = position.working or allocation
-            decision = renewal_within(decision, alive, self.opened.job, self.opened.types, purse)
+            decision = renewal_within(decision, alive, held.opened.job, held.opened.types, purse)
             if decision.verdict is Choice.LAPSE:
                 before_s = event.at_s  # at once: should the ticks up to the hour's end be lost, it would be charged
         if decision.verdict is Choice.RENEW:
@@ -148,100 +166,92 @@ class BidEngine(Holdings):
 
     def _release(self, position: HeldAllocation, hour: int, before_s: int) -> Lapse | None:
         """Have the machines end that the job offers, if it offers some that work and needs others; return the order."""
+        held = self.holdings
         before = position.ending()
         working = [name for name in position.held() if name not in before]
-        unused = [name for name in working if name in self._offered]
-        if self.closed or is_on_demand(position.allocation) or not 0 < len(unused) < len(working):
+        unused = [name for name in working if name in held.offered]
+        if held.closed or is_on_demand(position.allocation) or not 0 < len(unused) < len(working):
             return None
-        decision = part_of_no_use(len(unused), len(working), self._machines)
+        decision = part_of_no_use(len(unused), len(working), held.machines_of_use)
         ending = tuple(sorted([*before, *unused]))  # those of an earlier hour whose end is not reported yet, too
         position.lapse = Lapse(position.allocation.allocation_id, hour, before_s, decision, ending)
         position.update()
         return position.lapse
 
     def _acquisition(self, event: TickDue, purse: Purse) -> Acquire | Wait:
+        held = self.holdings
         view = self._view(event)
         dear = view if event.time_left is None else self._view(event, spot=False)
-        forced = on_demand_purchase(dear, self.opened.markets, event.time_left, self.spot_vcpus)
-        decision = forced or purchase_of_use(self._policy_of_job().acquisition(view), view)
+        forced = on_demand_purchase(dear, held.opened.markets, event.time_left, held.spot_vcpus)
+        decision = forced or purchase_of_use(self._policy().acquisition(view), view)
         decision = purchase_in_quota(decision, view.types, event.left_vcpus, spot=forced is None)
-        decision = purchase_within(decision, forced is not None, self.opened.job, purse, event.at_s)
+        decision = purchase_within(decision, forced is not None, held.opened.job, purse, event.at_s)
         decision = _with_left_out(_with_known(decision, view), event)
-        if view.job.max_spot_vcpus < self.opened.job.max_spot_vcpus:
-            why = f"{decision.reason}; the account's quota allows {self._quota_vcpus} spot vCPUs"
+        if view.job.max_spot_vcpus < held.opened.job.max_spot_vcpus:
+            why = f"{decision.reason}; the account's quota allows {held.quota_vcpus} spot vCPUs"
             decision = replace(decision, reason=why)
         chosen = decision.chosen
         if chosen is None:
             return Wait(decision)
-        order_id = order_id_of(self.opened.job_id, event.generation, f"{PURCHASE}{self._purchases}")
-        self._purchases += 1
+        order_id = order_id_of(held.opened.job_id, event.generation, f"{PURCHASE}{held.purchases}")
         bid_micros = None if forced else chosen.bid_micros
         order = Acquire(order_id, chosen.market, chosen.count, bid_micros, decision)
-        if self._excess_vcpus(order) > 0:
-            vcpus, most = self.spot_vcpus + self._vcpus_of(order), self.opened.job.max_spot_vcpus
-            raise EngineError(f"policy {self.opened.policy}: {vcpus} spot vCPUs would be held, of at most {most}")
-        self._open = order
+        if held.excess_vcpus(order) > 0:
+            vcpus, most = held.spot_vcpus + held.vcpus_of(order), held.opened.job.max_spot_vcpus
+            raise EngineError(f"policy {held.opened.policy}: {vcpus} spot vCPUs would be held, of at most {most}")
+        held.note_order(order)
         return order
 
-    def _excess_vcpus(self, order: Acquire | None = None) -> int:
-        """Return by how many spot vCPUs the limit is exceeded, or would be with `order`; negative where it is not."""
-        ordered = 0 if order is None else self._vcpus_of(order)
-        return self.spot_vcpus + ordered - self.opened.job.max_spot_vcpus
-
-    def _policy_of_job(self) -> Policy:
-        if self._policy is None:
-            raise EngineError("the job was not opened")
-        return self._policy
+    def _policy(self) -> Policy:
+        return policy(self.holdings.opened.policy)
 
     def _limited(self, event: TickDue) -> TickDue:
         """Return the tick with the prices of the job's markets alone, in their order; once a tick, not once a view."""
-        opened = self._opened
-        if opened is None:
-            return event
-        found = event.prices.get
-        prices = {market: price for market in sorted(opened.markets) if (price := found(market)) is not None}
+        found, markets = event.prices.get, sorted(self.holdings.opened.markets)
+        prices = {market: price for market in markets if (price := found(market)) is not None}
         return replace(event, prices=prices)
 
     def _cooling_at(self, event: TickDue, spot: bool) -> frozenset[Market]:
         """Return the markets to leave alone: for a while, or since the account's quota leaves no machine there."""
-        cooling = {market for market, until_s in self._cooling.items() if until_s > event.at_s}
-        for market in self.opened.markets if event.left_vcpus else ():
+        cooling = {market for market, until_s in self.holdings.cooling.items() if until_s > event.at_s}
+        for market in self.holdings.opened.markets if event.left_vcpus else ():
             left = left_of(event.left_vcpus, market.instance_type, spot)
-            if left is not None and left < self.opened.types[market.instance_type].vcpu:
+            if left is not None and left < self.holdings.opened.types[market.instance_type].vcpu:
                 cooling.add(market)
         return frozenset(cooling)
 
     def _view(self, event: TickDue, spot: bool = True) -> MarketView:
-        opened, job = self.opened, self.opened.job
-        if event.at_s < self._quota_until_s and self._quota_vcpus < job.max_spot_vcpus:
-            job = replace(job, max_spot_vcpus=self._quota_vcpus)
+        held = self.holdings
+        opened, job = held.opened, held.opened.job
+        if event.at_s < held.quota_until_s and held.quota_vcpus < job.max_spot_vcpus:
+            job = replace(job, max_spot_vcpus=held.quota_vcpus)
         return MarketView(
             now_s=event.at_s,
             job=job,
             prices=event.prices,
             types=opened.types,
-            footprint=self.footprint,
+            footprint=held.footprint,
             evictions=table_of(event.known) if opened.learns and event.known else opened.evictions,
             known=event.known,
             cooling=self._cooling_at(event, spot),
             paid_until_s={
                 name: p.allocation.launched_at_s + (max(p.decided) + 1) * HOUR_S
-                for name, p in self._positions.items()
+                for name, p in held.positions.items()
                 if p.standing is AllocationState.HELD and p.allocation.tier is Tier.TRANSIENT
             },
-            last_prices=dict(self._last_prices),
+            last_prices=dict(held.last_prices),
             signals=event.signals,
             foresight=opened.foresight,
-            lapsing=tuple(p.lapsing for p in self._positions.values() if p.lapsing is not None),
-            noticed=self._noticed(),
-            last_eviction_s=self._last_eviction_s,
+            lapsing=tuple(p.lapsing for p in held.positions.values() if p.lapsing is not None),
+            noticed=held.noticed,
+            last_eviction_s=held.last_eviction_s,
             crossing_usd_per_vcpu_h=event.crossing_usd_per_vcpu_h,
             offered=frozenset(
                 name
-                for name, p in self._positions.items()
-                if (working := set(p.held()).difference(p.ending())) and working <= self._offered
+                for name, p in held.positions.items()
+                if (working := set(p.held()).difference(p.ending())) and working <= held.offered
             ),
-            machines=self._machines,
+            machines=held.machines_of_use,
             time_left=event.time_left,
         )
 

@@ -30,7 +30,6 @@ from proteus_spot.bidding.market.failures import LAUNCH_S, Failure, failure_of
 from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.policies import policy
-from proteus_spot.bidding.policies.base import Policy
 
 #: Seconds for which a refusal for the account's quota limits the purchases that follow.
 QUOTA_S = HOUR_S
@@ -43,32 +42,34 @@ class EngineError(ValueError):
 
 
 class Holdings:
-    """What one job holds; the state changes only in `_record`, everything else is a view."""
+    """What one job holds. Only events and the orders of its engine change it; everything else reads it."""
 
     def __init__(self) -> None:
         self._opened: JobOpened | None = None
-        self._policy: Policy | None = None
-        self._begun_at_s = 0
-        self._closed_at_s: int | None = None
+        #: When the job was opened, or opened again, last; 0 before.
+        self.begun_at_s = 0
+        #: Whether the job was closed, and not opened again since.
+        self.closed = False
         #: Allocation id -> position, in the order of the grants; ended ones stay, for the record.
-        self._positions: dict[str, HeldAllocation] = {}
-        self._open: Acquire | None = None
-        self._purchases = 0
-        self._answered: set[str] = set()
+        self.positions: dict[str, HeldAllocation] = {}
+        #: The purchase that was ordered and not answered yet.
+        self.open_order: Acquire | None = None
+        self.purchases = 0
+        self.answered: set[str] = set()
         #: Market -> end of its cooldown, because it refused or takes what it sold.
-        self._cooling: dict[Market, int] = {}
-        self._last_prices: dict[Market, Micros] = {}
-        self._last_eviction_s: int | None = None
+        self.cooling: dict[Market, int] = {}
+        self.last_prices: dict[Market, Micros] = {}
+        self.last_eviction_s: int | None = None
         #: Most spot vCPUs that the account may have, by a refusal for its quota, and until when that is believed.
-        self._quota_vcpus = 0
-        self._quota_until_s = 0
+        self.quota_vcpus = 0
+        self.quota_until_s = 0
         #: Since when the market lists none of the machines that live by the book.
-        self._unlisted_since_s: int | None = None
+        self.unlisted_since_s: int | None = None
         #: Machines that the job offers for release, and the number of spot machines that it has a use for.
-        self._offered: frozenset[str] = frozenset()
-        self._machines: int | None = None
+        self.offered: frozenset[str] = frozenset()
+        self.machines_of_use: int | None = None
         #: Time of the last tick that decided.
-        self._ticked_at_s: int | None = None
+        self.ticked_at_s: int | None = None
 
     @property
     def job_id(self) -> str | None:
@@ -88,53 +89,34 @@ class Holdings:
         return self.opened.types
 
     @property
-    def begun_at_s(self) -> int:
-        """When the job was opened, or opened again, last; 0 before."""
-        return self._begun_at_s
-
-    @property
-    def closed(self) -> bool:
-        """Whether the job was closed, and not opened again since."""
-        return self._closed_at_s is not None
-
-    @property
-    def open_order(self) -> Acquire | None:
-        """The purchase that was ordered and not answered yet."""
-        return self._open
-
-    @property
-    def positions(self) -> dict[str, HeldAllocation]:
-        """Every allocation granted so far, by id."""
-        return dict(self._positions)
-
-    @property
     def footprint(self) -> tuple[Allocation, ...]:
         """Held allocations that continue to work, each with the number of its machines that do."""
-        return tuple(p.working for p in self._positions.values() if p.working is not None)
+        return tuple(p.working for p in self.positions.values() if p.working is not None)
 
     @property
     def spot_vcpus(self) -> int:
         """Spot vCPUs that count in the limit: held ones, and noticed ones until they are gone; not lapsing ones."""
-        return sum(map(self._vcpus_of, [*self.footprint, *self._noticed()]))
+        return sum(map(self.vcpus_of, [*self.footprint, *self.noticed]))
 
     @property
-    def ticked_at_s(self) -> int | None:
-        """When a tick decided last; None before the first."""
-        return self._ticked_at_s
+    def noticed(self) -> tuple[Allocation, ...]:
+        """What the market takes of the allocations, until it is gone."""
+        return tuple(p.noticed for p in self.positions.values() if p.noticed is not None)
 
-    @property
-    def offer(self) -> tuple[frozenset[str], int | None]:
-        """Machines that the job offers for release, and the number of spot machines that it has a use for."""
-        return self._offered, self._machines
+    def vcpus_of(self, bought: Allocation | Acquire) -> int:
+        """Return the spot vCPUs of an allocation or a purchase."""
+        if isinstance(bought, Allocation) and bought.tier is Tier.RELIABLE:
+            return 0
+        return bought.count * self.opened.types[bought.market.instance_type].vcpu
 
-    @property
-    def unlisted_since_s(self) -> int | None:
-        """Since when the market lists none of the machines that live by the book; None while it lists some."""
-        return self._unlisted_since_s
+    def excess_vcpus(self, order: Acquire | None = None) -> int:
+        """Return by how many spot vCPUs the limit is exceeded, or would be with `order`; negative where it is not."""
+        ordered = 0 if order is None else self.vcpus_of(order)
+        return self.spot_vcpus + ordered - self.opened.job.max_spot_vcpus
 
     # -- events -----------------------------------------------------------------------------------------------
 
-    def _record(self, event: BidEvent) -> None:
+    def record(self, event: BidEvent) -> None:
         """Apply an event that only reports a fact.
 
         Raises
@@ -160,47 +142,59 @@ class Holdings:
             case MachineGone():
                 self._handle_machine_gone(event)
             case MachinesUnlisted():
-                self._unlisted_since_s = self._unlisted_since_s if self._unlisted_since_s is not None else event.at_s
+                if self.unlisted_since_s is None:
+                    self.unlisted_since_s = event.at_s
             case MarketCooled():
                 self._cool_failed(event.market, event.at_s)
             case NodesOffered():
-                self._offered, self._machines = frozenset(event.instance_ids), event.machines
+                self.offered, self.machines_of_use = frozenset(event.instance_ids), event.machines
             case JobReopened():
-                self._begun_at_s, self._closed_at_s = event.at_s, None
+                self.begun_at_s, self.closed = event.at_s, False
             case JobClosed():
                 # An unanswered purchase stays open until the caller has found out whether it was made.
-                self._closed_at_s = event.at_s if self._closed_at_s is None else self._closed_at_s
+                self.closed = True
+
+    def note_tick(self, at_s: int, prices: Mapping[Market, Micros]) -> None:
+        """Note that a tick decides."""
+        self.last_prices.update(prices)
+        self.unlisted_since_s = None
+        self.ticked_at_s = at_s
+
+    def note_order(self, order: Acquire) -> None:
+        """Note a purchase that is ordered now."""
+        self.purchases += 1
+        self.open_order = order
 
     def _handle_opened(self, event: JobOpened) -> None:
         if self._opened is not None:
             raise EngineError(f"job {event.job_id} was opened before")
-        self._policy = policy(event.policy)
+        policy(event.policy)  # a job is not opened with one that there is not
         self._opened = event
-        self._begun_at_s = event.at_s
+        self.begun_at_s = event.at_s
 
     def _handle_granted(self, event: AllocationGranted) -> None:
         if event.allocation.market.instance_type not in self.opened.types:
             raise EngineError(f"{event.allocation.allocation_id}: no such type as {event.allocation.market} in the job")
-        order = self._open
+        order = self.open_order
         if order is not None and order.order_id == event.order_id and event.allocation.count < order.count:
             self._cool(order.market, event.at_s + self.opened.job.cooldown_s)  # it has no more for now
         self._answer(event.order_id)
         # One that is found may be newer than this record, which was restored from a backup: no id is ordered twice.
-        self._purchases = max(self._purchases, number_after(self.opened.job_id, event.order_id, PURCHASE))
-        if event.allocation.allocation_id not in self._positions:
+        self.purchases = max(self.purchases, number_after(self.opened.job_id, event.order_id, PURCHASE))
+        if event.allocation.allocation_id not in self.positions:
             machines = {name: HeldMachine() for name in event.instance_ids}
-            self._positions[event.allocation.allocation_id] = HeldAllocation(event.allocation, machines)
+            self.positions[event.allocation.allocation_id] = HeldAllocation(event.allocation, machines)
 
     def _handle_refused(self, event: AllocationRefused) -> None:
-        order = self._open
+        order = self.open_order
         if order is not None and order.order_id == event.order_id:
             # The quota is the account's, not the market's. Half of the order fits in, perhaps; so it is found out.
             fewer = replace(order, count=order.count // 2)
             if failure_of(event.code) is Failure.QUOTA and (order.bid_micros is not None or fewer.count):
-                self._quota_vcpus = self.spot_vcpus + self._vcpus_of(fewer)
-                self._quota_until_s = event.at_s + QUOTA_S
+                self.quota_vcpus = self.spot_vcpus + self.vcpus_of(fewer)
+                self.quota_until_s = event.at_s + QUOTA_S
             else:
-                self._cooling[order.market] = event.at_s + self.opened.job.cooldown_s
+                self.cooling[order.market] = event.at_s + self.opened.job.cooldown_s
         self._answer(event.order_id)
 
     def _handle_notice(self, event: NoticeSeen) -> None:
@@ -225,12 +219,12 @@ class Holdings:
         self._cool(market, takes_at_s + 1)
 
     def _cool(self, market: Market, until_s: int) -> None:
-        self._cooling[market] = max(self._cooling.get(market, until_s), until_s)
+        self.cooling[market] = max(self.cooling.get(market, until_s), until_s)
 
     def _cool_failed(self, market: Market, at_s: int) -> None:
         """Leave a market alone after a launch that was of no use, twice as long after each further one in a row."""
         in_row = 0
-        for position in reversed(self._positions.values()):
+        for position in reversed(self.positions.values()):
             if position.allocation.market != market:
                 continue
             if position.ended_at_s is None or position.ended_at_s - position.allocation.launched_at_s > LAUNCH_S:
@@ -253,7 +247,7 @@ class Holdings:
         position.update()
         _note_doubt(position, at_s)
         if names and cause is EndCause.EVICTED:
-            self._last_eviction_s = max(at_s, self._last_eviction_s or at_s)
+            self.last_eviction_s = max(at_s, self.last_eviction_s or at_s)
         if names and cause is EndCause.FAILED:
             self._cool_failed(position.allocation.market, at_s)
 
@@ -267,29 +261,21 @@ class Holdings:
             position.survived = (position.doubted_since_s, event.at_s, before)
             position.doubted_since_s = None
 
-    def _noticed(self) -> tuple[Allocation, ...]:
-        return tuple(p.noticed for p in self._positions.values() if p.noticed is not None)
-
-    def _vcpus_of(self, bought: Allocation | Acquire) -> int:
-        if isinstance(bought, Allocation) and bought.tier is Tier.RELIABLE:
-            return 0
-        return bought.count * self.opened.types[bought.market.instance_type].vcpu
-
     def _answer(self, order_id: str) -> None:
-        self._answered.add(order_id)
-        if self._open is not None and self._open.order_id == order_id:
-            self._open = None
+        self.answered.add(order_id)
+        if self.open_order is not None and self.open_order.order_id == order_id:
+            self.open_order = None
 
     def _position(self, allocation_id: str) -> HeldAllocation:
-        if allocation_id not in self._positions:
+        if allocation_id not in self.positions:
             raise EngineError(f"no allocation {allocation_id!r} was granted")
-        return self._positions[allocation_id]
+        return self.positions[allocation_id]
 
     def validate(self) -> None:
         """Raise `EngineError` where an invariant does not hold."""
-        if self._open is not None and self._open.order_id in self._answered:
-            raise EngineError(f"{self._open.order_id} is open and answered")
-        if self._opened is None and self._positions:
+        if self.open_order is not None and self.open_order.order_id in self.answered:
+            raise EngineError(f"{self.open_order.order_id} is open and answered")
+        if self._opened is None and self.positions:
             raise EngineError("allocations without a job")
 
 

@@ -1,4 +1,4 @@
-"""Comparison of the engine's state with the market's facts, as events, machine by machine; stateless.
+"""Comparison of the holdings with the market's facts, as events, machine by machine; stateless.
 
 An allocation is named after the order that bought it, and so is the client token of the purchase, so a purchase whose
 answer was lost is found by a look-up. Instances carry a tag with the order, too, which is a copy.
@@ -49,8 +49,8 @@ BELIEVED_AFTER_S = HOUR_S
 _End = tuple[int, EndCause]
 
 
-class ReconciledEngine(Protocol):
-    """What the comparison reads of an engine, of a job or of a sweep."""
+class ReconciledHoldings(Protocol):
+    """What the comparison reads of the holdings of a job or a sweep."""
 
     @property
     def job_id(self) -> str | None:
@@ -107,7 +107,7 @@ def by_order(facts: Iterable[InstanceFact]) -> dict[str, list[InstanceFact]]:
 
 
 def unlisted(
-    engine: ReconciledEngine, facts: Mapping[str, Sequence[InstanceFact]], now_s: int, lease_s: float = math.inf
+    held: ReconciledHoldings, facts: Mapping[str, Sequence[InstanceFact]], now_s: int, lease_s: float = math.inf
 ) -> int:
     """Return how many machines live by the book while the market lists none of them; 0 where it is to be believed.
 
@@ -121,14 +121,14 @@ def unlisted(
     lease_s : machines end by themselves so long after the last tick. Once they must have ended longer ago than the
         market lists ended ones, an answer without them is to be expected, and is believed at once.
     """
-    living = [p for p in engine.positions.values() if p.standing is not AllocationState.GONE]
+    living = [p for p in held.positions.values() if p.standing is not AllocationState.GONE]
     if any(facts.get(position.allocation.allocation_id) for position in living):
         return 0
     if all(now_s - position.allocation.launched_at_s < _YOUNG_S for position in living):
         return 0
-    if engine.ticked_at_s is not None and now_s - engine.ticked_at_s >= lease_s + LISTED_S:
+    if held.ticked_at_s is not None and now_s - held.ticked_at_s >= lease_s + LISTED_S:
         return 0
-    since_s = engine.unlisted_since_s
+    since_s = held.unlisted_since_s
     if since_s is not None and now_s - since_s >= BELIEVED_AFTER_S:
         return 0
     count = sum(len(position.living()) for position in living)
@@ -136,18 +136,18 @@ def unlisted(
 
 
 def reconcile(
-    engine: ReconciledEngine,
+    held: ReconciledHoldings,
     facts: Mapping[str, Sequence[InstanceFact]],
     tiers: Mapping[str, Tier],
     now_s: int,
     lease_s: float = math.inf,
     lease_ends_s: Mapping[str, float | None] = MappingProxyType({}),
 ) -> list[BidEvent]:
-    """Return the events that bring the engine's state up to the facts, in a fixed order.
+    """Return the events that bring the holdings up to the facts, in a fixed order.
 
     Parameters
     ----------
-    engine : the engine as the journal left it; not changed.
+    held : the holdings as the journal left them; not changed.
     facts : every instance of the job that the market reports, by order (`by_order`).
     tiers : tier by order, if known; others are transient if they have a bid.
     now_s : time of the observation.
@@ -168,18 +168,18 @@ def reconcile(
     completely yet become one when they are; they count as listed in the meantime. A purchase that the market does not
     list stays open: whether it was made is for the caller to find out.
     """
-    if engine.job_id is None:
+    if held.job_id is None:
         return []
-    missing = unlisted(engine, facts, now_s, lease_s)
+    missing = unlisted(held, facts, now_s, lease_s)
     if missing:
-        return [MachinesUnlisted(now_s, missing)] if engine.unlisted_since_s is None else []
+        return [MachinesUnlisted(now_s, missing)] if held.unlisted_since_s is None else []
     events: list[BidEvent] = []
-    positions = engine.positions
+    positions = held.positions
     for order_id in sorted({*facts, *positions}):
         group = facts.get(order_id, ())
         position = positions.get(order_id)
         if position is None:
-            if not group or group[0].market.instance_type not in engine.types:
+            if not group or group[0].market.instance_type not in held.types:
                 continue
             if not all(fact.complete for fact in group):
                 continue  # at what bid it was bought is not known yet
@@ -188,7 +188,7 @@ def reconcile(
             grant = grant_of(order_id, group, tier, now_s)
             events.append(grant)
             position = HeldAllocation(grant.allocation, {name: HeldMachine() for name in grant.instance_ids})
-        latest_s = {name: _latest_s(engine, position, name, now_s, lease_s, lease_ends_s) for name in position.living()}
+        latest_s = {name: _latest_s(held, position, name, now_s, lease_s, lease_ends_s) for name in position.living()}
         events += _machine_events(position, group, now_s, latest_s)
     return events
 
@@ -310,14 +310,14 @@ def _end(fact: InstanceFact, position: HeldAllocation, now_s: int) -> _End:
     return max(at_s, position.allocation.launched_at_s), cause
 
 
-def forgotten_ids(engine: ReconciledEngine, facts: Mapping[str, Sequence[InstanceFact]]) -> list[str]:
+def forgotten_ids(held: ReconciledHoldings, facts: Mapping[str, Sequence[InstanceFact]]) -> list[str]:
     """Return the machines that live by the book and that the market does not list."""
     listed = {fact.instance_id for group in facts.values() for fact in group}
-    return sorted({name for position in engine.positions.values() for name in position.living()} - listed)
+    return sorted({name for position in held.positions.values() for name in position.living()} - listed)
 
 
 def _latest_s(
-    engine: ReconciledEngine,
+    held: ReconciledHoldings,
     position: HeldAllocation,
     machine_id: str,
     now_s: int,
@@ -334,5 +334,5 @@ def _latest_s(
         written_s = lease_ends_s[machine_id]
         lease_end_s = first_s if written_s is None else written_s
     else:
-        lease_end_s = max((launched_at_s if engine.ticked_at_s is None else engine.ticked_at_s) + lease_s, first_s)
+        lease_end_s = max((launched_at_s if held.ticked_at_s is None else held.ticked_at_s) + lease_s, first_s)
     return now_s if lease_end_s >= now_s else max(math.ceil(lease_end_s), launched_at_s)

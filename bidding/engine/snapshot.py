@@ -1,8 +1,8 @@
 """The state of an engine as JSON, which saves replaying a long journal.
 
-Written is whatever the engine's attributes hold: plain values, collections, enumerations and dataclasses, each with its
-type. The event that opened the job, which is by far the largest part and never changes, is left to the journal. A
-program reads only the snapshots that it wrote itself; the caller compares versions.
+Written is whatever the attributes of its holdings hold: plain values, collections, enumerations and dataclasses, each
+with its type. The event that opened the job, which is by far the largest part and never changes, is left to the
+journal. A program reads only the snapshots that it wrote itself; the caller compares versions.
 """
 
 import json
@@ -21,8 +21,8 @@ from proteus_spot.bidding.policies import base
 
 #: Key of an object that says what it was.
 _TYPE = "$"
-#: Attributes that the event that opened the job gives.
-_OPENED = frozenset({"_opened", "_policy"})
+#: Attribute of the event that opened the job.
+_OPENED = "_opened"
 #: Name -> class, of the dataclasses and enumerations that the engine's state is made of.
 _CLASSES: Mapping[str, type] = MappingProxyType(
     {
@@ -50,7 +50,7 @@ def to_snapshot(source: BidEngine) -> dict[str, Any]:
     SnapshotError
         If an attribute holds a value of a type that is not known here.
     """
-    return {name: _plain(value) for name, value in vars(source).items() if name not in _OPENED}
+    return {name: _plain(value) for name, value in vars(source.holdings).items() if name != _OPENED}
 
 
 def from_snapshot(snapshot: Mapping[str, Any], opened: JobOpened | None) -> BidEngine:
@@ -68,12 +68,12 @@ def from_snapshot(snapshot: Mapping[str, Any], opened: JobOpened | None) -> BidE
     made = BidEngine()
     if opened is not None:
         made.handle(opened)
-    wanted = set(vars(made)) - _OPENED
+    wanted = set(vars(made.holdings)) - {_OPENED}
     if set(snapshot) != wanted:
         raise SnapshotError(f"snapshot: holds {sorted(snapshot)}, and an engine has {sorted(wanted)}")
     try:
         for name, value in snapshot.items():
-            setattr(made, name, _value(value))
+            setattr(made.holdings, name, _value(value))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SnapshotError(f"snapshot: cannot be read: {error!r}") from error
     return made

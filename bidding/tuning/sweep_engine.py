@@ -82,9 +82,10 @@ class SweepEngine(SweepTrials):
             case NoticeSeen() | MachineNoticed() | AllocationGone() | MachineGone() | MachineSeen():
                 self._handle_machines(event)
             case MarketCooled():
-                self._machines.cool(event.market, event.at_s)
+                self.holdings.cool(event.market, event.at_s)
             case MachinesUnlisted():
-                self._handle_unlisted(event)
+                if self.holdings.unlisted_since_s is None:
+                    self.holdings.unlisted_since_s = event.at_s
             case TrialsProposed():
                 self._handle_proposed(event)
             case SamplerFailed():
@@ -133,8 +134,7 @@ class SweepEngine(SweepTrials):
 
     def _handle_tick(self, event: SweepTick) -> Iterator[SweepOrder]:
         self._decisions += 1
-        self._unlisted_since_s = None
-        self._ticked_at_s = event.at_s
+        self.holdings.note_tick(event.at_s)
         if event.spending is not None and event.spending.is_reached:
             self._stop("budget")
         if not (self._stop_why or self._closed):
@@ -152,8 +152,7 @@ class SweepEngine(SweepTrials):
 
     def _purchases(self, event: SweepTick) -> TickPurchases:
         opened, at_s = self.opened, event.at_s
-        quota = self._quota_vcpus if at_s < self._quota_until_s else None
-        cooling = self._machines.cooling(at_s)
+        quota, cooling = self.holdings.quota_vcpus(at_s), self.holdings.cooling(at_s)
         return TickPurchases(
             opened.plan, opened.types, self.step_times, event, cooling, quota, self._is_on_demand, self._steps_left
         )
@@ -189,7 +188,7 @@ class SweepEngine(SweepTrials):
     def _machine_orders(self, tick: TickPurchases) -> Iterator[SweepOrder]:
         """Yield pauses and releases, in the order of the grants."""
         for deployment in list(self._living.values()):
-            is_noticed = self._machines.standing(deployment.order_id) is AllocationState.NOTICED
+            is_noticed = self.holdings.standing(deployment.order_id) is AllocationState.NOTICED
             if deployment.works:
                 self._decide_pause(deployment, is_noticed, tick)
             if deployment.works and deployment.pause_why:
@@ -220,7 +219,7 @@ class SweepEngine(SweepTrials):
             why = "" if trial.upload_s > plan.notice_s else "the market takes its machine"
         elif self._is_given_up(deployment, at_s):
             deployment.release_why = f"no report within {plan.silence_s} s of its grant"
-            self._machines.cool(deployment.market, at_s)
+            self.holdings.cool(deployment.market, at_s)
             self._fail(trial, deployment.from_step, deployment.release_why)
             return
         elif self._is_spot(deployment) and (late := tick.late_on(trial.number, deployment.market.instance_type)):
@@ -253,7 +252,7 @@ class SweepEngine(SweepTrials):
             return False
         if deployment.reached_step == deployment.from_step or len(self._trials[deployment.trial].idle) > 1:
             return False  # a machine that is left before its first step has brought nothing; nor did the one before it
-        position = self.positions[deployment.order_id]
+        position = self.holdings.positions[deployment.order_id]
         return (
             self._is_spot(deployment)
             and position.standing is AllocationState.HELD
@@ -261,7 +260,7 @@ class SweepEngine(SweepTrials):
         )
 
     def _is_spot(self, deployment: Deployment) -> bool:
-        return self.positions[deployment.order_id].allocation.bid_micros is not None
+        return self.holdings.positions[deployment.order_id].allocation.bid_micros is not None
 
     # -- deployments ------------------------------------------------------------------------------------------
 
@@ -370,7 +369,7 @@ class SweepEngine(SweepTrials):
                 raise SweepError(f"trial {trial.number} runs on no machine")
         if self._outcome is not None and self._open:
             raise SweepError("the sweep has ended with open orders")
-        if self._opened is None and (self.positions or self._trials):
+        if self._opened is None and (self.holdings.positions or self._trials):
             raise SweepError("trials or allocations without a sweep")
 
     def _steps_left(self) -> dict[int, int]:

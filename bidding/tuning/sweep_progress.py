@@ -12,21 +12,16 @@ from proteus_spot.bidding.engine.events import (
     MachineGone,
     MachineNoticed,
     MachineSeen,
-    MachinesUnlisted,
     NoticeSeen,
 )
-from proteus_spot.bidding.market.failures import Failure, failure_of
-from proteus_spot.bidding.market.model import HOUR_S, EndCause
+from proteus_spot.bidding.market.model import EndCause
 from proteus_spot.bidding.tuning.provisioning.step_cost import StepTimes
 from proteus_spot.bidding.tuning.stopping import stopping_rule
 from proteus_spot.bidding.tuning.sweep_events import SweepOpened, TrialReported, TrialsProposed
 from proteus_spot.bidding.tuning.sweep_orders import Deploy
 from proteus_spot.bidding.tuning.sweep_record import SweepError, SweepRecord
-from proteus_spot.bidding.tuning.trial_machines import SweepMachines
 from proteus_spot.bidding.tuning.trials import ENDS, Deployment, SweepState, TrialRecord, TrialState
 
-#: Seconds for which a refusal for the account's quota limits the purchases that follow.
-QUOTA_S = HOUR_S
 #: Failures at one step, or deployments in a row without progress, after which a trial is given up; equal failures
 #: before the first step of a sweep after which the sweep is.
 MOST_FAILURES = 3
@@ -45,7 +40,7 @@ class SweepTrials(SweepRecord):
         self._rule = self._given_rule or stopping_rule(event.plan.stop)
         self._opened = event
         self._times = StepTimes(event.types, event.step_seconds)
-        self._machines = SweepMachines(event.plan.cooldown_s)
+        self.holdings.open(event)
 
     def _handle_proposed(self, event: TrialsProposed) -> None:
         target = self._rule_of_sweep().first_target(self.plan)
@@ -63,11 +58,11 @@ class SweepTrials(SweepRecord):
         self._judge_due = True
 
     def _handle_granted(self, event: AllocationGranted) -> None:
-        if event.allocation.market.instance_type not in self.types:
+        if event.allocation.market.instance_type not in self.holdings.types:
             raise SweepError(f"{event.order_id}: no such type as {event.allocation.market} in the sweep")
         self._open.pop(event.order_id, None)
-        was_known = event.allocation.allocation_id in self.positions
-        position = self._machines.grant(event)
+        was_known = event.allocation.allocation_id in self.holdings.positions
+        position = self.holdings.grant(event)
         deployment = self._deployments.get(event.order_id)
         if deployment is None:
             self._strays[event.allocation.allocation_id] = position
@@ -86,26 +81,18 @@ class SweepTrials(SweepRecord):
         order = self._open.pop(event.order_id, None)
         if order is None:
             return
-        if failure_of(event.code) is Failure.QUOTA:
-            # The quota is the account's, not the market's: a smaller machine fits in, perhaps, or one after another.
-            self._quota_vcpus = self.types[order.market.instance_type].vcpu
-            self._quota_until_s = event.at_s + QUOTA_S
-        else:
-            self._machines.cool(order.market, event.at_s)
+        self.holdings.refuse(order.market, event.code, event.at_s)
         self._deployments[event.order_id].is_refused = True
         trial = self._trials[order.trial]
         trial.deployments.remove(self._deployments[event.order_id])
         self._note_arrival(trial)
 
-    def _handle_unlisted(self, event: MachinesUnlisted) -> None:
-        self._unlisted_since_s = event.at_s if self._unlisted_since_s is None else self._unlisted_since_s
-
     def _handle_machines(self, event: NoticeSeen | MachineNoticed | AllocationGone | MachineGone | MachineSeen) -> None:
-        position = self.positions.get(event.allocation_id)
+        position = self.holdings.positions.get(event.allocation_id)
         if position is None:
             raise SweepError(f"no allocation {event.allocation_id!r} was granted")
         was_gone = position.standing is AllocationState.GONE
-        self._machines.apply(position, event)
+        self.holdings.apply(position, event)
         deployment = self._deployments.get(event.allocation_id)
         is_gone = position.standing is AllocationState.GONE
         if deployment is None or is_gone == was_gone:
@@ -122,7 +109,6 @@ class SweepTrials(SweepRecord):
         trial = self._trials[deployment.trial]
         was_taken = cause is EndCause.EVICTED
         deployment.is_evicted = deployment.is_evicted or (was_taken and not deployment.ended)
-        self._quota_vcpus = None  # a machine less: the next one may fit in
         if trial.present is not deployment or deployment.ended or deployment.release_why:
             return
         # Whether this is a failure is decided when the trial is deployed again: a report may still say how it ended.
@@ -208,7 +194,7 @@ class SweepTrials(SweepRecord):
         elif reached >= trial.until_step:
             self._pause_at_target(trial, has_last_word=deployment.done_step >= trial.until_step)
         else:
-            deployment.is_evicted = self._machines.standing(deployment.order_id) is AllocationState.NOTICED
+            deployment.is_evicted = self.holdings.standing(deployment.order_id) is AllocationState.NOTICED
             self._leave(trial, TrialState.EVICTED if deployment.is_evicted else TrialState.WAITING)
 
     def _leave(self, trial: TrialRecord, state: TrialState) -> None:

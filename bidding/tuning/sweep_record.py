@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 
 from proteus_spot.bidding.engine.allocations import HeldAllocation
-from proteus_spot.bidding.market.model import InstanceType
 from proteus_spot.bidding.tuning.provisioning.step_cost import StepTimes
 from proteus_spot.bidding.tuning.stopping.base import TrialStoppingRule
 from proteus_spot.bidding.tuning.sweep_events import SweepOpened
+from proteus_spot.bidding.tuning.sweep_holdings import SweepHoldings
 from proteus_spot.bidding.tuning.sweep_orders import Deploy, Finish
 from proteus_spot.bidding.tuning.sweep_plan import SweepPlan
-from proteus_spot.bidding.tuning.trial_machines import SweepMachines
 from proteus_spot.bidding.tuning.trials import Deployment, SweepState, TrialRecord
 
 
@@ -30,7 +29,7 @@ class SweepRecord:
         self._rule: TrialStoppingRule | None = rule
         self._opened: SweepOpened | None = None
         self._times: StepTimes | None = None
-        self._machines = SweepMachines(0)
+        self.holdings = SweepHoldings()
         self._trials: dict[int, TrialRecord] = {}
         #: Deployments by order id; refused ones stay, for what may be found of them later.
         self._deployments: dict[str, Deployment] = {}
@@ -55,18 +54,8 @@ class SweepRecord:
         self._closed = False
         #: Whether the deadline has had no slack at a tick.
         self._is_on_demand = False
-        #: vCPUs of a purchase that the account's quota refused, and until when it is believed to refuse such.
-        self._quota_vcpus: int | None = None
-        self._quota_until_s = 0
-        self._unlisted_since_s: int | None = None
-        self._ticked_at_s: int | None = None
 
     # -- views ------------------------------------------------------------------------------------------------
-
-    @property
-    def job_id(self) -> str | None:
-        """The sweep's id; None before `SweepOpened`."""
-        return self._opened.sweep_id if self._opened else None
 
     @property
     def opened(self) -> SweepOpened:
@@ -81,21 +70,11 @@ class SweepRecord:
         return self.opened.plan
 
     @property
-    def types(self) -> Mapping[str, InstanceType]:
-        """The instance types on sale."""
-        return self.opened.types
-
-    @property
     def step_times(self) -> StepTimes:
         """The matrix M."""
         if self._times is None:
             raise SweepError("the sweep was not opened")
         return self._times
-
-    @property
-    def positions(self) -> Mapping[str, HeldAllocation]:
-        """Every allocation granted so far, by id, in the order of the grants."""
-        return self._machines.positions
 
     @property
     def trials(self) -> Mapping[int, TrialRecord]:
@@ -141,16 +120,6 @@ class SweepRecord:
     def closed(self) -> bool:
         """Whether the sweep was closed, and not opened again since."""
         return self._closed
-
-    @property
-    def ticked_at_s(self) -> int | None:
-        """When a tick decided last; None before the first."""
-        return self._ticked_at_s
-
-    @property
-    def unlisted_since_s(self) -> int | None:
-        """Since when the market lists none of the machines that live by the book; None while it lists some."""
-        return self._unlisted_since_s
 
     @property
     def working(self) -> int:

@@ -54,7 +54,7 @@ def result_view(engine: SweepRecord) -> SweepResult:
     trials = tuple(trial_result(trial) for _, trial in sorted(engine.trials.items()))
     outcome = engine.outcome
     return SweepResult(
-        sweep_id=engine.job_id,
+        sweep_id=engine.holdings.job_id,
         state=engine.state,
         why=engine.stopping if outcome is None else outcome.why,
         trials=trials,
@@ -86,7 +86,7 @@ def best_trial(engine: SweepRecord) -> int | None:
 
     A trial that failed counts only if no other has a value: the state that the value belongs to may be lost.
     """
-    if engine.job_id is None:
+    if engine.holdings.job_id is None:
         return None
     sign = 1.0 if engine.plan.minimizes else -1.0
     ranks = [

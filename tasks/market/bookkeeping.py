@@ -103,7 +103,7 @@ def _planned(job_id: str) -> Planned:
     """Return the on-demand prices with which a job was planned; its journal is read only where one is wanted."""
 
     def price(market: Market) -> Micros | None:
-        kind = journal_of(job_id).refresh().types.get(market.instance_type)
+        kind = journal_of(job_id).refresh().holdings.types.get(market.instance_type)
         return None if kind is None else kind.on_demand_micros
 
     return price
@@ -188,7 +188,7 @@ def _ending(engine: BidEngine, now_s: int) -> dict[str, dict[str, tuple[int, End
     """Return the ends to come of the machines that allocations lose which keep others: by allocation and instance."""
     return {
         name: dict.fromkeys(position.ending(), (position.lapse.before_s, EndCause.USER))
-        for name, position in engine.positions.items()
+        for name, position in engine.holdings.positions.items()
         if position.standing is AllocationState.HELD and position.lapse is not None and position.lapse.before_s > now_s
     }
 
@@ -207,7 +207,7 @@ def _decided_until_s(engine: BidEngine) -> dict[str, int]:
             if position.lapse is not None and position.working is None
             else max(position.decided) + 1
         )
-        for name, position in engine.positions.items()
+        for name, position in engine.holdings.positions.items()
         if position.allocation.tier is Tier.TRANSIENT
         and position.standing in (AllocationState.HELD, AllocationState.LAPSING)
     }

@@ -67,10 +67,10 @@ def decide(
     now_s = current_runtime().now_s()
 
     def tick(engine: BidEngine) -> Sequence[BidEvent]:
-        if engine.job_id is None:
+        if engine.holdings.job_id is None:
             return ()
         job_id = job_engine.job_id
-        begun = training_begun(job_id, engine.begun_at_s)
+        begun = training_begun(job_id, engine.holdings.begun_at_s)
         buy = begun and _reliable_tier_stands(engine) and is_active(job_id)
         limits = (spending, left, crossing_usd_per_vcpu_h, current_runtime().store.identity().generation_of_orders)
         due = TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits, known or {}, left_vcpus or {})
@@ -84,8 +84,12 @@ def offered(engine: BidEngine, job_id: str, now_s: int) -> tuple[BidEvent, ...]:
     seen = current_runtime().store.last_observation(job_id, ObservationKind.OFFER)
     if seen is None:
         return ()
-    nodes, machines = tuple(seen.payload["nodes"]), seen.payload["machines"]
-    return () if engine.offer == (frozenset(nodes), machines) else (NodesOffered(now_s, nodes, machines),)
+    held, nodes, machines = engine.holdings, tuple(seen.payload["nodes"]), seen.payload["machines"]
+    return (
+        ()
+        if (held.offered, held.machines_of_use) == (frozenset(nodes), machines)
+        else (NodesOffered(now_s, nodes, machines),)
+    )
 
 
 def decide_on(
@@ -115,8 +119,8 @@ def decide_on(
 
     def plan(engine: Any) -> Sequence[BidEvent]:
         nonlocal missing
-        missing = unlisted(engine, groups, now_s, lease_s)
-        observed = observed_events(engine, facts, now_s)
+        missing = unlisted(engine.holdings, groups, now_s, lease_s)
+        observed = observed_events(engine.holdings, facts, now_s)
         if missing:
             return observed
         for name, takes_at_s in sorted(notices.items()):
@@ -125,7 +129,7 @@ def decide_on(
 
     orders = journal.commit(plan, groups)
     if missing:
-        since_s = journal.cached().unlisted_since_s
+        since_s = journal.cached().holdings.unlisted_since_s
         hours = (now_s - (now_s if since_s is None else since_s)) / HOUR_S
         raise TickStopped(
             f"job {journal.job_id}: the market lists none of its {missing} living machines (for {hours:.1f} h now); "
@@ -137,7 +141,7 @@ def decide_on(
 
 def _noticed(engine: Any, events: Sequence[BidEvent], name: str, takes_at_s: int, now_s: int) -> list[BidEvent]:
     """Return the event of a notice that a machine reported, unless the market has reported it as well."""
-    for allocation_id, position in engine.positions.items():
+    for allocation_id, position in engine.holdings.positions.items():
         held = {machine for machine, its in position.machines.items() if its.state is MachineState.HELD}
         held -= {event.instance_id for event in events if isinstance(event, MachineNoticed | MachineGone)}
         if any(isinstance(e, NoticeSeen | AllocationGone) and e.allocation_id == allocation_id for e in events):
@@ -152,10 +156,11 @@ def _noticed(engine: Any, events: Sequence[BidEvent], name: str, takes_at_s: int
 def opened_markets(job_engine: JobEngine) -> tuple[Market, ...]:
     """Return the markets that the job may bid in; none before it was opened."""
     engine = job_engine.cached()
-    return engine.opened.markets if engine.job_id is not None else ()
+    return engine.holdings.opened.markets if engine.holdings.job_id is not None else ()
 
 
 def _reliable_tier_stands(engine: BidEngine) -> bool:
     return any(
-        p.standing is AllocationState.HELD and p.allocation.tier is Tier.RELIABLE for p in engine.positions.values()
+        p.standing is AllocationState.HELD and p.allocation.tier is Tier.RELIABLE
+        for p in engine.holdings.positions.values()
     )

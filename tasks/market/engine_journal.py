@@ -29,7 +29,7 @@ from proteus_spot.bidding.engine.events import (
 )
 from proteus_spot.bidding.engine.journal import JournalError, catch_up, from_record, replay, to_record
 from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, client_token
-from proteus_spot.bidding.engine.reconcile import ABANDONED, is_failed_launch_of
+from proteus_spot.bidding.engine.reconcile import ABANDONED, ReconciledHoldings, is_failed_launch_of
 from proteus_spot.bidding.engine.snapshot import SnapshotError, from_snapshot, to_snapshot
 from proteus_spot.bidding.market.failures import Failure
 from proteus_spot.bidding.market.model import EndCause, InstanceFact
@@ -58,6 +58,11 @@ SNAPSHOT_ENTRIES = 64
 
 class JournalledEngine(Protocol):
     """What the journal needs of an engine."""
+
+    @property
+    def holdings(self) -> ReconciledHoldings:
+        """What it holds by the events so far."""
+        ...
 
     def handle(self, event: Any) -> tuple[Any, ...]:
         """Apply one event; return the orders, in sequence."""
@@ -373,7 +378,7 @@ def unless_seen(kind: type[BidEvent], event: BidEvent) -> DecideEvents[BidEngine
     """Return the plan that enters `event` unless the engine has seen one of its kind."""
 
     def plan(engine: BidEngine) -> Sequence[BidEvent]:
-        seen = engine.job_id is not None if kind is JobOpened else engine.closed
+        seen = engine.holdings.job_id is not None if kind is JobOpened else engine.holdings.closed
         return () if seen else (event,)
 
     return plan

@@ -60,7 +60,7 @@ def follows_today(spec: JobSpec) -> bool:
 
 def is_opened(job_engine: EngineJournal[Any]) -> bool:
     """Return whether the job or sweep was opened for bidding, by its journal."""
-    return job_engine.refresh().job_id is not None
+    return job_engine.refresh().holdings.job_id is not None
 
 
 @runtime_task("open job")
@@ -70,8 +70,8 @@ def open_job(spec: JobSpec, job_engine: JobEngine) -> int:
     Opening again changes nothing.
     """
     engine = job_engine.refresh()
-    if engine.job_id is not None:
-        return len(engine.opened.markets)
+    if engine.holdings.job_id is not None:
+        return len(engine.holdings.opened.markets)
     runtime = current_runtime()
     now_s = runtime.now_s()
     markets = [Market.parse(text) for text in spec.transient.markets]
@@ -180,14 +180,14 @@ def reopen_job(job_engine: JobEngine, larger: JobSpec | None = None) -> None:
         runtime.store.reopen_job(job_id, spec=larger.model_dump(mode="json"))
     if is_opened(job_engine):
         event = JobReopened(runtime.now_s())
-        job_engine.commit(lambda engine: [event] if engine.closed else [])
+        job_engine.commit(lambda engine: [event] if engine.holdings.closed else [])
     runtime.store.reopen_job(job_id)  # also where it failed before its bidding was opened
 
 
 def is_half_reopened(job_engine: JobEngine) -> bool:
     """Return whether a run died while it had the job go on: the job starts, and its bidding is still closed."""
     starts = current_runtime().store.job(job_engine.job_id).state is JobState.STARTING
-    return starts and is_opened(job_engine) and job_engine.refresh().closed
+    return starts and is_opened(job_engine) and job_engine.refresh().holdings.closed
 
 
 @runtime_task("close job")

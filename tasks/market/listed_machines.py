@@ -12,7 +12,7 @@ from proteus_spot.bidding.engine.events import BidEvent
 from proteus_spot.bidding.engine.orders import Lapse
 from proteus_spot.bidding.engine.reconcile import (
     LISTED_S,
-    ReconciledEngine,
+    ReconciledHoldings,
     by_order,
     forgotten_ids,
     pending_notice_s,
@@ -74,7 +74,7 @@ def observe_machines(job_id: str) -> list[InstanceFact]:
     return job_machines(job_id)
 
 
-def observed_events(engine: ReconciledEngine, facts: Sequence[InstanceFact], now_s: int) -> list[BidEvent]:
+def observed_events(held: ReconciledHoldings, facts: Sequence[InstanceFact], now_s: int) -> list[BidEvent]:
     """Return the events that bring the book of a job up to what the market lists (`reconcile`).
 
     A machine that the market does not list has ended with its last lease that was written; where the bucket does not
@@ -82,14 +82,14 @@ def observed_events(engine: ReconciledEngine, facts: Sequence[InstanceFact], now
     """
     runtime, groups = current_runtime(), by_order(facts)
     ends_s: dict[str, float | None] = {}
-    for name in forgotten_ids(engine, groups):
+    for name in forgotten_ids(held, groups):
         try:
-            ends_s[name] = read_lease(runtime.blobs, engine.job_id or "", name).until_s
+            ends_s[name] = read_lease(runtime.blobs, held.job_id or "", name).until_s
         except BlobMissing:
             ends_s[name] = None
         except BlobError:
             continue
-    return reconcile(engine, groups, tiers_of(facts), now_s, 60 * runtime.settings.lease_minutes, ends_s)
+    return reconcile(held, groups, tiers_of(facts), now_s, 60 * runtime.settings.lease_minutes, ends_s)
 
 
 @runtime_task("let go", market=True)

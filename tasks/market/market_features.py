@@ -47,7 +47,7 @@ def signals_to_decide_on(job_engine: JobEngine, prices: Prices) -> dict[Market, 
     If the market, or the bucket, does not answer there are none either, and nothing is bought.
     """
     engine = job_engine.cached()
-    if engine.job_id is None or engine.opened.foresight is None or not prices.by_market:
+    if engine.holdings.job_id is None or engine.holdings.opened.foresight is None or not prices.by_market:
         return {}
     try:
         return observe_signals(sorted(prices.by_market))

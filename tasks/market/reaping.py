@@ -69,4 +69,4 @@ def enter(job_id: str) -> None:
     if not is_known(job_id) or not is_opened(job_engine):
         return
     facts = job_machines(job_id)
-    job_engine.commit(lambda engine: observed_events(engine, facts, runtime.now_s()), by_order(facts))
+    job_engine.commit(lambda engine: observed_events(engine.holdings, facts, runtime.now_s()), by_order(facts))

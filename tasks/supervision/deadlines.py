@@ -58,7 +58,7 @@ def check_start(job_engine: EngineJournal[Any]) -> None:
     JobFailed
         If neither its run nor another one has got that far within `start_minutes`.
     """
-    if job_engine.cached().job_id is not None or is_opened(job_engine):
+    if job_engine.cached().holdings.job_id is not None or is_opened(job_engine):
         return
     runtime, job_id = current_runtime(), job_engine.job_id
     starts = (ObservationKind.FOLLOWER, ObservationKind.CLOCK)  # a run that follows it, and a failed job begun again
@@ -83,7 +83,7 @@ def let_go_of_absent_machines(job_engine: JobEngine, status: dict[str, Any]) -> 
     """
     runtime, job_id = current_runtime(), job_engine.job_id
     begun = runtime.store.last_observation(job_id, ObservationKind.TRAINING_BEGUN)
-    if begun is None or begun.at_s < job_engine.cached().begun_at_s:
+    if begun is None or begun.at_s < job_engine.cached().holdings.begun_at_s:
         return []
     records = runtime.store.allocations(job_id, alive=True)
     records = [record for record in records if purchase(job_id, record.order_id) != CONTROLLER_ORDER]

@@ -34,4 +34,4 @@ def end_machines(
 def _enter(job_engine: EngineJournal[Any], facts: Sequence[InstanceFact]) -> None:
     if is_opened(job_engine):
         now_s = current_runtime().now_s()
-        job_engine.commit(lambda engine: observed_events(engine, facts, now_s), by_order(facts))
+        job_engine.commit(lambda engine: observed_events(engine.holdings, facts, now_s), by_order(facts))

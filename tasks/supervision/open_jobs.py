@@ -74,7 +74,7 @@ def _go_on(job_engine: JobEngine) -> dict[str, object] | None:
     job_id = job_engine.job_id
     check_start(job_engine)
     spec = job_spec(job_id)
-    status = keep_training(spec, job_engine.cached().begun_at_s, TICK_START_S)
+    status = keep_training(spec, job_engine.cached().holdings.begun_at_s, TICK_START_S)
     if status is None:
         end_unfit_machines(spec, job_engine, answers=False)
         return None

@@ -62,7 +62,7 @@ def refill_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str:
     JobFailed
         If machines were lost again and again.
     """
-    if job_engine.cached().job_id is None or not is_active(spec.job_id) or is_reliable_tier_complete(spec):
+    if job_engine.cached().holdings.job_id is None or not is_active(spec.job_id) or is_reliable_tier_complete(spec):
         return ""
     try:
         waits = secure_reliable_tier(spec, job_engine)
@@ -83,7 +83,7 @@ def _end_silent_machine(job_id: str, job_engine: JobEngine) -> None:
     newest = machines[-1].allocation
     if silent_s(job_id, newest.launched_at_s) < runtime.settings.start_minutes * 60 * runtime.clock.scale:
         return
-    begun_s = job_engine.cached().begun_at_s
+    begun_s = job_engine.cached().holdings.begun_at_s
     tried = [record for record in machines if record.allocation.launched_at_s >= begun_s]
     if not training_begun(job_id, begun_s) and len(tried) >= MOST_STARTS:
         raise JobFailed(_never_started(job_id, tried))

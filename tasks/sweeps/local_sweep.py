@@ -143,7 +143,7 @@ class LocalSweep:
         """
         engine, trials = self._engine, opened.plan.trials
         held = replace(engine.plan, probe=True, trials=trials)
-        if (held, engine.job_id) != (opened.plan, opened.sweep_id) or trials < engine.plan.trials:
+        if (held, engine.holdings.job_id) != (opened.plan, opened.sweep_id) or trials < engine.plan.trials:
             raise InputError(
                 f"{self._directory}: holds a sweep of another description; name another folder by --dir "
                 "(a sweep may get more trials, and no other change)"

@@ -78,8 +78,8 @@ def local_view(directory: Path) -> SweepView:
 def view_of(directory: Path, spec: SweepSpec, engine: SweepEngine) -> SweepView:
     """Return the sweep of a folder; nothing is paid for it, and its machines are processes."""
     begun_s = float(engine.opened.at_s)
-    ends = [its.ended_at_s for its in engine.positions.values()]
-    last_s = max([engine.ticked_at_s or begun_s, begun_s + 1, *(end for end in ends if end is not None)])
+    ends = [its.ended_at_s for its in engine.holdings.positions.values()]
+    last_s = max([engine.holdings.ticked_at_s or begun_s, begun_s + 1, *(end for end in ends if end is not None)])
     return SweepView(
         sweep_id=spec.job_id,
         state=str(engine.state),
@@ -105,7 +105,7 @@ def view_of(directory: Path, spec: SweepSpec, engine: SweepEngine) -> SweepView:
                 cause="" if its.cause is None else str(its.cause),
                 state_s=engine.deployments[name].state_s,
             )
-            for name, its in engine.positions.items()
+            for name, its in engine.holdings.positions.items()
             if name in engine.deployments
         ),
         best_number=best_trial(engine),

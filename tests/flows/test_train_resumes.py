@@ -267,7 +267,7 @@ def test_a_job_goes_on_with_the_defaults_of_when_it_was_begun(here: Here) -> Non
     spec = JobSpec.model_validate(written)
     assert spec.transient.billing != "hourly-refund"
     check_one_of_everything(here, asyncio.run(proteus_spot.flows.train.train(spec)))
-    assert JobEngine(JOB).refresh().opened.job.billing == "hourly-refund"
+    assert JobEngine(JOB).refresh().holdings.opened.job.billing == "hourly-refund"
 
 
 def test_bad_data_are_told_before_the_id_is_taken(here: Here, tmp_path: Path) -> None:

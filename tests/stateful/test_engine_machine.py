@@ -96,8 +96,8 @@ class EngineMachine(BidEngineModel, RuleBasedStateMachine):
         assert self.replayed.handle(again) == tuple(ordered) == orders  # type: ignore[arg-type]
         assert self.restored.handle(again) == orders  # type: ignore[arg-type]
         snapshot = json.loads(json.dumps(to_snapshot(self.restored), allow_nan=False))
-        self.restored = from_snapshot(snapshot, self.replayed.opened)
-        states = [{**vars(engine), "_policy": None} for engine in (self.restored, self.replayed, self.engine)]
+        self.restored = from_snapshot(snapshot, self.replayed.holdings.opened)
+        states = [vars(engine.holdings) for engine in (self.restored, self.replayed, self.engine)]
         assert states[0] == states[1] == states[2]
         return orders
 
@@ -252,13 +252,13 @@ class EngineMachine(BidEngineModel, RuleBasedStateMachine):
     @invariant()
     def what_it_believes_is_what_happened(self) -> None:
         self.engine.validate()
-        assert self.engine.open_order == self.open_order
-        assert self.engine.closed == self.closed
-        positions = self.engine.positions
+        assert self.engine.holdings.open_order == self.open_order
+        assert self.engine.holdings.closed == self.closed
+        positions = self.engine.holdings.positions
         assert {name: p.standing for name, p in positions.items()} == self.standing
         assert list(positions) == list(self.standing)
         assert {name: p.decided for name, p in positions.items()} == self.hours
-        assert [(a.allocation_id, a.count) for a in self.engine.footprint] == [
+        assert [(a.allocation_id, a.count) for a in self.engine.holdings.footprint] == [
             (name, len(self.working(name))) for name in self.standing if self.working(name)
         ]
         for name, position in positions.items():
@@ -268,8 +268,8 @@ class EngineMachine(BidEngineModel, RuleBasedStateMachine):
                 assert states == self.machines[name]
             assert position.allocation == self.allocations[name]
             assert (position.ended_at_s is None) == (position.standing is not AllocationState.GONE)
-        assert self.engine.spot_vcpus == self.capped_vcpus()
-        assert self.engine.unlisted_since_s == self.unlisted_since_s
+        assert self.engine.holdings.spot_vcpus == self.capped_vcpus()
+        assert self.engine.holdings.unlisted_since_s == self.unlisted_since_s
         assert self.bought == [f"j-buy-{number}" for number in range(len(self.bought))]
 
     @invariant()
@@ -284,9 +284,9 @@ class EngineMachine(BidEngineModel, RuleBasedStateMachine):
             assert again.handle(probe) == self.engine.handle(probe)
 
     def compare(self, other: BidEngine) -> None:
-        assert other.positions == self.engine.positions
-        assert other.open_order == self.engine.open_order
-        assert other.closed == self.engine.closed
+        assert other.holdings.positions == self.engine.holdings.positions
+        assert other.holdings.open_order == self.engine.holdings.open_order
+        assert other.holdings.closed == self.engine.holdings.closed
 
 
 EngineMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)

@@ -26,7 +26,7 @@ def engine_with(standing: AllocationState | None, name: str = "a") -> BidEngine:
             engine.handle(tick(START_S + HOUR_S - 60, {XLARGE: "3"}))
         case AllocationState.GONE:
             engine.handle(gone(name, START_S + 60))
-    assert engine.positions[name].standing is standing
+    assert engine.holdings.positions[name].standing is standing
     return engine
 
 
@@ -53,7 +53,7 @@ def pair(*events: BidEvent) -> BidEngine:
 
 def working(engine: BidEngine) -> int:
     """Return the machines of allocation a in the footprint."""
-    return sum(a.count for a in engine.footprint if a.allocation_id == "a")
+    return sum(a.count for a in engine.holdings.footprint if a.allocation_id == "a")
 
 
 OTHER = fact("a", 1)

@@ -26,11 +26,11 @@ _SCORES_EVERY_S = HOUR_S
 def known_to_decide_on(job_engine: JobEngine, prices: Mapping[Market, Micros]) -> dict[Market, MarketKnown]:
     """Return what is known of the markets of a job, where bids decide nothing; else none."""
     engine = job_engine.cached()
-    if engine.job_id is None or engine.opened.evictions.bids_decide:
+    if engine.holdings.job_id is None or engine.holdings.opened.evictions.bids_decide:
         return {}
-    markets, kinds = engine.opened.markets, engine.opened.types
+    markets, kinds = engine.holdings.opened.markets, engine.holdings.opened.types
     smallest = min(kinds[market.instance_type].vcpu for market in markets)
-    wanted = max(engine.opened.job.max_spot_vcpus // smallest, 1)
+    wanted = max(engine.holdings.opened.job.max_spot_vcpus // smallest, 1)
     if not current_runtime().store.is_claimed(_claim(_types(markets), wanted)):  # a task only where it is time to ask
         observe_scores(markets, wanted)
     now_s = current_runtime().now_s()

@@ -19,7 +19,7 @@ _CLAIM = "quotas"
 def quotas_to_decide_on(job_engine: JobEngine) -> dict[str, int]:
     """Return the vCPUs that the account's quotas leave, by code, where bids decide nothing; else none."""
     engine = job_engine.cached()
-    if engine.job_id is None or engine.opened.evictions.bids_decide:
+    if engine.holdings.job_id is None or engine.holdings.opened.evictions.bids_decide:
         return {}
     runtime = current_runtime()
     if not runtime.store.is_claimed(_CLAIM):  # a task of its own only where it is time to ask

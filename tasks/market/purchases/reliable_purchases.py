@@ -144,7 +144,7 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
         waits = _waits(last, now_s)
         if waits is not None:
             return waits
-        begun_s = job_engine.refresh().begun_at_s
+        begun_s = job_engine.refresh().holdings.begun_at_s
         since = [record for record in records if record.allocation.launched_at_s >= begun_s]
         unsold = {intent.order_id for intent in chain if _failure(intent) is Failure.CAPACITY}
         since = [record for record in since if record.order_id not in unsold]  # capacity is waited for, however long
@@ -222,4 +222,4 @@ def release_reliable_tier(job_engine: JobEngine) -> None:
 def _enter_listed(job_engine: JobEngine) -> None:
     """Bring the book of the job up to what the market lists."""
     facts, now_s = job_machines(job_engine.job_id), current_runtime().now_s()
-    job_engine.commit(lambda engine: observed_events(engine, facts, now_s), by_order(facts))
+    job_engine.commit(lambda engine: observed_events(engine.holdings, facts, now_s), by_order(facts))

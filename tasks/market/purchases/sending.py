@@ -90,7 +90,7 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> PurchaseOutcome
 
     An order that was answered meanwhile (because its job was closed, for instance) is not carried out.
     """
-    open_order = job_engine.refresh().open_order
+    open_order = job_engine.refresh().holdings.open_order
     if open_order is None or open_order.order_id != order.order_id:
         return PurchaseOutcome(Result.GRANTED, "answered meanwhile")
     if not is_active(spec.job_id):
@@ -108,7 +108,7 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> PurchaseOutcome
             Tier.TRANSIENT,
             token=intent.token or "",
             bid_micros=order.bid_micros,
-            today=not job_engine.cached().opened.evictions.bids_decide,
+            today=not job_engine.cached().holdings.opened.evictions.bids_decide,
         )
 
     return send(job_engine, order.order_id, request)
@@ -181,7 +181,7 @@ def _grant(
     job_engine: EngineJournal[Any], order_id: str, request: LaunchRequest, facts: list[InstanceFact]
 ) -> PurchaseOutcome:
     granted = grant_of(order_id, facts, tier_of(request.tags), current_runtime().now_s())
-    job_engine.commit(lambda engine: [] if order_id in engine.positions else [granted], {order_id: facts})
+    job_engine.commit(lambda engine: [] if order_id in engine.holdings.positions else [granted], {order_id: facts})
     return PurchaseOutcome(Result.GRANTED, f"granted: {len(facts)} x {facts[0].market}")
 
 
@@ -232,12 +232,12 @@ def _record_unobserved_purchase(job_engine: EngineJournal[Any], before: Intent) 
         AllocationGranted(now_s, before.order_id, allocation),
         AllocationGone(ended_s, before.order_id, EndCause.USER),
     ]
-    job_engine.commit(lambda engine: [] if before.order_id in engine.positions else events)
+    job_engine.commit(lambda engine: [] if before.order_id in engine.holdings.positions else events)
 
 
 def _refuse(job_engine: EngineJournal[Any], refused: AllocationRefused) -> None:
     """Enter a refusal, unless another process has found the machines of the order meanwhile."""
-    job_engine.commit(lambda engine: [] if refused.order_id in engine.positions else [refused])
+    job_engine.commit(lambda engine: [] if refused.order_id in engine.holdings.positions else [refused])
 
 
 def _answer(error: MarketError) -> dict[str, Any]:

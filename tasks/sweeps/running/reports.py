@@ -46,12 +46,12 @@ def new_reports(engine: SweepEngine, reports: Mapping[str, TrialReport], at_s: i
 def _may_report(engine: SweepEngine, deployment: Deployment, now_s: int, late_s: float) -> bool:
     if not deployment.is_granted or deployment.ended:
         return False
-    ended_at_s = engine.positions[deployment.order_id].ended_at_s
+    ended_at_s = engine.holdings.positions[deployment.order_id].ended_at_s
     return ended_at_s is None or now_s - ended_at_s < late_s
 
 
 def _read(blobs: Blobs, engine: SweepEngine, deployment: Deployment) -> TrialReport | None:
-    name = TrialPaths(str(engine.job_id), deployment.trial).report(deployment.order_id)
+    name = TrialPaths(str(engine.holdings.job_id), deployment.trial).report(deployment.order_id)
     try:
         return TrialReport.from_json(blobs.read_json(name))
     except BlobMissing:

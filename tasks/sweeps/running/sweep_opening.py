@@ -106,7 +106,7 @@ def open_sweep(spec: SweepSpec, journal: SweepJournal) -> int:
     """
     runtime = current_runtime()
     engine, now_s = journal.refresh(), runtime.now_s()
-    if engine.job_id is not None:
+    if engine.holdings.job_id is not None:
         if spec.trial_count > engine.plan.trials:
             extended = SweepExtended(now_s, spec.trial_count)
             journal.commit(lambda engine: [extended] if spec.trial_count > engine.plan.trials else [])
@@ -129,7 +129,7 @@ def open_sweep(spec: SweepSpec, journal: SweepJournal) -> int:
         markets=tuple(markets),
         step_seconds=_earlier_step_seconds(spec),
     )
-    journal.commit(lambda engine: [] if engine.job_id is not None else [event])
+    journal.commit(lambda engine: [] if engine.holdings.job_id is not None else [event])
     return len(markets)
 
 
@@ -138,7 +138,7 @@ def close_sweep(spec: SweepSpec, journal: SweepJournal, state: JobState, result:
     """Record how the sweep ended; nothing more is bought for it. Closing again changes nothing."""
     runtime, job_id = current_runtime(), spec.job_id
     engine = journal.refresh()
-    if engine.job_id is not None:
+    if engine.holdings.job_id is not None:
         try:
             save_best(runtime.blobs, spec, engine)
         except ProteusError as error:
@@ -159,7 +159,7 @@ def close_sweep(spec: SweepSpec, journal: SweepJournal, state: JobState, result:
 
 def fail_sweep(spec: SweepSpec, journal: SweepJournal, why: str) -> None:
     """Close a sweep that could not be opened; one that was opened goes on."""
-    if journal.refresh().job_id is None:
+    if journal.refresh().holdings.job_id is None:
         close_sweep(spec, journal, JobState.FAILED, {"why": why})
 
 
@@ -168,7 +168,7 @@ def has_finished(job_id: str) -> bool:
     if current_runtime().store.job(job_id).state is not JobState.FINISHED:
         return False
     engine = SweepJournal(job_id).refresh()
-    return engine.job_id is None or sweep_spec(job_id).trial_count <= engine.plan.trials
+    return engine.holdings.job_id is None or sweep_spec(job_id).trial_count <= engine.plan.trials
 
 
 def _earlier_step_seconds(spec: SweepSpec) -> Mapping[str, float]:

@@ -72,7 +72,7 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
     journal = SweepJournal(job_id)
     stop_if_cancelled(job_id)
     spec, spending, terms = sweep_spec(job_id), None, terms_of(current_runtime().store.job(job_id))
-    if journal.refresh().job_id is None:
+    if journal.refresh().holdings.job_id is None:
         return _not_opened(spec, journal), []
     if is_open(job_id):
         stop_at_budget(terms, journal)
@@ -108,7 +108,7 @@ def _may_buy(engine: SweepEngine, facts: Sequence[InstanceFact], reports: Mappin
     """Return whether the engine may buy, as it stands or by what it is about to learn of its machines."""
     if engine.wants_trials or engine.wants_offers(current_runtime().now_s()):
         return True
-    living = {name for name, its in engine.positions.items() if its.standing is not AllocationState.GONE}
+    living = {name for name, its in engine.holdings.positions.items() if its.standing is not AllocationState.GONE}
     listed = {fact.order_id for fact in facts if fact.alive}
     return any(report.ended for report in reports.values()) or not living <= listed
 
@@ -144,7 +144,9 @@ def decide_sweep(
         number, generation = engine.decisions, current_runtime().store.identity().generation_of_orders
         offers: Mapping[Market, Offer] = {}
         if predictor is not None:
-            offers = offers_at(prices.by_market, recent, engine.types, predictor, engine.plan.seed, number, now_s)
+            offers = offers_at(
+                prices.by_market, recent, engine.holdings.types, predictor, engine.plan.seed, number, now_s
+            )
         return [*events, SweepTick(now_s, offers, is_active(spec.job_id), prices.left_out, *limits, generation)]
 
     return decide_on(journal, facts, notices, tick, lambda engine: new_reports(engine, reports, now_s))
@@ -166,7 +168,7 @@ def _keep_state(spec: SweepSpec, journal: SweepJournal) -> None:
         return
     if engine.closed and engine.outcome is not None and is_open(spec.job_id):
         close_sweep(spec, journal, _STATES[engine.outcome.state], {"why": engine.outcome.why})
-    elif not engine.closed and store.job(spec.job_id).state is JobState.STARTING and engine.positions:
+    elif not engine.closed and store.job(spec.job_id).state is JobState.STARTING and engine.holdings.positions:
         store.move_job(spec.job_id, JobState.RUNNING, current_runtime().clock.now_s())
 
 

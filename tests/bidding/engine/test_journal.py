@@ -277,8 +277,12 @@ def test_a_replay_passes_over_the_orders_and_leads_to_the_same_engine():
     kinds = {record["kind"] for record in records}
     assert {"Acquire", "Wait", "Renew", "Lapse"} <= kinds  # the story has something to tell
     whole, events = replay(records), replay(r for r in records if "decision" not in r)
-    assert whole.positions == events.positions
-    assert (whole.open_order, whole.closed, whole.job_id) == (events.open_order, True, "j")
+    assert whole.holdings.positions == events.holdings.positions
+    assert (whole.holdings.open_order, whole.holdings.closed, whole.holdings.job_id) == (
+        events.holdings.open_order,
+        True,
+        "j",
+    )
     whole.validate()
 
 

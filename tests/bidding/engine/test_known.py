@@ -39,7 +39,7 @@ def test_a_whole_grant_cools_nothing():
     engine = todays_engine()
     (order,) = engine.handle(tick(START_S + 60, PRICES))
     engine.handle(granted(replace(spot(order.order_id, launched_at_s=START_S + 60), count=order.count)))
-    assert not engine._cooling
+    assert not engine.holdings.cooling
 
 
 def test_a_job_that_learns_takes_the_evictions_of_the_tick():

@@ -138,7 +138,7 @@ def on_demand_engine() -> BidEngine:
 
 def test_machines_on_demand_are_kept_and_no_spot_machine_is_bought_any_more():
     engine = on_demand_engine()
-    (held,) = [p.allocation for p in engine.positions.values() if p.allocation.tier is Tier.TRANSIENT]
+    (held,) = [p.allocation for p in engine.holdings.positions.values() if p.allocation.tier is Tier.TRANSIENT]
     orders = engine.handle(with_limits(tick(START_S + HOUR_S - 200, PRICES), None, LOOSE))
     assert [type(order) for order in orders] == [Renew, Wait]
     assert orders[0].allocation_id == held.allocation_id

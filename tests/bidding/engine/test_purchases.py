@@ -41,9 +41,9 @@ def test_a_purchase_is_ordered_again_the_same_until_it_is_answered():
     assert order.decision.chosen.bid_micros == order.bid_micros
     # even when prices have changed: the token stands for one purchase
     assert engine.handle(tick(START_S + TICK_S, {XLARGE_B: "0.01"})) == (order,)
-    assert engine.open_order == order
+    assert engine.holdings.open_order == order
     engine.handle(granted(bought(order, START_S + TICK_S)))
-    assert engine.open_order is None
+    assert engine.holdings.open_order is None
     (second,) = engine.handle(tick(START_S + 2 * TICK_S, PRICES))
     assert second.order_id == "j-buy-1"
 
@@ -66,11 +66,11 @@ def test_a_grant_twice_or_after_the_end_changes_nothing():
     grant = granted(bought(order, START_S))
     for _ in range(2):
         assert engine.handle(grant) == ()
-    assert len(engine.footprint) == 2
+    assert len(engine.holdings.footprint) == 2
     engine.handle(gone(order.order_id, START_S + 60))
     engine.handle(grant)
-    assert engine.footprint == (reliable(),)
-    assert engine.positions[order.order_id].standing is AllocationState.GONE
+    assert engine.holdings.footprint == (reliable(),)
+    assert engine.holdings.positions[order.order_id].standing is AllocationState.GONE
 
 
 def test_a_grant_that_repeats_an_old_answer_leaves_the_open_purchase_open():
@@ -81,7 +81,7 @@ def test_a_grant_that_repeats_an_old_answer_leaves_the_open_purchase_open():
     (second,) = engine.handle(tick(START_S + TICK_S, PRICES))
     engine.handle(grant)
     engine.handle(AllocationRefused(START_S, first.order_id, "Late", "an answer that came twice"))
-    assert engine.open_order == second
+    assert engine.holdings.open_order == second
 
 
 def test_a_market_that_refused_cools_down():
@@ -108,10 +108,10 @@ def test_a_tick_that_buys_nothing_decides_what_is_held_and_repeats_no_purchase()
     engine = engine_of(reliable(), spot())
     sparing = replace(tick(START_S + HOUR_S - 60, PRICES), buy=False)
     assert kinds(engine.handle(sparing)) == ["Renew"]
-    assert engine.open_order is None
+    assert engine.holdings.open_order is None
     (order,) = engine.handle(tick(START_S + HOUR_S - 50, PRICES))
     assert engine.handle(replace(sparing, at_s=START_S + HOUR_S - 40)) == ()
-    assert engine.open_order == order
+    assert engine.holdings.open_order == order
 
 
 def test_a_market_that_is_left_out_is_not_bought_in_and_the_decision_says_so():
@@ -152,7 +152,7 @@ def test_a_machine_that_is_lost_without_a_notice_is_bought_again():
     engine = engine_of(reliable(), spot(count=8))  # at the cap
     assert kinds(engine.handle(tick(START_S + 60, PRICES))) == ["Wait"]
     engine.handle(MachineGone(START_S + 100, "a", "i-a-3", EndCause.EVICTED))
-    assert engine.footprint == (reliable(), spot(count=7))
+    assert engine.holdings.footprint == (reliable(), spot(count=7))
     (order,) = engine.handle(tick(START_S + 120, PRICES))
     assert (type(order), order.market, order.count) == (Acquire, XLARGE, 1)
 
@@ -160,7 +160,7 @@ def test_a_machine_that_is_lost_without_a_notice_is_bought_again():
 def test_a_noticed_machine_counts_in_the_cap_until_it_is_gone_and_the_others_work_on():
     engine = engine_of(reliable(), spot(count=8))
     engine.handle(MachineNoticed(START_S + 100, "a", "i-a-3", START_S + 220))
-    assert (engine.footprint, engine.spot_vcpus) == ((reliable(), spot(count=7)), 32)
+    assert (engine.holdings.footprint, engine.holdings.spot_vcpus) == ((reliable(), spot(count=7)), 32)
     assert kinds(engine.handle(tick(START_S + 120, PRICES))) == ["Wait"]
     engine.handle(MachineGone(START_S + 220, "a", "i-a-3", EndCause.EVICTED))
     (order,) = engine.handle(tick(START_S + 240, PRICES))
@@ -188,23 +188,23 @@ def test_what_is_left_of_an_allocation_is_renewed_and_lapses_as_a_smaller_one():
         engine.handle(MachineNoticed(ENDS_S - 130, "a", "i-a-1", ENDS_S - 10))
         order = engine.handle(tick(ENDS_S - 120, {XLARGE: price}))[0]
         assert (type(order).__name__, order.allocation_id) == (kind, "a")
-    assert engine.positions["a"].standing is AllocationState.LAPSING
+    assert engine.holdings.positions["a"].standing is AllocationState.LAPSING
     assert engine._view(tick(ENDS_S - 100, {})).lapsing == (spot(count=2, bid="9"),)
     engine.handle(gone("a", ENDS_S, EndCause.USER))
-    assert engine.positions["a"].cause is EndCause.USER
-    assert engine.positions["a"].machines["i-a-0"].cause is EndCause.EVICTED
+    assert engine.holdings.positions["a"].cause is EndCause.USER
+    assert engine.holdings.positions["a"].machines["i-a-0"].cause is EndCause.EVICTED
 
 
 def test_a_machine_that_is_seen_alive_is_held_again_and_its_allocation_with_it():
     engine = engine_of(reliable(), spot(count=2))
     engine.handle(gone("a", START_S + 100))
     engine.handle(MachineSeen(START_S + 200, "a", "i-a-1"))
-    assert engine.footprint == (reliable(), spot(count=1))
-    assert engine.positions["a"].ended_at_s is None
+    assert engine.holdings.footprint == (reliable(), spot(count=1))
+    assert engine.holdings.positions["a"].ended_at_s is None
     engine.handle(NoticeSeen(START_S + 300, "a", START_S + 420))
-    assert engine.positions["a"].standing is AllocationState.NOTICED
+    assert engine.holdings.positions["a"].standing is AllocationState.NOTICED
     engine.handle(MachineSeen(START_S + 700, "a", "i-a-1"))
-    assert engine.footprint == (reliable(), spot(count=1))
+    assert engine.holdings.footprint == (reliable(), spot(count=1))
 
 
 def test_an_allocation_that_was_let_go_and_is_seen_alive_is_let_go_again():
@@ -212,7 +212,7 @@ def test_an_allocation_that_was_let_go_and_is_seen_alive_is_let_go_again():
     lapse, _ = engine.handle(tick(ENDS_S - 240, {XLARGE: "3"}))
     engine.handle(gone("a", ENDS_S - 1, EndCause.USER))
     engine.handle(MachineSeen(ENDS_S + 60, "a", "i-a-1"))
-    assert engine.positions["a"].standing is AllocationState.LAPSING
+    assert engine.holdings.positions["a"].standing is AllocationState.LAPSING
     assert engine.handle(tick(ENDS_S + 120, {XLARGE: "0.01"}))[0] == lapse
 
 
@@ -220,7 +220,7 @@ def test_machines_that_are_found_later_may_exceed_the_cap_and_hours_lapse_until_
     engine = engine_of(reliable(), spot("a", count=8))
     engine.handle(granted(spot("b", count=8)))
     engine.validate()
-    assert engine.spot_vcpus == 64
+    assert engine.holdings.spot_vcpus == 64
     assert kinds(engine.handle(tick(START_S + 60, PRICES))) == ["Wait"]
     first, second, wait = engine.handle(tick(ENDS_S - 240, PRICES))
     assert (type(first), first.allocation_id) == (Lapse, "a")
@@ -310,9 +310,9 @@ def test_launches_of_no_use_cool_their_market_twice_as_long_each_time():
         engine.handle(granted(spot(f"s{number}", XLARGE, 1, launched_at_s=now_s)))
         engine.handle(gone(f"s{number}", now_s + 90, EndCause.USER))
         engine.handle(MarketCooled(now_s + 90, XLARGE, "ended soon after the launch"))
-        pauses.append(engine._cooling[XLARGE] - now_s - 90)
-        now_s = engine._cooling[XLARGE]
+        pauses.append(engine.holdings.cooling[XLARGE] - now_s - 90)
+        now_s = engine.holdings.cooling[XLARGE]
     assert pauses == [600, 1200, 2400, 4800, 9600, 9600, 9600]
     engine.handle(granted(spot("long", XLARGE, 1, launched_at_s=now_s)))
     engine.handle(gone("long", now_s + 3000, EndCause.FAILED))
-    assert engine._cooling[XLARGE] == now_s + 3000 + 600
+    assert engine.holdings.cooling[XLARGE] == now_s + 3000 + 600

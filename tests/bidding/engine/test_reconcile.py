@@ -59,20 +59,20 @@ def test_what_a_fact_means(standing, what, events, closed):
     if closed:
         engine.handle(JobClosed(NOW_S - 1))
     facts = by_order([*REDS, what])
-    found = reconcile(engine, facts, {}, NOW_S)
+    found = reconcile(engine.holdings, facts, {}, NOW_S)
     assert found == events
     for one in found:
         assert engine.handle(one) == ()
-    assert reconcile(engine, facts, {}, NOW_S + 1) == []
+    assert reconcile(engine.holdings, facts, {}, NOW_S + 1) == []
     engine.validate()
 
 
 def seen_by(engine: BidEngine, *facts: InstanceFact, now_s: int = NOW_S) -> list[BidEvent]:
     """Return the events of an observation of `facts`, and of the reliable tier; the engine receives them."""
-    found = reconcile(engine, by_order([*REDS, *facts]), {}, now_s)
+    found = reconcile(engine.holdings, by_order([*REDS, *facts]), {}, now_s)
     for one in found:
         assert engine.handle(one) == ()
-    assert reconcile(engine, by_order([*REDS, *facts]), {}, now_s) == []
+    assert reconcile(engine.holdings, by_order([*REDS, *facts]), {}, now_s) == []
     engine.validate()
     return found
 
@@ -82,19 +82,19 @@ def test_an_allocation_shrinks_when_one_of_its_machines_is_taken_and_ends_with_t
     assert seen_by(engine, LIVES, fact("a", 1, ended_at_s=NOW_S - 9, cause=EndCause.EVICTED)) == [
         MachineGone(NOW_S - 9, "a", "i-a-1", EndCause.EVICTED)
     ]
-    assert (working(engine), engine.positions["a"].standing) == (1, AllocationState.HELD)
+    assert (working(engine), engine.holdings.positions["a"].standing) == (1, AllocationState.HELD)
     taken = fact("a", 1, ended_at_s=NOW_S - 9, cause=EndCause.EVICTED)
     assert seen_by(engine, LET_GO, taken) == [gone("a", NOW_S - 5, EndCause.USER)]
-    assert (working(engine), engine.positions["a"].standing) == (0, AllocationState.GONE)
+    assert (working(engine), engine.holdings.positions["a"].standing) == (0, AllocationState.GONE)
 
 
 def test_of_two_machines_one_that_is_noticed_leaves_the_footprint_and_the_other_works_on():
     engine = pair()
     assert seen_by(engine, NOTICED, OTHER) == [MachineNoticed(NOW_S, "a", "i-a-0", NOW_S + 120)]
-    assert (working(engine), engine.positions["a"].standing) == (1, AllocationState.HELD)
+    assert (working(engine), engine.holdings.positions["a"].standing) == (1, AllocationState.HELD)
     # the notice for what is left is one for the allocation
     assert seen_by(engine, NOTICED, replace(OTHER, notice_at_s=NOW_S + 130)) == [NoticeSeen(NOW_S, "a", NOW_S + 130)]
-    assert (working(engine), engine.positions["a"].standing) == (0, AllocationState.NOTICED)
+    assert (working(engine), engine.holdings.positions["a"].standing) == (0, AllocationState.NOTICED)
 
 
 def test_a_noticed_machine_that_outlives_its_notice_is_held_again():
@@ -104,7 +104,7 @@ def test_a_noticed_machine_that_outlives_its_notice_is_held_again():
     last_s = NOW_S + 120 + NOTICE_GRACE_S
     assert seen_by(engine, *marked, now_s=last_s - 1) == []
     assert seen_by(engine, *marked, now_s=last_s) == [MachineSeen(last_s, "a", "i-a-0")]
-    assert (working(engine), engine.spot_vcpus) == (2, 8)
+    assert (working(engine), engine.holdings.spot_vcpus) == (2, 8)
     again = replace(NOTICED, notice_at_s=last_s + 100), OTHER
     assert seen_by(engine, *again, now_s=last_s) == [MachineNoticed(last_s, "a", "i-a-0", last_s + 100)]
 
@@ -113,21 +113,21 @@ def test_one_of_two_lost_machines_that_is_seen_alive_is_held_again():
     engine = pair(gone("a", START_S + 60))
     dead = fact("a", 1, ended_at_s=START_S + 60, cause=EndCause.EVICTED)
     assert seen_by(engine, LIVES, dead) == [SEEN]
-    position = engine.positions["a"]
+    position = engine.holdings.positions["a"]
     assert (working(engine), position.standing, position.ended_at_s) == (1, AllocationState.HELD, None)
 
 
 def test_a_machine_that_is_listed_later_than_its_sisters_joins_the_allocation_dead_or_alive():
     engine = engine_with(AllocationState.HELD)
     assert seen_by(engine, LIVES, OTHER) == [MachineSeen(NOW_S, "a", "i-a-1")]
-    assert (working(engine), engine.positions["a"].allocation.count) == (2, 2)
+    assert (working(engine), engine.holdings.positions["a"].allocation.count) == (2, 2)
     dead = fact("a", 2, ended_at_s=NOW_S - 9, cause=EndCause.EVICTED)
     assert seen_by(engine, LIVES, OTHER, dead) == [MachineGone(NOW_S - 9, "a", "i-a-2", EndCause.EVICTED)]
     assert working(engine) == 2
     seen_by(engine, LET_GO, replace(LET_GO, instance_id="i-a-1"), dead)
     dead = fact("a", 3, ended_at_s=NOW_S - 9, cause=EndCause.EVICTED)
     assert seen_by(engine, dead) == [MachineGone(NOW_S - 9, "a", "i-a-3", EndCause.EVICTED)]
-    assert engine.positions["a"].standing is AllocationState.GONE
+    assert engine.holdings.positions["a"].standing is AllocationState.GONE
 
 
 @pytest.mark.parametrize("standing", [AllocationState.HELD, AllocationState.NOTICED, AllocationState.GONE])
@@ -142,8 +142,8 @@ def test_machines_whose_grant_did_not_name_them_are_named_by_what_is_seen_of_the
     found = seen_by(engine, LIVES, dead)
     lost = [] if standing is AllocationState.GONE else [MachineGone(NOW_S - 9, "a", "i-a-1", EndCause.EVICTED)]
     assert found == [SEEN, *lost]
-    assert (working(engine), engine.positions["a"].standing) == (1, AllocationState.HELD)
-    assert len(engine.positions["a"].machines) == 2
+    assert (working(engine), engine.holdings.positions["a"].standing) == (1, AllocationState.HELD)
+    assert len(engine.holdings.positions["a"].machines) == 2
 
 
 def test_unnamed_machines_that_end_together_need_no_names():
@@ -169,7 +169,7 @@ def test_an_allocation_was_taken_if_the_last_of_its_instances_were(ends, cause, 
     facts = [fact("a", number, ended_at_s=NOW_S + at_s, cause=why) for number, (at_s, why) in enumerate(ends)]
     singly = [MachineGone(NOW_S + ends[n][0], "a", f"i-a-{n}", ends[n][1]) for n in before]
     assert seen_by(engine, *facts) == [*singly, gone("a", NOW_S - 5, cause)]
-    assert (engine.positions["a"].ended_at_s, engine.positions["a"].cause) == (NOW_S - 5, cause)
+    assert (engine.holdings.positions["a"].ended_at_s, engine.holdings.positions["a"].cause) == (NOW_S - 5, cause)
 
 
 def test_the_earliest_notice_of_those_that_live_counts():
@@ -211,7 +211,7 @@ def test_instances_are_grouped_whatever_their_order():
 
 def test_the_tier_is_what_we_know_else_what_was_bid_for():
     def found(bid, tiers):
-        (grant,) = reconcile(engine_with(None), by_order([*REDS, fact("x", bid=bid)]), tiers, NOW_S)
+        (grant,) = reconcile(engine_with(None).holdings, by_order([*REDS, fact("x", bid=bid)]), tiers, NOW_S)
         return grant.allocation.tier
 
     assert found(100, {}) is Tier.TRANSIENT
@@ -231,13 +231,13 @@ def test_the_tier_is_what_we_know_else_what_was_bid_for():
 def test_what_the_market_has_forgotten_is_gone_but_a_newborn_may_be_late(standing, cause):
     engine = engine_with(standing)
     facts = {"red": [*REDS], "a": []}
-    assert reconcile(engine, facts, {}, START_S + HOUR_S - 1) == []
-    found = reconcile(engine, {"red": [*REDS]}, {}, START_S + HOUR_S)
-    assert found == reconcile(engine, facts, {}, START_S + HOUR_S)
+    assert reconcile(engine.holdings, facts, {}, START_S + HOUR_S - 1) == []
+    found = reconcile(engine.holdings, {"red": [*REDS]}, {}, START_S + HOUR_S)
+    assert found == reconcile(engine.holdings, facts, {}, START_S + HOUR_S)
     assert found == ([gone("a", START_S + HOUR_S, cause)] if cause else [])
     for one in found:
         engine.handle(one)
-    assert reconcile(engine, facts, {}, START_S + 2 * HOUR_S) == []
+    assert reconcile(engine.holdings, facts, {}, START_S + 2 * HOUR_S) == []
 
 
 def test_one_of_two_machines_that_the_market_has_forgotten_is_gone():
@@ -255,7 +255,7 @@ def test_a_machine_of_a_type_that_the_job_does_not_know_is_left_alone():
 
 
 def test_nothing_is_concluded_for_a_job_that_was_not_opened():
-    assert reconcile(BidEngine(), by_order([LIVES]), {}, NOW_S) == []
+    assert reconcile(BidEngine().holdings, by_order([LIVES]), {}, NOW_S) == []
 
 
 @pytest.mark.parametrize(("lived_s", "cause"), [(60, EndCause.FAILED), (3000, EndCause.USER)])
@@ -263,6 +263,6 @@ def test_an_internal_error_is_a_failed_launch_only_soon_after_the_launch(lived_s
     launched_s = NOW_S - lived_s
     ended = replace(LET_GO, launched_at_s=launched_s, ended_at_s=NOW_S, end_cause=EndCause.FAILED)
     events = reconcile(
-        engine_with(None), by_order([*REDS, replace(ended, end_reason="Server.InternalError")]), {}, NOW_S
+        engine_with(None).holdings, by_order([*REDS, replace(ended, end_reason="Server.InternalError")]), {}, NOW_S
     )
     assert [event.cause for event in events if hasattr(event, "cause")] == [cause]

@@ -97,7 +97,10 @@ def test_what_was_bought_by_other_rules_is_found_again() -> None:
     items = [opened_sweep(plan), settings, SweepTick(START_S, dear), *bought, *grants, *reports]
     engine = replay(map(to_record, items))
     engine.validate()
-    assert {name: its.allocation.market for name, its in engine.positions.items()} == {"s-t0-0": LARGE, "s-t1-0": LARGE}
+    assert {name: its.allocation.market for name, its in engine.holdings.positions.items()} == {
+        "s-t0-0": LARGE,
+        "s-t1-0": LARGE,
+    }
     assert [(trial.state, trial.steps, trial.orders) for trial in engine.trials.values()] == [("running", 1, 1)] * 2
     # And where nothing was bought, nothing is open.
     waited = replay(map(to_record, [opened_sweep(plan), settings, SweepTick(START_S, dear), Release("x", "")]))
@@ -120,7 +123,7 @@ def fact_of(order: Deploy, **changes: object) -> InstanceFact:
 
 def test_the_facts_of_the_market_are_compared_as_a_jobs_are() -> None:
     world = SweepWorld(plan_of(trials=1))
-    assert reconcile(type(world.engine)(), {}, {}, START_S) == []  # not opened yet
+    assert reconcile(type(world.engine)().holdings, {}, {}, START_S) == []  # not opened yet
     (order,) = world.tell(SweepTick(START_S, OFFERS))
     assert isinstance(order, Deploy)
     for fact, state in (
@@ -131,8 +134,10 @@ def test_the_facts_of_the_market_are_compared_as_a_jobs_are() -> None:
             "evicted",
         ),
     ):
-        events = reconcile(world.engine, {order.order_id: [fact]}, {order.order_id: Tier.TRANSIENT}, START_S + 1)
+        events = reconcile(
+            world.engine.holdings, {order.order_id: [fact]}, {order.order_id: Tier.TRANSIENT}, START_S + 1
+        )
         assert len(events) == 1
         world.tell(events[0])
         assert world.engine.trials[0].state == state
-        assert reconcile(world.engine, {order.order_id: [fact]}, {}, START_S + 1) == []
+        assert reconcile(world.engine.holdings, {order.order_id: [fact]}, {}, START_S + 1) == []

@@ -26,7 +26,7 @@ def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskR
     orders: list[object] = []
 
     def tick(engine: BidEngine) -> list[TickDue]:
-        asked.append(len(engine.positions))
+        asked.append(len(engine.holdings.positions))
         if len(asked) <= 2:
             barrier.wait(10 * PATIENCE)  # both have read the same journal
         return [TickDue(BEGIN_S + 60, {MARKET: 20_000})]
@@ -51,7 +51,7 @@ def test_a_failure_leaves_nothing_half_written(here: TaskRuntime, monkeypatch: p
     with pytest.raises(ZeroDivisionError):
         job_engine.commit(lambda engine: [TickDue(BEGIN_S + 60, {MARKET: 20_000})])
     assert len(here.store.journal("job")) == before
-    assert job_engine.cached().open_order is None, "what was not written down did not happen"
+    assert job_engine.cached().holdings.open_order is None, "what was not written down did not happen"
 
 
 def test_an_engine_that_lost_a_race_is_loaded_anew_once_and_goes_on(
@@ -79,7 +79,7 @@ def test_an_engine_that_lost_a_race_is_loaded_anew_once_and_goes_on(
     assert replays == [len(here.store.journal("job")) - 2]
     assert job_engine.commit(plan) == orders
     assert len(replays) == 1, "once loaded anew it goes on from the end"
-    assert job_engine.cached().open_order == JobEngine("job").refresh().open_order
+    assert job_engine.cached().holdings.open_order == JobEngine("job").refresh().holdings.open_order
 
 
 def _fail(*_: object) -> None:
@@ -177,4 +177,4 @@ def test_an_order_that_was_answered_is_not_carried_out_while_the_next_one_is_ope
     assert second.order_id != first.order_id
     outcome = plain(buy)(spec(), JobEngine("job"), first)
     assert (outcome.result, outcome.line) == (Result.GRANTED, "answered meanwhile")
-    assert JobEngine("job").refresh().open_order == second
+    assert JobEngine("job").refresh().holdings.open_order == second

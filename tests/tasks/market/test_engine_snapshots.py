@@ -34,7 +34,7 @@ def tick(number: int) -> None:
 
 
 def state(engine: BidEngine) -> dict[str, Any]:
-    return {name: value for name, value in vars(engine).items() if name != "_policy"}
+    return vars(engine.holdings)
 
 
 def whole(here: TaskRuntime) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def test_a_snapshot_that_cannot_be_used_is_passed_over_and_replaced(
 
 def test_a_damaged_value_in_a_snapshot_is_seen(ticked: TaskRuntime, caplog: pytest.LogCaptureFixture) -> None:
     snapshot = saved(ticked)
-    damaged = dict(snapshot.engine) | {"_answered": {"$": "NoSuchClass"}}
+    damaged = dict(snapshot.engine) | {"answered": {"$": "NoSuchClass"}}
     fields = {name: getattr(snapshot, name) for name in EngineSnapshot.__slots__}
     ticked.store.save_snapshot(EngineSnapshot(**(fields | {"engine": damaged})))
     assert state(JobEngine("job").refresh()) == whole(ticked)
@@ -145,7 +145,7 @@ def test_a_state_that_cannot_be_written_stops_no_tick(
     here.begin(spec())
     monkeypatch.setattr(proteus_spot.tasks.market.engine_journal, "SNAPSHOT_ENTRIES", 1)
     job_engine = JobEngine("job")
-    job_engine.refresh()._strange = object()  # type: ignore[attr-defined]
+    job_engine.refresh().holdings._strange = object()  # type: ignore[attr-defined]
     job_engine.commit(lambda engine: [TickDue(BEGIN_S + 1, {MARKET: 20_000}, buy=False)])
     assert here.store.journal("job")[-1].record["kind"] == "TickDue"
     assert here.store.snapshot("job") is None

@@ -224,7 +224,7 @@ def test_a_machine_that_shuts_down_by_itself_ends_when_it_is_seen_if_the_market_
     for seen in (down, replace(down, ended_at_s=BEGIN_S + 500)):
         groups = by_order([*others, seen, second])
         JobEngine("job").commit(
-            lambda engine, groups=groups: reconcile(engine, groups, {}, int(here.clock.at_s)), groups
+            lambda engine, groups=groups: reconcile(engine.holdings, groups, {}, int(here.clock.at_s)), groups
         )
         here.clock.at_s += 600
     record = next(r for r in here.store.allocations("job") if r.allocation_id == first.order_id)

@@ -218,7 +218,7 @@ def test_two_runs_within_a_second_buy_one_machine_and_agree(here: TaskRuntime) -
     assert not here.store.job("job").state.terminal
     here.clock.at_s += TICK_S
     assert [type(order).__name__ for order in here.tick(spec())] == ["Acquire"]
-    assert not JobEngine("job").refresh().closed
+    assert not JobEngine("job").refresh().holdings.closed
     assert len(here.market.log()) == 3
 
 

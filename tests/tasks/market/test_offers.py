@@ -47,7 +47,8 @@ def test_machines_that_the_job_offers_lapse_at_their_hours_end_and_are_not_bough
     here.clock.at_s += 120
     (order,) = here.tick(job)
     assert isinstance(order, Wait)
-    assert JobEngine("job").refresh().offer == ({second}, 1)
+    engine = JobEngine("job").refresh()
+    assert (engine.holdings.offered, engine.holdings.machines_of_use) == ({second}, 1)
     records = [entry.record for entry in here.store.journal("job", 0)]
     (record,) = [entry for entry in records if entry["kind"] == "NodesOffered"]
     assert from_record(record) == NodesOffered(int(here.clock.at_s), (second,), 1)
@@ -107,7 +108,9 @@ def test_of_an_allocation_the_machines_that_are_offered_end_and_the_others_are_k
         assert spent[-1] == sum(here.market.bill(by_hour, by_hour).values())
     (intent,) = [intent for intent in here.store.intents("job") if intent.kind == "lapse"]
     assert (intent.state, intent.params["instance_ids"]) == (IntentState.DONE, sorted(machines[3:]))
-    (position,) = [p for p in JobEngine("job").refresh().positions.values() if p.allocation.bid_micros is not None]
+    (position,) = [
+        p for p in JobEngine("job").refresh().holdings.positions.values() if p.allocation.bid_micros is not None
+    ]
     assert (position.standing, len(position.held()), position.allocation.count) == (AllocationState.HELD, 3, 8)
     ledger = [line for line in here.store.ledger("job") if line.allocation_id == position.allocation.allocation_id]
     assert [line.amount_micros for line in ledger] == [count * ledger[0].price_micros for count in (8, 3, 3)]

@@ -162,8 +162,8 @@ def test_a_request_that_is_refused_in_one_market_leaves_the_others(here: TaskRun
         outcome = plain(buy)(spec(), JobEngine("job"), order)
     assert outcome.blocked or outcome.line == "answered meanwhile", "the alarm stays"
     assert states(here)["job-buy-0"] == "refused"
-    assert JobEngine("job").refresh().open_order is None
-    assert JobEngine("job").refresh()._cooling.keys() == {order.market}
+    assert JobEngine("job").refresh().holdings.open_order is None
+    assert JobEngine("job").refresh().holdings.cooling.keys() == {order.market}
 
 
 def test_reliable_machines_that_die_of_capacity_never_fail_the_job(here: TaskRuntime) -> None:
@@ -210,7 +210,7 @@ def test_a_job_that_failed_goes_on_under_its_id(here: TaskRuntime) -> None:
     assert seen.payload == {}, "the time that it was not running counts as no standstill"
     job = here.store.job("job")
     assert (job.state, job.failure, job.ended_at_s) == (JobState.STARTING, None, None)
-    assert not JobEngine("job").refresh().closed
+    assert not JobEngine("job").refresh().holdings.closed
     kinds = [entry.record["kind"] for entry in here.store.journal("job")]
     assert kinds.count("JobReopened") == 1
     assert secure(here) is None

@@ -90,7 +90,7 @@ def test_a_machine_that_is_taken_from_an_allocation_is_replaced_and_the_rest_is_
     taken, left = (fact.instance_id for fact in _spot(here))
     _mark(here, monkeypatch, {taken: BEGIN_S + 720})
     _run(here, 600)
-    position = JobEngine("job").refresh().positions["job-buy-0"]
+    position = JobEngine("job").refresh().holdings.positions["job-buy-0"]
     assert (position.standing, position.machines[taken].state) == (AllocationState.HELD, MachineState.NOTICED)
     assert len(_spot(here)) == 2, "the noticed machine counts until it is gone"
     here.clock.at_s = BEGIN_S + 720
@@ -126,9 +126,9 @@ def test_a_noticed_machine_that_the_market_leaves_is_held_again_and_ends_with_it
     here.tick(spec())
     _mark(here, monkeypatch, {fact.instance_id: BEGIN_S + 300 for fact in _spot(here)})
     _run(here, 240)
-    assert JobEngine("job").refresh().positions["job-buy-0"].standing is AllocationState.NOTICED
+    assert JobEngine("job").refresh().holdings.positions["job-buy-0"].standing is AllocationState.NOTICED
     _run(here, 900)
-    assert JobEngine("job").refresh().positions["job-buy-0"].standing is AllocationState.HELD
+    assert JobEngine("job").refresh().holdings.positions["job-buy-0"].standing is AllocationState.HELD
     assert len(_spot(here)) == 2
     _end_all(here)
 
@@ -140,7 +140,7 @@ def test_a_notice_of_one_machine_leaves_the_other_in_the_footprint_and_the_repor
     here.clock.at_s += 60
     here.tick(spec(), {first: BEGIN_S + 180})
     engine = JobEngine("job").refresh()
-    assert [a.count for a in engine.footprint if a.bid_micros is not None] == [1]
+    assert [a.count for a in engine.holdings.footprint if a.bid_micros is not None] == [1]
     now = snapshot("job")
     assert now is not None
     assert [(h.tier, h.count, h.state) for h in now.holdings] == [
@@ -149,7 +149,7 @@ def test_a_notice_of_one_machine_leaves_the_other_in_the_footprint_and_the_repor
         ("reliable", 1, "held"),
     ]
     here.tick(spec(), {second: BEGIN_S + 190})
-    assert JobEngine("job").refresh().positions["job-buy-0"].standing is AllocationState.NOTICED
+    assert JobEngine("job").refresh().holdings.positions["job-buy-0"].standing is AllocationState.NOTICED
     assert summary("job")["notices"] == 2
 
 
@@ -210,7 +210,7 @@ def test_machines_that_were_given_up_and_are_listed_again_are_held_and_the_ledge
     assert len(_alive(here)) == 3
     _run(here, 6000)
     assert _alive(here) == _in_the_book(here)
-    assert JobEngine("job").refresh().positions["job-buy-0"].standing is AllocationState.HELD
+    assert JobEngine("job").refresh().holdings.positions["job-buy-0"].standing is AllocationState.HELD
     _run(here, 4 * 3600)
     _end_all(here)
 
@@ -245,7 +245,7 @@ def test_machines_found_beyond_the_limit_stop_no_tick_and_are_booked_and_ended(
         here.tick(job)
         here.clock.at_s += 2
         here.tick(job)
-    second = JobEngine("job").refresh().open_order
+    second = JobEngine("job").refresh().holdings.open_order
     assert second is not None
     for _ in range(6 * 30):
         here.clock.at_s += TICK_S
@@ -253,7 +253,9 @@ def test_machines_found_beyond_the_limit_stop_no_tick_and_are_booked_and_ended(
         assert _alive(here) == _in_the_book(here)
     assert 2 * len(_spot(here)) <= job.transient.max_vcpus
     assert plain(orphans)() == {}
-    assert JobEngine("job").refresh().open_order == second, "it does not fit in beside the machines that were found"
+    assert JobEngine("job").refresh().holdings.open_order == second, (
+        "it does not fit in beside the machines that were found"
+    )
     _end_all(here)
 
 

@@ -111,5 +111,5 @@ def test_the_result_s_links_count_at_the_end_and_show_as_an_estimate(here: TaskR
     here.store.move_job("job", JobState.FINISHED, here.clock.now_s(), result=result)
     moved = zone_traffic(here.store, here.store.job("job"))
     assert moved.line(0.02) == "2.500 GB between zones, about $0.0500 at $0.02 a GB (an estimate, not in the ledger)"
-    assert JobEngine("job").refresh().job_id == "job"
+    assert JobEngine("job").refresh().holdings.job_id == "job"
     assert plain(lambda: moved.usd(0.01))() == pytest.approx(0.025)

@@ -268,9 +268,13 @@ def test_an_event_may_name_the_one_machine_of_a_deployment() -> None:
     world.tell(MachineGone(world.now_s, "s-t0-0", "i-s-t0-0", EndCause.EVICTED))
     world.tell(MachineGone(world.now_s, "s-t0-0", "i-s-t0-0", EndCause.EVICTED))
     world.tell(MachinesUnlisted(world.now_s + 5, 1))
-    assert (trial.state, trial.evictions, world.engine.unlisted_since_s) == (TrialState.EVICTED, 1, world.now_s + 5)
+    assert (trial.state, trial.evictions, world.engine.holdings.unlisted_since_s) == (
+        TrialState.EVICTED,
+        1,
+        world.now_s + 5,
+    )
     assert [order.trial for order in deploys(world.tell(SweepTick(world.now_s + 9, OFFERS)))] == [0]
-    assert (world.engine.unlisted_since_s, world.engine.ticked_at_s) == (None, world.now_s + 9)
+    assert (world.engine.holdings.unlisted_since_s, world.engine.holdings.ticked_at_s) == (None, world.now_s + 9)
 
 
 def test_a_state_that_does_not_fit_the_notice_is_uploaded_periodically_and_that_is_said() -> None:

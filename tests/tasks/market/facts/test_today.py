@@ -39,7 +39,7 @@ def spot(here: TaskRuntime):
 
 def test_without_an_eviction_model_it_starts_from_a_prior_and_learns(here: TaskRuntime) -> None:
     here.begin(todays())
-    opened = JobEngine("job").cached().opened
+    opened = JobEngine("job").cached().holdings.opened
     assert (opened.learns, opened.evictions.bids_decide) == (True, False)
     before = known_to_decide_on(JobEngine("job"), {})[MARKET].survival
     here.tick(todays())
@@ -207,4 +207,4 @@ def test_a_job_follows_todays_rules_on_aws_unless_it_says_otherwise(
 ) -> None:
     here.use(ec2_endpoint_url=url)
     here.begin(todays(rules=rules))
-    assert JobEngine("job").refresh().opened.learns is today
+    assert JobEngine("job").refresh().holdings.opened.learns is today
