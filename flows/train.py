@@ -14,6 +14,8 @@ from prefect.logging import get_run_logger
 from proteus_spot.infra.errors import InputError, JobFailed
 from proteus_spot.studies.form_fields import GIVEN, NOT_GIVEN, required_in_form
 from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.tasks.job_ends import is_active
+from proteus_spot.tasks.job_queues import await_turn
 from proteus_spot.tasks.job_records import (
     ended_result,
     has_failed,
@@ -62,16 +64,17 @@ async def train(spec: Annotated[JobSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]:
     larger = spec if has_larger_limits(spec) else None
     result = ended_result(spec.job_id) if larger is None else None
     if result is None:
+        prepare_code(spec)  # not in the `try`: a file edited since must not end a running job
+        await_turn(spec.job_id)
         if larger is not None or has_failed(spec.job_id) or is_half_reopened(job_engine):
             release_reliable_tier(job_engine)
             reopen_job(job_engine, larger)
         prepare_keys(spec.job_id)
-        prepare_code(spec)  # not in the `try`: a file edited since must not end a running job
         try:
             data = prepare_data(spec)
             for note in data.notes:
                 get_run_logger().info("%s: data: %s", spec.job_id, note)
-            if not is_opened(job_engine):
+            if is_active(spec.job_id) and not is_opened(job_engine):
                 fetch_prices(markets_of(spec), history_days())
                 open_job(spec, job_engine)
             log = JobLog(spec.job_id, get_run_logger().info)

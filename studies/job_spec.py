@@ -25,6 +25,7 @@ from proteus_spot.studies.form_fields import (
     JobId,
     Location,
     MarketName,
+    QueueName,
     RepriceName,
     check_market,
     dated,
@@ -259,6 +260,12 @@ class JobSpec(FormModel):
         title="Deadline",
         description="90m or 12h from the start, or a time with its zone, by the market's clock. When the time gets "
         "short, on-demand machines finish the job. Needs clocks. Empty: none.",
+    )
+    queue: QueueName = Field(
+        None,
+        title="Queue",
+        description="Jobs of one queue run one after the other and pass their machines on (docs/queues.md). "
+        "Empty: the job begins at once.",
     )
 
     @model_validator(mode="wrap")

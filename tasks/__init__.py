@@ -13,6 +13,7 @@ event_feed          events of jobs in Prefect's event feed
 job_ends            requests to end a job, which ticks carry out
 job_leases          the leases of a job's machines, which ticks extend, and the alarms of machines
 job_pages           the page of a job in the Prefect UI, one artifact
+job_queues          queues of jobs that run one after the other: whose turn it is
 job_records         jobs and sweeps in the state database: record, look up, settle; their common terms
 panic               the end of all machines of an owner, without database or Prefect
 run_labels          names and tags of flow runs

@@ -9,6 +9,7 @@ from proteus_spot.bidding.market.model import InstanceFact
 from proteus_spot.infra.errors import JobFailed
 from proteus_spot.infra.state.records import AllocationRecord, ObservationKind
 from proteus_spot.tasks.job_ends import request_stop, standstill
+from proteus_spot.tasks.job_queues import jobs_before, turn_since_s
 from proteus_spot.tasks.job_records import is_sweep
 from proteus_spot.tasks.market.engine_journal import EngineJournal, JobEngine
 from proteus_spot.tasks.market.job_opening import is_opened
@@ -61,9 +62,12 @@ def check_start(job_engine: EngineJournal[Any]) -> None:
     if job_engine.cached().holdings.job_id is not None or is_opened(job_engine):
         return
     runtime, job_id = current_runtime(), job_engine.job_id
+    job = runtime.store.job(job_id)
+    if jobs_before(runtime.store, job):
+        return  # it begins when it is its turn
     starts = (ObservationKind.FOLLOWER, ObservationKind.CLOCK)  # a run that follows it, and a failed job begun again
     seen = [last.at_s for kind in starts if (last := runtime.store.last_observation(job_id, kind)) is not None]
-    since_s = max([runtime.store.job(job_id).created_at_s, *seen])
+    since_s = max([job.created_at_s, turn_since_s(runtime.store, job), *seen])
     flow = "sweep" if is_sweep(job_id) else "train"
     if runtime.clock.now_s() - since_s >= runtime.settings.start_minutes * 60 * runtime.clock.scale:
         raise JobFailed(

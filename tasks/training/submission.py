@@ -72,15 +72,15 @@ def _with_given(model: _Model, values: Mapping[str, Any]) -> _Model:
     return model.model_copy(update={name: value for name, value in values.items() if name in model.model_fields_set})
 
 
-def with_limits(spec: JobSpec, budget_usd: float | None, deadline: str | None) -> JobSpec:
-    """Return the job with limits in place of its own; None leaves one as it is.
+def with_options(spec: JobSpec, budget_usd: float | None, deadline: str | None, queue: str | None = None) -> JobSpec:
+    """Return the job with limits and a queue in place of its own; None leaves one as it is.
 
     Raises
     ------
     InputError
         Naming the option that is wrong.
     """
-    given = {"budget_usd": budget_usd, "deadline": deadline}
+    given = {"budget_usd": budget_usd, "deadline": deadline, "queue": queue}
     changed = spec.model_dump(exclude_unset=True) | {name: value for name, value in given.items() if value is not None}
     try:
         return JobSpec.model_validate(changed)

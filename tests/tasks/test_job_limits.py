@@ -9,7 +9,7 @@ from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.validation import first_fault
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.studies.times import parse_deadline
-from proteus_spot.tasks.training.submission import with_limits
+from proteus_spot.tasks.training.submission import with_options
 
 START_S = 1_780_000_000
 
@@ -72,13 +72,13 @@ def test_a_budget_is_an_amount_of_dollars(budget: Any) -> None:
 
 def test_options_of_submit_take_the_place_of_the_file_s_limits() -> None:
     own = job(budget_usd=2.5, deadline="12h")
-    assert with_limits(own, None, None) == own
-    assert (with_limits(own, 1.0, None).budget_usd, with_limits(own, 1.0, None).deadline) == (1.0, "12h")
-    assert with_limits(own, None, "90m").deadline == "90m"
+    assert with_options(own, None, None) == own
+    assert (with_options(own, 1.0, None).budget_usd, with_options(own, 1.0, None).deadline) == (1.0, "12h")
+    assert with_options(own, None, "90m").deadline == "90m"
     with pytest.raises(InputError, match=r"^--deadline: 'x' is not a deadline"):
-        with_limits(own, None, "x")
+        with_options(own, None, "x")
     with pytest.raises(InputError, match=r"^--budget: must be above 0"):
-        with_limits(own, -1.0, None)
+        with_options(own, -1.0, None)
 
 
 def test_the_reliable_tier_is_bought_where_the_first_market_is() -> None:

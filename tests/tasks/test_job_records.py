@@ -9,7 +9,7 @@ from proteus_spot.infra.state.records import StoreError
 from proteus_spot.infra.structured_text import read_yaml
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_records import record_job, resolve_spec
-from proteus_spot.tasks.training.submission import read_job, with_limits
+from proteus_spot.tasks.training.submission import read_job, with_options
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, plain
 
 YAML = """
@@ -36,7 +36,7 @@ def old(here: TaskRuntime, tmp_path: Path) -> TaskRuntime:
 def submitted(directory: Path, text: str) -> JobSpec:
     """The job as a run of `train` gets it, of a file that a user has written."""
     (directory / "job.yaml").write_text(text)
-    parameters = with_limits(read_job(directory / "job.yaml"), None, None).model_dump(mode="json", exclude_unset=True)
+    parameters = with_options(read_job(directory / "job.yaml"), None, None).model_dump(mode="json", exclude_unset=True)
     return JobSpec.model_validate(parameters)
 
 

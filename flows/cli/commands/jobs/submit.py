@@ -21,6 +21,7 @@ from proteus_spot.flows.terminal.output import notes, write_json
 @click.option("--budget", type=float, metavar="USD", help="Maximum cost, in place of the file's.")
 @click.option("--deadline", metavar="TIME", help="90m or 12h from the start, or a time with its zone; in place of the "
               "file's.")  # fmt: skip
+@click.option("--queue", metavar="NAME", help="Run after the jobs submitted to this queue before, on their machines.")
 @click.option("--follow", "-f", is_flag=True, help="Print the run's log until it ends, or Ctrl-C.")
 @json_option()
 def submit(
@@ -28,6 +29,7 @@ def submit(
     directory: Path | None,
     budget: float | None,
     deadline: str | None,
+    queue: str | None,
     follow: bool,
     json_target: str | None,
 ) -> None:
@@ -35,10 +37,10 @@ def submit(
 
     Submitting the same job id again attaches to the job. With --follow, the exit code is 1 if the run fails.
     """
-    from proteus_spot.tasks.training.submission import follow_run, prefect_server, read_job, with_limits
+    from proteus_spot.tasks.training.submission import follow_run, prefect_server, read_job, with_options
     from proteus_spot.tasks.training.submission import submit as submit_job
 
-    spec = with_limits(read_job(job_file), budget, deadline)
+    spec = with_options(read_job(job_file), budget, deadline, queue)
     unknown = f"whether job {spec.job_id} was submitted is not known; submit it again, and it attaches"
     with explain_interrupt(unknown), prefect_server(directory) as server:
         finished = server.is_finished(spec.job_id)
