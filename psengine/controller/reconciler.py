@@ -413,7 +413,7 @@ class Reconciler:
         placement = job.members.placement
         job.instructions += [
             RecallTasks(name, job.members.nodes[name].address, group)
-            for name, group in dispatcher.recalls(placement, job.departures.completing(now_s)).items()
+            for name, group in dispatcher.recalls(placement, ready, job.departures.completing(now_s)).items()
         ]
         job.instructions += dispatcher.states_to_take(placement, ready, job.members.in_state("draining"))
         job.instructions += dispatcher.orders(

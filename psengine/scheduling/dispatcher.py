@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from proteus_spot.psengine.drivers.interface import Read
+from proteus_spot.psengine.drivers.interface import Read, Task
 from proteus_spot.psengine.membership.node_record import NodeRecord
 from proteus_spot.psengine.membership.placement import Placement
 from proteus_spot.psengine.protocol.events import BatchFailed
@@ -64,8 +64,8 @@ class BatchDispatcher:
         next group at once: it follows. A node that is about to end is not. Tasks that read rows follow likewise, once
         the writers of the rows were sent theirs.
 
-        Otherwise, in groups of all partitions, a node that runs something is sent nothing, and others only what is of
-        their earliest group: each batch reads and pushes for itself, and a partition that has fallen behind the node's
+        Otherwise, in groups of all partitions, a node that runs something is sent only the rest of that group, if it is
+        all of the rest, and others only what is of their earliest group: each batch reads and pushes for itself, and a partition that has fallen behind the node's
         others would else be a separate batch forever. For the same reason a node that has taken over partitions waits
         for the nodes that are about to complete them, if they are many, or if its own are in many pieces. With reads of
         rows a node that runs something is sent only what is of an earlier group: what runs may wait for that.
@@ -139,36 +139,66 @@ class BatchDispatcher:
         """Return the batches that are sent before the ones that they follow are completed, by node, group and read.
 
         A node runs all of its partitions then, in groups of all partitions: they stay in step. It may still run some
-        that are others' by now.
+        that are others' by now. Partitions that have no task before to follow, since they completed it in another
+        batch, join the others.
         """
         batches: dict[tuple[str, int, Read], list[int]] = {}
         for task in self._tasks.may_follow(limit):
             name = self._tasks.running[task.partition].node
-            stays = placement.owner[task.partition] == name
-            if stays and not self._is_held_back(task.partition, name) and self._tasks.is_full(task.group):
+            if self._goes_to(name, task, placement):
                 batches.setdefault((name, task.group, task.read), []).append(task.partition)
+        batches = {about: found for about, found in batches.items() if about[0] in ready and about[0] not in ending}
+        if any(tuple(found) != placement.owned_by(name) for (name, _, _), found in batches.items()):
+            for task, withdrawn in self._tasks.ready(limit):
+                about = placement.owner[task.partition] or "", task.group, task.read
+                if about in batches and not withdrawn and self._goes_to(about[0], task, placement):
+                    batches[about].append(task.partition)
         return {
-            (name, group, read): partitions
-            for (name, group, read), partitions in batches.items()
-            if name in ready and name not in ending and tuple(partitions) == placement.owned_by(name)
+            about: sorted(found) for about, found in batches.items() if self._in_step(about, found, placement, ready)
         }
 
-    def recalls(self, placement: Placement, completing: Collection[str] = ()) -> dict[str, int]:
+    def _goes_to(self, name: str, task: Task, placement: Placement) -> bool:
+        """Return whether a task may be sent to a node before the one before is completed."""
+        partition = task.partition
+        stays = placement.owner[partition] == name
+        return stays and not self._is_held_back(partition, name) and self._tasks.is_full(task.group)
+
+    def _in_step(
+        self, about: tuple[str, int, Read], partitions: Collection[int], placement: Placement, ready: Collection[str]
+    ) -> bool:
+        """Return whether a node runs all of its partitions in a batch, but for those that leaving nodes complete.
+
+        These come in a batch of their own: a node that waited for them would have nothing to run.
+        """
+        name, group, read = about
+        owned, tasks = set(placement.owned_by(name)), self._tasks
+        if read != "parent" or not owned.issuperset(partitions):
+            return owned == set(partitions)
+        for partition in owned.difference(partitions):
+            sent = tasks.running.get(partition)
+            in_batch = sent is not None and (sent.node, sent.group) == (name, group)
+            comes = (sent is None or sent.node not in ready) and tasks.begun(partition) >= group - 1
+            if not in_batch and not comes:
+                return False
+        return True
+
+    def recalls(self, placement: Placement, ready: Collection[str], completing: Collection[str] = ()) -> dict[str, int]:
         """Return the group whose tasks are to come back from each node, since its partitions are others now.
 
-        They follow others there. The partitions that stay with the node come back, too: it runs them in step with those
-        that it has taken over. The nodes `completing` are about to leave, and have time for all that they were sent.
+        They follow others there. The partitions that stay with the node come back, too, if it is to run them in step
+        with those that it has taken over. The nodes `completing` are about to leave, and have time for all that they
+        were sent.
         """
         if placement is self._compared or not self._tasks.following:
             return {}
         self._compared = placement
-        batches: dict[tuple[str, int], list[int]] = {}
+        batches: dict[tuple[str, int, Read], list[int]] = {}
         for partition, sent in self._tasks.following.items():
-            batches.setdefault((sent.node, sent.group), []).append(partition)
+            batches.setdefault((sent.node, sent.group, sent.task.read), []).append(partition)
         return {
-            name: group
-            for (name, group), partitions in sorted(batches.items())
-            if name not in completing and tuple(sorted(partitions)) != placement.owned_by(name)
+            about[0]: about[1]
+            for about, partitions in sorted(batches.items())
+            if about[0] not in completing and not self._in_step(about, partitions, placement, ready)
         }
 
     def states_to_take(
@@ -195,8 +225,15 @@ class BatchDispatcher:
         running = self._tasks.running_on(node.name)
         if not self._tasks.is_full(group):
             return running < _TASKS_A_CORE * node.threads
-        in_step = not running and group == first
-        return in_step and not self._waits(node.name, group, partitions, placement.owned_by(node.name))
+        owned = placement.owned_by(node.name)
+        if running:
+            return self._completes(node.name, group, partitions, owned)
+        return group == first and not self._waits(node.name, group, partitions, owned)
+
+    def _completes(self, name: str, group: int, partitions: Collection[int], owned: Collection[int]) -> bool:
+        """Return whether a node runs all of its other partitions in that group: then none falls behind."""
+        under_way = [self._tasks.running.get(partition) for partition in set(owned).difference(partitions)]
+        return all(sent is not None and (sent.node, sent.group) == (name, group) for sent in under_way)
 
     def _waits(self, name: str, group: int, partitions: list[int], owned: Sequence[int]) -> bool:
         """Return whether a node's batch waits for the nodes that are about to complete the rest of its partitions.

@@ -12,11 +12,11 @@ from tests.support.task_tables import complete, driven_table, ssp_table
 
 
 def orders(
-    dispatcher: BatchDispatcher, owner: str, state: NodeState = "leaving", limit: int | None = None
+    dispatcher: BatchDispatcher, owner: str, state: NodeState = "leaving", limit: int | None = None, names: str = "ab"
 ) -> list[tuple[str, int, list[int]]]:
     """Leaving nodes are about to end here: they are sent nothing before what they run is completed."""
     ending = "ab" if state == "leaving" else ""
-    nodes = {name: NodeRecord(name, f"tcp://{name}", "reliable", 1, state=state) for name in "ab"}
+    nodes = {name: NodeRecord(name, f"tcp://{name}", "reliable", 1, state=state) for name in names}
     found: list[Dispatch] = dispatcher.orders(Placement(tuple(owner), (None,) * len(owner)), nodes, limit, 1, 1, ending)
     return [(order.node, order.group, [task.partition for task in order.tasks]) for order in found]
 
@@ -28,9 +28,9 @@ def test_a_partition_that_has_fallen_behind_is_soon_in_step_with_its_node_s_othe
     complete(tasks, host, [0, 1])
     assert orders(dispatcher, "aab") == [("a", 2, [0, 1])]
     complete(tasks, host, [2])
-    assert orders(dispatcher, "aaa") == []  # a has the partition now, and runs others
+    assert orders(dispatcher, "aaa") == [("a", 2, [2])], "a has the partition now, and runs the others"
     complete(tasks, host, [0, 1])
-    assert orders(dispatcher, "aaa") == [("a", 2, [2])]  # first what is behind, alone
+    assert orders(dispatcher, "aaa") == [], "2 is behind"
     complete(tasks, host, [2])
     assert orders(dispatcher, "aaa") == [("a", 3, [0, 1, 2])]
 
@@ -127,11 +127,46 @@ def test_the_next_clock_of_all_that_a_node_runs_follows_before_it_is_completed()
     complete(tasks, host, [3])
     assert orders(dispatcher, "aaab", "ready") == [("b", 3, [3])], "2 is a's by now, and a is to run all of it together"
     complete(tasks, host, [2])
-    assert orders(dispatcher, "aaab", "ready") == []
+    assert orders(dispatcher, "aaab", "ready") == [("a", 3, [0, 1, 2])], "0 and 1 follow, and 2 is completed"
+    assert set(tasks.following) == {0, 1, 3}
     complete(tasks, host, [0, 1])
-    assert orders(dispatcher, "aaab", "ready") == [("a", 3, [0, 1, 2])]
+    assert orders(dispatcher, "aaab", "ready") == []
     complete(tasks, host, [3])
     assert orders(dispatcher, "aaab", "ready") == [("a", 4, [0, 1, 2]), ("b", 4, [3])]
+
+
+def test_what_leaving_nodes_complete_comes_in_a_batch_of_its_own_and_is_then_in_step() -> None:
+    tasks, host = ssp_table(6, staleness=1)
+    dispatcher = BatchDispatcher(tasks, host)
+    assert orders(dispatcher, "aabbbb", "ready", limit=1) == [("a", 1, [0, 1]), ("b", 1, [2, 3, 4, 5])]
+    before, after = (Placement(tuple(owner), (None,) * 6) for owner in ("aabbbb", "aaaaaa"))
+    assert orders(dispatcher, "aaaaaa", "ready", names="a") == [("a", 2, [0, 1])], "b has received a notice"
+    assert dispatcher.recalls(before, "ab") == {}
+    assert dispatcher.recalls(after, "a") == {}, "a runs what it has until b has ended"
+    assert orders(dispatcher, "aaaaaa", "ready", names="a") == []
+    complete(tasks, host, [0, 1])
+    assert orders(dispatcher, "aaaaaa", "ready", names="a") == []
+    complete(tasks, host, [2, 3, 4])
+    assert orders(dispatcher, "aaaaaa", "ready", names="a") == [], "5 is to come"
+    complete(tasks, host, [0, 1])
+    assert orders(dispatcher, "aaaaaa", "ready", names="a") == [], "5 is to come"
+    complete(tasks, host, [5])
+    assert orders(dispatcher, "aaaaaa", "ready", names="a") == [("a", 2, [2, 3, 4, 5]), ("a", 3, list(range(6)))]
+    assert set(tasks.following) == {2, 3, 4, 5}, "0 and 1 have completed clock 2"
+    assert dispatcher.recalls(before, "ab") == {"a": 3}, "as it would be with a node that joins"
+    assert dispatcher.failed(
+        BatchFailed("a", "tcp://a", 3, tuple((e, 1) for e in range(6)), "", False, 0.0, recalled=True)
+    )
+    complete(tasks, host, [2, 3, 4, 5])
+    assert orders(dispatcher, "aaaaaa", "ready", limit=3, names="a") == [("a", 3, list(range(6)))]
+
+
+def test_what_a_lost_node_ran_is_done_again_before_the_next_clock() -> None:
+    tasks, host = ssp_table(4, staleness=1)
+    dispatcher = BatchDispatcher(tasks, host)
+    assert len(orders(dispatcher, "aabb", "ready")) == 4
+    assert tasks.give_up("b") == [2, 3]
+    assert dispatcher.recalls(Placement(tuple("aaaa"), (None,) * 4), "a") == {"a": 2}
 
 
 def test_what_follows_is_recalled_when_the_partitions_of_its_node_change() -> None:
@@ -139,15 +174,15 @@ def test_what_follows_is_recalled_when_the_partitions_of_its_node_change() -> No
     dispatcher = BatchDispatcher(tasks, host)
     assert len(orders(dispatcher, "aabb", "ready")) == 4
     before, after = (Placement(tuple(owner), (None,) * 4) for owner in ("aabb", "aaab"))
-    assert dispatcher.recalls(before) == {}
-    assert dispatcher.recalls(Placement(tuple("aaaa"), (None,) * 4), "b") == {"a": 2}, "b ends, and has time for it"
-    assert dispatcher.recalls(after) == {"a": 2, "b": 2}, "a is to run all of it together"
-    assert dispatcher.recalls(after) == {}, "once"
+    assert dispatcher.recalls(before, "ab") == {}
+    assert dispatcher.recalls(Placement(tuple("aaaa"), (None,) * 4), "ab", "b") == {"a": 2}, "b has time for it"
+    assert dispatcher.recalls(after, "ab") == {"a": 2, "b": 2}, "a is to run all of it together"
+    assert dispatcher.recalls(after, "ab") == {}, "once"
     for node, partitions in (("a", (0, 1)), ("b", (2, 3))):
         recalled = tuple((partition, 1) for partition in partitions)
         assert dispatcher.failed(BatchFailed(node, f"tcp://{node}", 2, recalled, "", False, 0.0, recalled=True))
     assert orders(dispatcher, "aaab", "ready") == [("b", 2, [3])], "what stays with b is sent early again, by itself"
-    assert dispatcher.recalls(Placement(tuple("aaab"), (None,) * 4)) == {}
+    assert dispatcher.recalls(Placement(tuple("aaab"), (None,) * 4), "ab") == {}
     complete(tasks, host, [0, 1, 2, 3])
     assert orders(dispatcher, "aaab", "ready")[:1] == [("a", 2, [0, 1, 2])]
     assert tasks.repeated == 0, "none of them had begun"
