@@ -39,16 +39,17 @@ def usual(seconds: Sequence[float], clock: int, announced: int | None = None) ->
 
 
 def waits(kernels: Iterable[Kernel], since_s: float = -inf) -> dict[int, float]:
-    """Return by clock the seconds for which a node ran no kernel before its first one of that clock.
+    """Return by clock the seconds for which a node ran no kernel before those of that clock.
 
-    Of a repeated clock the longest counts. `since_s`: only of kernels that began after that moment.
+    A clock in several batches is waited for in several places. `since_s`: only before kernels that began after that
+    moment.
     """
     found: dict[int, float] = {}
-    before: Kernel | None = None
+    until_s = inf
     for kernel in sorted(kernels, key=lambda k: k.began_s):
-        if before is not None and kernel.clock != before.clock and kernel.began_s > since_s:
-            found[kernel.clock] = max(found.get(kernel.clock, 0.0), kernel.began_s - before.ended_s)
-        before = kernel
+        if kernel.began_s > max(since_s, until_s):
+            found[kernel.clock] = found.get(kernel.clock, 0.0) + kernel.began_s - until_s
+        until_s = kernel.ended_s if until_s == inf else max(until_s, kernel.ended_s)
     return found
 
 

@@ -109,13 +109,13 @@ def test_of_what_was_told_before_the_clocks_since_then_count_together() -> None:
     assert usual(slow_to_the_end, 7, announced=4) == 4.0
 
 
-def test_waits_are_between_the_kernels_of_two_clocks() -> None:
+def test_waits_are_between_kernels_and_count_for_the_clock_that_comes() -> None:
     log = "kernel 1 0.0 1.0\nsomething else\nkernel 1 1.0 2.0\nkernel 2 2.5 3.5\nkernel 3 5.5 6.0\nkernel 3 0.1\n"
     kernels = parse_kernels(log)
     assert kernels[0] == Kernel(1, 0.0, 1.0)
     assert waits(kernels) == {2: 0.5, 3: 2.0}
     again = [*kernels, Kernel(2, 9.0, 9.5)]
-    assert waits(again) == {2: 3.0, 3: 2.0}
+    assert waits(again) == {2: 3.5, 3: 2.0}, "of a clock done again, and of one in batches, all waits count"
     assert waits(again, since_s=max(kernel.began_s for kernel in kernels)) == {2: 3.0}
 
 
