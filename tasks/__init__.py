@@ -15,6 +15,7 @@ job_leases          the leases of a job's machines, which ticks extend, and the 
 job_pages           the page of a job in the Prefect UI, one artifact
 job_queues          queues of jobs that run one after the other: whose turn it is
 job_records         jobs and sweeps in the state database: record, look up, settle; their common terms
+metrics             the figures of jobs and sweeps for Prometheus
 panic               the end of all machines of an owner, without database or Prefect
 run_labels          names and tags of flow runs
 task_runtime        the runtime (set of adapters) of this process, and the task decorator with its retry policy

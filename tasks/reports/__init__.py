@@ -7,7 +7,6 @@ job_report     HTML report of a job, from the state database alone
 job_snapshot   the state of a job in one value, for terminal and report
 job_summary    events and costs of a job, from journal, ledger and result
 log_lines      logs of the nodes, from the blob store
-metrics        the jobs' figures for Prometheus
 publish        page of a job in the Prefect UI, report in the blob store
 training_page  HTML page of a local training, from its `--json` figures
 """

@@ -15,14 +15,14 @@ from proteus_spot.infra.errors import InputError
     "--serve", metavar="[HOST:]PORT", help="Serve them under /metrics until Ctrl-C. Default: print them once."
 )
 def metrics(database: str | None, directory: Path | None, serve: str | None) -> None:
-    """Show the metrics of the jobs in a state database, in Prometheus's form.
+    """Show the metrics of the jobs and sweeps in a state database, in Prometheus's form.
 
-    They are dollars, dollars an hour, machines, clock, loss and failed ticks by job, and the age of the last tick; read
-    anew at each scrape. docs/watching.md has a dashboard and the alarms.
+    They are dollars, dollars an hour, machines, clock, loss and failed ticks by job, trials and the best value by
+    sweep, and the age of the last tick; read anew at each scrape. docs/watching.md has a dashboard and the alarms.
     """
     from prometheus_client import generate_latest, start_http_server
 
-    from proteus_spot.tasks.reports.metrics import opened_registry
+    from proteus_spot.tasks.metrics import opened_registry
 
     host, port = ("", 0) if serve is None else _address(serve)
     with opened_registry(database, directory) as registry:

@@ -1,7 +1,8 @@
-"""Metrics of the jobs in a state database, in Prometheus's form, read anew at each scrape."""
+"""Metrics of the jobs and sweeps in a state database, in Prometheus's form, read anew at each scrape."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,9 +20,14 @@ from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.state.records import Job, JobKind, LedgerLine, ObservationKind
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.urls import sqlite_url
+from proteus_spot.tasks.sweeps.sweep_state import sweep_view
 
+#: A metric's name, its labels beside the job, and its value.
+Found = tuple[str, tuple[str, ...], float]
 #: Market seconds for which an ended job is still reported.
 _SHOWN_S = 86_400
+#: Labels of a metric beside the job.
+_LABELS = MappingProxyType({"machines": ["tier"], "trials": ["state"]})
 _OF_JOBS = MappingProxyType(
     {
         "cost_dollars": "Sum of the ledger.",
@@ -33,6 +39,8 @@ _OF_JOBS = MappingProxyType(
         "ticks_failed": "Failures of the job's ticks so far, runs of the same failure counted once.",
         "tick_failing": "1 if the last tick of the job failed.",
         "open": "1 while the job is open.",
+        "trials": "Trials of a sweep, by state.",
+        "best_value": "Metric of the best trial of a sweep so far.",
     }
 )
 
@@ -46,15 +54,14 @@ class JobMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they stand now."""
         families = {
-            name: GaugeMetricFamily(
-                f"proteus_job_{name}", what, labels=["job", "tier"] if name == "machines" else ["job"]
-            )
+            name: GaugeMetricFamily(f"proteus_job_{name}", what, labels=["job", *_LABELS.get(name, [])])
             for name, what in _OF_JOBS.items()
         }
         now_s = self._clock.now_s()
         for job in self._store.jobs():
-            if job.kind is JobKind.JOB and (job.ended_at_s is None or now_s - job.ended_at_s < _SHOWN_S):
-                for name, labels, value in self._of_job(job):
+            if job.ended_at_s is None or now_s - job.ended_at_s < _SHOWN_S:
+                figures = self._of_job if job.kind is JobKind.JOB else self._of_sweep
+                for name, labels, value in chain(self._of_both(job), figures(job)):
                     families[name].add_metric([job.job_id, *labels], value)
         yield from families.values()
         newest_s = self._store.newest_entry_s()
@@ -62,7 +69,7 @@ class JobMetrics(Collector):
             age_s = max(now_s - newest_s, 0.0)
             yield GaugeMetricFamily("proteus_last_tick_age_seconds", "Since the last decision.", value=age_s)
 
-    def _of_job(self, job: Job) -> Iterable[tuple[str, tuple[str, ...], float]]:
+    def _of_both(self, job: Job) -> Iterable[Found]:
         store, job_id = self._store, job.job_id
         yield "open", (), float(not job.state.terminal)
         yield "cost_dollars", (), to_dollars(store.spent(job_id))
@@ -76,6 +83,9 @@ class JobMetrics(Collector):
                 rate += line.price_micros * record.living_count
         yield "dollars_per_hour", (), to_dollars(rate)
         yield from (("machines", (str(tier),), float(count)) for tier, count in held.items())
+
+    def _of_job(self, job: Job) -> Iterable[Found]:
+        store, job_id = self._store, job.job_id
         point = store.last_observation(job_id, ObservationKind.PROGRESS)
         if point is not None:
             yield "clock", (), float(point.payload["clock"])
@@ -84,6 +94,12 @@ class JobMetrics(Collector):
         ticks = [seen.payload["failed"] for seen in store.observations(job_id, ObservationKind.TICK)]
         yield "ticks_failed", (), float(sum(map(bool, ticks)))
         yield "tick_failing", (), float(bool(ticks and ticks[-1]))
+
+    def _of_sweep(self, job: Job) -> Iterable[Found]:
+        view = sweep_view(self._store, job.job_id)
+        yield from (("trials", (state,), float(count)) for state, count in view.counts.items())
+        if view.best is not None and view.best.value is not None:
+            yield "best_value", (), view.best.value
 
 
 def _when(line: LedgerLine) -> tuple[int, int]:

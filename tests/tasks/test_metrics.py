@@ -15,12 +15,13 @@ from proteus_spot.flows.cli.commands.inspection.metrics import metrics
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.state.records import JobState, LedgerKind, LedgerLine, ObservationKind
 from proteus_spot.infra.state.store import Store
-from proteus_spot.tasks.reports.metrics import JobMetrics
+from proteus_spot.tasks.metrics import JobMetrics
 from tests.support.job_states import JOB, record_job
 from tests.support.ledgers import HOUR, SPOT, T0
 from tests.support.market_servers import ManualClock
+from tests.support.sweep_states import SWEEP, record_sweep
 
-DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana" / "proteus.json"
+DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "proteus.json"
 
 
 @pytest.fixture
@@ -74,6 +75,22 @@ def test_ended_jobs_are_shown_for_a_day_and_the_last_tick_ages(store: Store) -> 
     assert found[f"proteus_job_open[('job', '{JOB}')]"] == 0.0
     assert store.job(JOB).state is JobState.FINISHED
     assert not any("proteus_job" in name for name in scraped(store, ended_s + 24 * HOUR))
+
+
+def test_a_sweep(store: Store) -> None:
+    world = record_sweep(store)
+    found = scraped(store, world.now_s)
+    of = f"[('job', '{SWEEP}')"
+    assert {name.removeprefix("proteus_job_"): value for name, value in found.items() if of in name} == {
+        f"open{of}]": 1.0,
+        f"cost_dollars{of}]": 0.12,
+        f"budget_dollars{of}]": 5.0,
+        f"dollars_per_hour{of}]": 0.12,
+        f"machines{of}, ('tier', 'transient')]": 4.0,
+        f"machines{of}, ('tier', 'reliable')]": 0.0,
+        f"trials{of}, ('state', 'running')]": 4.0,
+        f"best_value{of}]": 1.0,
+    }
 
 
 def test_the_verb_prints_them_once(store: Store, tmp_path: Path) -> None:
