@@ -64,11 +64,12 @@ class BatchDispatcher:
         next group at once: it follows. A node that is about to end is not. Tasks that read rows follow likewise, once
         the writers of the rows were sent theirs.
 
-        Otherwise, in groups of all partitions, a node that runs something is sent only the rest of that group, if it is
-        all of the rest, and others only what is of their earliest group: each batch reads and pushes for itself, and a partition that has fallen behind the node's
-        others would else be a separate batch forever. For the same reason a node that has taken over partitions waits
-        for the nodes that are about to complete them, if they are many, or if its own are in many pieces. With reads of
-        rows a node that runs something is sent only what is of an earlier group: what runs may wait for that.
+        Otherwise, in groups of all partitions, a node that runs something is sent only the rest of that group, all of
+        it, and others only what is of their earliest group: each batch reads and pushes for itself, and a partition
+        that has fallen behind the node's others would else be a separate batch forever. For the same reason a node that
+        has taken over partitions waits for the nodes that are about to complete them, if they are many, or if its own
+        are in many pieces. With reads of rows a node that runs something is sent only what is of an earlier group: what
+        runs may wait for that.
 
         Parameters
         ----------
