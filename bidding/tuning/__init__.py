@@ -13,7 +13,7 @@ A trial runs on one machine. Nothing here touches the world: events go in, order
     sweep_orders    the engine's output: deploy, pause, release, finish
     sweep_plan      `SweepPlan`: what a sweep's decisions depend on
     sweep_progress  what machines and reports do to the trials: grants, losses, values, failures
-    sweep_record    the state of a sweep, and views of it
+    sweep_record    the state of a sweep, views of it, and the orders that enter it
     trials          a trial as the engine holds it: state, curve, deployments
     views           the state of a sweep for its result, its pages and its tables
 

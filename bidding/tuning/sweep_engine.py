@@ -22,35 +22,18 @@ from math import ceil
 
 from proteus_spot.bidding.engine.allocations import AllocationState
 from proteus_spot.bidding.engine.events import (
-    AllocationGone,
-    AllocationGranted,
-    AllocationRefused,
     BidEvent,
-    MachineGone,
-    MachineNoticed,
-    MachineSeen,
-    MachinesUnlisted,
-    MarketCooled,
-    NoticeSeen,
 )
 from proteus_spot.bidding.engine.orders import number_after, order_id_of
 from proteus_spot.bidding.tuning.provisioning.trial_costs import MachineChoice
 from proteus_spot.bidding.tuning.provisioning.trial_purchases import TickPurchases
-from proteus_spot.bidding.tuning.stopping.base import Verdict, VerdictKind, never_proposed
+from proteus_spot.bidding.tuning.stopping.base import TrialStoppingRule, Verdict, VerdictKind, never_proposed
 from proteus_spot.bidding.tuning.sweep_events import (
-    SamplerFailed,
-    SweepClosed,
-    SweepExtended,
-    SweepOpened,
-    SweepReopened,
-    SweepStopRequested,
     SweepTick,
-    TrialReported,
-    TrialsProposed,
 )
 from proteus_spot.bidding.tuning.sweep_orders import Deploy, Finish, PauseTrial, Release, SweepOrder
-from proteus_spot.bidding.tuning.sweep_progress import SweepTrials
-from proteus_spot.bidding.tuning.sweep_record import SweepError
+from proteus_spot.bidding.tuning.sweep_progress import TrialProgress
+from proteus_spot.bidding.tuning.sweep_record import SweepError, SweepRecord
 from proteus_spot.bidding.tuning.trials import Deployment, SweepState, TrialRecord, TrialState
 
 #: Longest time of a step that a move waits for, in mean step times.
@@ -59,8 +42,25 @@ STEP_MARGIN = 2.0
 _WAITED = "waited for a market"
 
 
-class SweepEngine(SweepTrials):
-    """Decisions of one sweep; the state changes only in `handle`, everything else is a view."""
+class SweepEngine:
+    """Decisions of one sweep. Its state changes only in `handle`.
+
+    Parameters
+    ----------
+    rule : the stopping rule; None: the plan's, by its name. One that keeps what it computed saves a simulation time.
+
+    Attributes
+    ----------
+    sweep : SweepRecord
+        The state of the sweep.
+    holdings : SweepHoldings
+        The part of it that the market decides on: machines, cooldowns, the quota.
+    """
+
+    def __init__(self, rule: TrialStoppingRule | None = None) -> None:
+        self.sweep = SweepRecord(rule)
+        self.holdings = self.sweep.holdings
+        self._progress = TrialProgress(self.sweep)
 
     def handle(self, event: BidEvent) -> tuple[SweepOrder, ...]:
         """Apply one event; return the orders, in sequence.
@@ -70,103 +70,88 @@ class SweepEngine(SweepTrials):
         SweepError
             If the event is invalid in the present state.
         """
-        match event:
-            case TrialReported():
-                self._handle_report(event)
-            case SweepTick():
-                return tuple(self._handle_tick(event))
-            case AllocationGranted():
-                self._handle_granted(event)
-            case AllocationRefused():
-                self._handle_refused(event)
-            case NoticeSeen() | MachineNoticed() | AllocationGone() | MachineGone() | MachineSeen():
-                self._handle_machines(event)
-            case MarketCooled():
-                self.holdings.cool(event.market, event.at_s)
-            case MachinesUnlisted():
-                if self.holdings.unlisted_since_s is None:
-                    self.holdings.unlisted_since_s = event.at_s
-            case TrialsProposed():
-                self._handle_proposed(event)
-            case SamplerFailed():
-                self._handle_sampler_failed(event.why)
-            case SweepOpened():
-                self._handle_opened(event)
-            case SweepStopRequested():
-                self._stop(event.why)
-            case SweepReopened():
-                self._handle_reopened()
-            case SweepExtended():
-                self._handle_extended(event.trials)
-            case SweepClosed():
-                # An unanswered purchase stays open until the caller has found out whether it was made.
-                self._closed = True
-            case _:
-                raise SweepError(f"no event of a sweep: {type(event).__name__}")
+        if isinstance(event, SweepTick):
+            return tuple(self._handle_tick(event))
+        handler = self._progress.handlers.get(type(event))
+        if handler is None:
+            raise SweepError(f"no event of a sweep: {type(event).__name__}")
+        handler(event)
         return ()
 
     @property
     def wants_trials(self) -> int:
         """Number of settings that the sampler should propose now."""
-        plan = self.plan
-        missing = plan.trials - len(self._trials)
-        if self._stop_why or self._closed or self._sampler_failure or self._fault or missing <= 0:
+        sweep = self.sweep
+        plan = sweep.plan
+        missing = plan.trials - len(sweep.trials)
+        if sweep.stopping or sweep.closed or sweep.sampler_failure or sweep.fault or missing <= 0:
             return 0
         if not plan.adaptive:
             return missing
         unfinished = (TrialState.WAITING, TrialState.RUNNING, TrialState.EVICTED)
-        return min(missing, max(plan.parallel - sum(t.state in unfinished for t in self._trials.values()), 0))
+        return min(missing, max(plan.parallel - sum(t.state in unfinished for t in sweep.trials.values()), 0))
 
     def wants_offers(self, at_s: int) -> bool:
         """Return whether a tick at `at_s` may buy or move anything; else its offers are not looked at."""
-        if self._opened is None or self._closed or self._stop_why or self._fault or self._outcome is not None:
+        sweep = self.sweep
+        if self.holdings.job_id is None or not sweep.may_buy:
             return False
-        if self._judge_due and any(trial.state is TrialState.PAUSED for trial in self._trials.values()):
+        if sweep.judge_due and any(trial.state is TrialState.PAUSED for trial in sweep.trials.values()):
             return True
-        if self.working < self.plan.parallel and any(trial.waits for trial in self._trials.values()):
+        if sweep.working < sweep.plan.parallel and any(trial.waits for trial in sweep.trials.values()):
             return True
         return any(
             self._hour_is_over(deployment, at_s) or self._is_given_up(deployment, at_s)
-            for deployment in self._living.values()
+            for deployment in sweep.living.values()
         )
 
     # -- decisions --------------------------------------------------------------------------------------------
 
     def _handle_tick(self, event: SweepTick) -> Iterator[SweepOrder]:
-        self._decisions += 1
+        sweep = self.sweep
+        sweep.decisions += 1
         self.holdings.note_tick(event.at_s)
         if event.spending is not None and event.spending.is_reached:
-            self._stop("budget")
-        if not (self._stop_why or self._closed):
+            self._progress.stop("budget")
+        if not (sweep.stopping or sweep.closed):
             self._judge()
-        if self._fault:
+        if sweep.fault:
             self._end_trials()
         self._look_at_probe(event.at_s)
         tick = self._purchases(event)
         yield from self._machine_orders(tick)
-        if event.buy and not (self._stop_why or self._closed or self._outcome or self._fault):
+        if event.buy and sweep.may_buy:
             yield from self._deployments_of(tick)
-            self._is_on_demand = tick.is_on_demand
-        if not self._closed:
+            sweep.is_on_demand = tick.is_on_demand
+        if not sweep.closed:
             yield from self._finish()
 
     def _purchases(self, event: SweepTick) -> TickPurchases:
-        opened, at_s = self.opened, event.at_s
+        sweep = self.sweep
+        opened, at_s = sweep.opened, event.at_s
         quota, cooling = self.holdings.quota_vcpus(at_s), self.holdings.cooling(at_s)
         return TickPurchases(
-            opened.plan, opened.types, self.step_times, event, cooling, quota, self._is_on_demand, self._steps_left
+            opened.plan,
+            opened.types,
+            sweep.step_times,
+            event,
+            cooling,
+            quota,
+            sweep.is_on_demand,
+            self._steps_left,
         )
 
     def _judge(self) -> None:
         """Ask the stopping rule, if something happened that it has not seen."""
-        if not self._judge_due:
+        sweep = self.sweep
+        if not sweep.judge_due:
             return
-        self._judge_due = False
-        views = [trial.view() for _, trial in sorted(self._trials.items())]
-        if self._sampler_failure:  # rules wait for all trials of the plan: those that never come have failed
-            views += [never_proposed(number) for number in range(len(views), self.plan.trials)]
-        for number, verdict in self._rule_of_sweep().decide(views, self.plan).items():
-            trial = self._trials[number]
+        sweep.judge_due = False
+        views = [trial.view() for _, trial in sorted(sweep.trials.items())]
+        if sweep.sampler_failure:  # rules wait for all trials of the plan: those that never come have failed
+            views += [never_proposed(number) for number in range(len(views), sweep.plan.trials)]
+        for number, verdict in sweep.rule.decide(views, sweep.plan).items():
+            trial = sweep.trials[number]
             if not trial.has_ended and trial.closing is None:
                 self._apply(trial, verdict)
 
@@ -176,7 +161,7 @@ class SweepEngine(SweepTrials):
         present = trial.present
         match verdict.kind:
             case VerdictKind.GO_ON:  # a trial that runs to its old target still pauses there, and is deployed again
-                trial.until_step = max(trial.until_step, min(verdict.until_step, self.plan.max_trial_steps))
+                trial.until_step = max(trial.until_step, min(verdict.until_step, self.sweep.plan.max_trial_steps))
                 if trial.state is TrialState.PAUSED and trial.steps < trial.until_step:
                     trial.state, trial.why = TrialState.WAITING, verdict.why
             case VerdictKind.STOP | VerdictKind.FINISH:
@@ -187,7 +172,7 @@ class SweepEngine(SweepTrials):
 
     def _machine_orders(self, tick: TickPurchases) -> Iterator[SweepOrder]:
         """Yield pauses and releases, in the order of the grants."""
-        for deployment in list(self._living.values()):
+        for deployment in list(self.sweep.living.values()):
             is_noticed = self.holdings.standing(deployment.order_id) is AllocationState.NOTICED
             if deployment.works:
                 self._decide_pause(deployment, is_noticed, tick)
@@ -195,22 +180,23 @@ class SweepEngine(SweepTrials):
                 yield PauseTrial(deployment.order_id, deployment.trial, deployment.pause_why)
             elif not deployment.works and not is_noticed:
                 yield Release(deployment.order_id, deployment.release_why or f"its trial has {deployment.ended}")
-        for allocation_id, position in self._strays.items():
+        for allocation_id, position in self.sweep.strays.items():
             if position.standing is AllocationState.HELD:
                 yield Release(allocation_id, "no trial was deployed by this order")
 
     def _decide_pause(self, deployment: Deployment, is_noticed: bool, tick: TickPurchases) -> None:
         """Decide whether a machine that trains a trial is to pause, or to end without that."""
-        trial, at_s, plan = self._trials[deployment.trial], tick.at_s, self.plan
+        sweep = self.sweep
+        trial, at_s, plan = sweep.trials[deployment.trial], tick.at_s, sweep.plan
         if deployment.paused_at_s is not None:
             if not is_noticed and self._is_given_up(deployment, at_s):
                 deployment.release_why = f"it did not pause in {at_s - deployment.paused_at_s} s"
-                self._leave(trial, TrialState.WAITING)
-            elif self._stop_why and not deployment.pause_why.startswith("the sweep"):
+                self._progress.leave(trial, TrialState.WAITING)
+            elif sweep.stopping and not deployment.pause_why.startswith("the sweep"):
                 deployment.pause_why = self._stop_text()
             return
         why, patience_s = "", plan.pause_patience_s
-        if self._stop_why or self._closed:
+        if sweep.stopping or sweep.closed:
             why = self._stop_text()
         elif trial.closing is not None:
             why = trial.why
@@ -220,15 +206,15 @@ class SweepEngine(SweepTrials):
         elif self._is_given_up(deployment, at_s):
             deployment.release_why = f"no report within {plan.silence_s} s of its grant"
             self.holdings.cool(deployment.market, at_s)
-            self._fail(trial, deployment.from_step, deployment.release_why)
+            self._progress.fail(trial, deployment.from_step, deployment.release_why)
             return
         elif self._is_spot(deployment) and (late := tick.late_on(trial.number, deployment.market.instance_type)):
             why = late
-        elif self._hour_is_over(deployment, at_s) and not self._is_on_demand:
+        elif self._hour_is_over(deployment, at_s) and not sweep.is_on_demand:
             steps_left = trial.until_step - trial.steps
             why = tick.offers.gain_of_move(trial.number, deployment.market, steps_left)
             # A trial pauses after its present step, which a move is not to lose.
-            step_s = self.step_times.seconds(trial.number, deployment.market.instance_type)
+            step_s = sweep.step_times.seconds(trial.number, deployment.market.instance_type)
             patience_s += ceil(STEP_MARGIN * step_s + trial.upload_s)
         if why:
             deployment.pause_why, deployment.paused_at_s, deployment.patience_s = why, at_s, patience_s
@@ -238,19 +224,19 @@ class SweepEngine(SweepTrials):
         if not deployment.works:
             return False
         if deployment.paused_at_s is None:
-            return not deployment.has_reported and at_s - deployment.granted_at_s >= self.plan.silence_s
+            return not deployment.has_reported and at_s - deployment.granted_at_s >= self.sweep.plan.silence_s
         # What a stop by the budget waits for is counted as spent: one tick, and no more.
-        patience_s = 0 if self._stop_why == "budget" else deployment.patience_s
+        patience_s = 0 if self.sweep.stopping == "budget" else deployment.patience_s
         return at_s > deployment.paused_at_s and at_s - deployment.paused_at_s >= patience_s
 
     def _stop_text(self) -> str:
-        return "the sweep's budget is reached" if self._stop_why == "budget" else "the sweep stops"
+        return "the sweep's budget is reached" if self.sweep.stopping == "budget" else "the sweep stops"
 
     def _hour_is_over(self, deployment: Deployment, at_s: int) -> bool:
-        after_s = self.plan.redeploy_after_s
+        after_s = self.sweep.plan.redeploy_after_s
         if after_s is None or not deployment.works or deployment.pause_why:
             return False
-        if deployment.reached_step == deployment.from_step or len(self._trials[deployment.trial].idle) > 1:
+        if deployment.reached_step == deployment.from_step or len(self.sweep.trials[deployment.trial].idle) > 1:
             return False  # a machine that is left before its first step has brought nothing; nor did the one before it
         position = self.holdings.positions[deployment.order_id]
         return (
@@ -266,22 +252,23 @@ class SweepEngine(SweepTrials):
 
     def _deployments_of(self, tick: TickPurchases) -> Iterator[Deploy]:
         """Yield the unanswered deployments once more, and new ones as far as machines are free."""
-        for order in self._open.values():
-            trial = self._trials[order.trial]
+        sweep = self.sweep
+        for order in sweep.open_orders.values():
+            trial = sweep.trials[order.trial]
             # One whose market has no price was decided on a price that held once. If it was bought, it is found.
             if not trial.has_ended and order.market not in tick.event.left_out:
                 yield order
-        is_probe = self.plan.probe and not self._is_proven
-        free = (1 if is_probe else self.plan.parallel) - self.working
-        waiting = [trial for trial in self._trials.values() if trial.waits] if free > 0 else []
+        is_probe = sweep.plan.probe and not sweep.is_proven
+        free = (1 if is_probe else sweep.plan.parallel) - sweep.working
+        waiting = [trial for trial in sweep.trials.values() if trial.waits] if free > 0 else []
         if is_probe:  # a failure may be that of one setting alone
             waiting.sort(key=lambda trial: sum(trial.failures.values()))
         for trial in waiting:
             if free <= 0:
                 break
             self._count_loss(trial)
-            self._give_up_idle(trial)
-            if self._fault:
+            self._progress.give_up_idle(trial)
+            if sweep.fault:
                 break
             choice = None if trial.has_ended else tick.choose(trial.number)
             if choice is not None:
@@ -289,45 +276,52 @@ class SweepEngine(SweepTrials):
                 yield self._deploy(trial, choice, tick)
             elif not trial.has_ended and tick.refused_note and (not trial.why or trial.why.startswith(_WAITED)):
                 trial.why = f"{_WAITED}: {tick.refused_note}"
-        if tick.budget_refuses and not (self._open or self._living):
-            self._stop("budget")
+        if tick.budget_refuses and not (sweep.open_orders or sweep.living):
+            self._progress.stop("budget")
 
     def _look_at_probe(self, at_s: int) -> None:
         """Let the other trials begin where the first step takes long, and the code has not failed until then."""
-        self._is_proven = self._is_proven or any(
-            deployment.works and deployment.has_reported and at_s - deployment.granted_at_s >= self.plan.silence_s
-            for deployment in self._living.values()
+        sweep = self.sweep
+        sweep.is_proven = sweep.is_proven or any(
+            deployment.works and deployment.has_reported and at_s - deployment.granted_at_s >= sweep.plan.silence_s
+            for deployment in sweep.living.values()
         )
 
     def _end_trials(self) -> None:
         """End the trials that have not failed: what has failed alike would fail them, too."""
-        for trial in self._trials.values():
+        for trial in self.sweep.trials.values():
             if not trial.has_ended and (trial.present is None or not (trial.present.is_open or trial.present.works)):
-                trial.state, trial.why = TrialState.FAILED, self._fault if trial.deployments else "it was not begun"
+                trial.state, trial.why = (
+                    TrialState.FAILED,
+                    self.sweep.fault if trial.deployments else "it was not begun",
+                )
 
     def _count_loss(self, trial: TrialRecord) -> None:
         """Count a machine that ended by itself, without a report of why, as a failure of its trial."""
         present = trial.present
         if present is not None and present.is_lost:
             present.is_lost = False
-            self._fail(trial, present.reached_step, "its machine ended, and it left no report of why")
+            self._progress.fail(trial, present.reached_step, "its machine ended, and it left no report of why")
 
     def _deploy(self, trial: TrialRecord, choice: MachineChoice, tick: TickPurchases) -> Deploy:
+        sweep = self.sweep
         prefix = f"t{trial.number}-"
         # Machines that were found may be newer than this record, which was restored from a backup.
-        trial.orders = max([trial.orders, *(number_after(self.opened.sweep_id, name, prefix) for name in self._strays)])
-        order_id = order_id_of(self.opened.sweep_id, tick.event.generation, f"{prefix}{trial.orders}")
+        trial.orders = max(
+            [trial.orders, *(number_after(sweep.opened.sweep_id, name, prefix) for name in sweep.strays)]
+        )
+        order_id = order_id_of(sweep.opened.sweep_id, tick.event.generation, f"{prefix}{trial.orders}")
         notes = [choice.reason, trial.why, self._size_note(trial), tick.refused_note]
         reason = "; ".join(note for note in notes if note)
         order = Deploy(
             order_id, trial.number, choice.market, choice.bid_micros, trial.saved_step, trial.until_step, reason
         )
         trial.orders += 1
-        self._enter_order(order)
+        sweep.enter_order(order)
         return order
 
     def _size_note(self, trial: TrialRecord) -> str:
-        notice_s = self.plan.notice_s
+        notice_s = self.sweep.plan.notice_s
         if trial.upload_s <= notice_s:
             return ""
         largest = int(trial.state_bytes * notice_s / trial.upload_s)
@@ -339,45 +333,49 @@ class SweepEngine(SweepTrials):
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _finish(self) -> Iterator[Finish]:
-        if self._outcome is None:
-            has_all = self._sampler_failure or self._fault or len(self._trials) == self.plan.trials
-            is_done = bool(has_all) and all(trial.has_ended for trial in self._trials.values())
-            strays = any(position.standing is not AllocationState.GONE for position in self._strays.values())
-            if self._open or self._living or strays or not (is_done or self._stop_why):
+        sweep = self.sweep
+        if sweep.outcome is None:
+            has_all = sweep.sampler_failure or sweep.fault or len(sweep.trials) == sweep.plan.trials
+            is_done = bool(has_all) and all(trial.has_ended for trial in sweep.trials.values())
+            strays = any(position.standing is not AllocationState.GONE for position in sweep.strays.values())
+            if sweep.open_orders or sweep.living or strays or not (is_done or sweep.stopping):
                 return
-            self._outcome = self._outcome_of(is_done)
-        yield self._outcome
+            sweep.outcome = self._outcome_of(is_done)
+        yield sweep.outcome
 
     def _outcome_of(self, is_done: bool) -> Finish:
-        if self._stop_why and not is_done:
-            return Finish(SweepState.STOPPED, self._stop_why)
-        if self._fault:
-            return Finish(SweepState.FAILED, self._fault)
-        if any(trial.value is not None for trial in self._trials.values()):
-            return Finish(SweepState.FINISHED, self._sampler_failure)
-        whys = [self._sampler_failure, *(trial.why for trial in self._trials.values())]
+        sweep = self.sweep
+        if sweep.stopping and not is_done:
+            return Finish(SweepState.STOPPED, sweep.stopping)
+        if sweep.fault:
+            return Finish(SweepState.FAILED, sweep.fault)
+        if any(trial.value is not None for trial in sweep.trials.values()):
+            return Finish(SweepState.FINISHED, sweep.sampler_failure)
+        whys = [sweep.sampler_failure, *(trial.why for trial in sweep.trials.values())]
         reasons = dict.fromkeys(why for why in whys if why)
         return Finish(SweepState.FAILED, "no trial has a value" + "".join(f"; {why}" for why in [*reasons][:3]))
 
     def validate(self) -> None:
         """Raise `SweepError` where an invariant does not hold."""
-        for order_id, order in self._open.items():
-            if self._trials[order.trial].present is not self._deployments[order_id]:
+        sweep = self.sweep
+        for order_id, order in sweep.open_orders.items():
+            if sweep.trials[order.trial].present is not sweep.deployments[order_id]:
                 raise SweepError(f"{order_id} is open, and not the present deployment of trial {order.trial}")
-        for trial in self._trials.values():
+        for trial in sweep.trials.values():
             if trial.state is TrialState.RUNNING and not (trial.present and trial.present.works):
                 raise SweepError(f"trial {trial.number} runs on no machine")
-        if self._outcome is not None and self._open:
+        if sweep.outcome is not None and sweep.open_orders:
             raise SweepError("the sweep has ended with open orders")
-        if self._opened is None and (self.holdings.positions or self._trials):
+        if self.holdings.job_id is None and (self.holdings.positions or sweep.trials):
             raise SweepError("trials or allocations without a sweep")
 
     def _steps_left(self) -> dict[int, int]:
         """Return the steps to train by trial, as if those `mcnt` that have most to do went on to their last step."""
-        most = self.plan.max_trial_steps
-        alive = [trial for trial in self._trials.values() if not trial.has_ended and trial.closing is None]
+        sweep = self.sweep
+        most = sweep.plan.max_trial_steps
+        alive = [trial for trial in sweep.trials.values() if not trial.has_ended and trial.closing is None]
         by_rest = sorted(alive, key=lambda trial: (trial.steps, trial.number))
-        last = {trial.number for trial in by_rest[: self.plan.mcnt]}
+        last = {trial.number for trial in by_rest[: sweep.plan.mcnt]}
         return {
             trial.number: max((most if trial.number in last else trial.until_step) - trial.steps, 0) for trial in alive
         }

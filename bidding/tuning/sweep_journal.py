@@ -112,13 +112,13 @@ def catch_up(engine: SweepEngine, records: Iterable[Mapping[str, Any]]) -> None:
         record = rest.popleft()
         if _is_order(record):
             continue
-        known = set(engine.deployments)
+        known = set(engine.sweep.deployments)
         orders = engine.handle(read_record(record, _KINDS, _READERS))
         recorded = []
         while rest and _is_order(rest[0]):
             recorded.append(from_record(rest.popleft()))
         decided = [order for order in orders if isinstance(order, Deploy) and order.order_id not in known]
-        engine.follow(decided, [order for order in recorded if isinstance(order, Deploy)])
+        engine.sweep.follow(decided, [order for order in recorded if isinstance(order, Deploy)])
 
 
 def _is_order(record: Any) -> bool:

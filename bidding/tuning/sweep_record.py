@@ -1,9 +1,11 @@
 """The state of a sweep: its trials, deployments and machines, and views of them."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 
 from proteus_spot.bidding.engine.allocations import HeldAllocation
 from proteus_spot.bidding.tuning.provisioning.step_cost import StepTimes
+from proteus_spot.bidding.tuning.stopping import stopping_rule
 from proteus_spot.bidding.tuning.stopping.base import TrialStoppingRule
 from proteus_spot.bidding.tuning.sweep_events import SweepOpened
 from proteus_spot.bidding.tuning.sweep_holdings import SweepHoldings
@@ -17,43 +19,47 @@ class SweepError(ValueError):
 
 
 class SweepRecord:
-    """The state of one sweep, and views of it.
+    """The state of one sweep, and views of it. Its engine and `TrialProgress` change it; everything else reads it.
 
     Parameters
     ----------
-    rule : the stopping rule; None: the plan's, by its name. One that keeps what it computed saves a simulation time.
+    rule : see `SweepEngine`.
     """
 
     def __init__(self, rule: TrialStoppingRule | None = None) -> None:
-        self._given_rule = rule
         self._rule: TrialStoppingRule | None = rule
         self._opened: SweepOpened | None = None
         self._times: StepTimes | None = None
         self.holdings = SweepHoldings()
-        self._trials: dict[int, TrialRecord] = {}
+        #: The trials by number, in the order in which they were proposed.
+        self.trials: dict[int, TrialRecord] = {}
         #: Deployments by order id; refused ones stay, for what may be found of them later.
-        self._deployments: dict[str, Deployment] = {}
+        self.deployments: dict[str, Deployment] = {}
         #: Unanswered orders by id.
-        self._open: dict[str, Deploy] = {}
+        self.open_orders: dict[str, Deploy] = {}
         #: Granted deployments whose machine may live, by order id.
-        self._living: dict[str, Deployment] = {}
+        self.living: dict[str, Deployment] = {}
         #: Allocations that no deployment of ours is for, by id.
-        self._strays: dict[str, HeldAllocation] = {}
-        self._decisions = 0
+        self.strays: dict[str, HeldAllocation] = {}
+        #: Number of decision points so far, which is that of the coming one; for `provisioning.bids.draw_bid`.
+        self.decisions = 0
         #: Whether something changed that the stopping rule has not seen.
-        self._judge_due = False
-        self._stop_why = ""
+        self.judge_due = False
+        #: Why the sweep stops before its end, "stop" or "budget"; empty while it does not.
+        self.stopping = ""
         #: Why the sampler proposes no further settings; empty while it does.
-        self._sampler_failure = ""
+        self.sampler_failure = ""
         #: Whether a step was done by any trial.
-        self._is_proven = False
+        self.is_proven = False
         #: Why machines failed before that, and why that ended the sweep; empty while it did not.
-        self._early_failures: list[str] = []
-        self._fault = ""
-        self._outcome: Finish | None = None
-        self._closed = False
+        self.early_failures: list[str] = []
+        self.fault = ""
+        #: How the sweep ended; None while it runs.
+        self.outcome: Finish | None = None
+        #: Whether the sweep was closed, and not opened again since.
+        self.closed = False
         #: Whether the deadline has had no slack at a tick.
-        self._is_on_demand = False
+        self.is_on_demand = False
 
     # -- views ------------------------------------------------------------------------------------------------
 
@@ -77,56 +83,75 @@ class SweepRecord:
         return self._times
 
     @property
-    def trials(self) -> Mapping[int, TrialRecord]:
-        """The trials by number, in the order in which they were proposed; not to be changed."""
-        return self._trials
-
-    @property
-    def deployments(self) -> Mapping[str, Deployment]:
-        """Every deployment by its order id, refused ones included; not to be changed."""
-        return self._deployments
-
-    @property
-    def open_orders(self) -> Mapping[str, Deploy]:
-        """Deployments that were ordered and not answered yet, by order id."""
-        return self._open
-
-    @property
-    def decisions(self) -> int:
-        """Number of decision points so far, which is that of the coming one; for `provisioning.bids.draw_bid`."""
-        return self._decisions
-
-    @property
-    def stopping(self) -> str:
-        """Why the sweep stops before its end, "stop" or "budget"; empty while it does not."""
-        return self._stop_why
-
-    @property
-    def sampler_failure(self) -> str:
-        """Why the sweep has fewer trials than planned; empty while the sampler proposes settings."""
-        return self._sampler_failure
-
-    @property
-    def outcome(self) -> Finish | None:
-        """How the sweep ended; None while it runs."""
-        return self._outcome
-
-    @property
     def state(self) -> SweepState:
         """The state of the sweep."""
-        return SweepState.RUNNING if self._outcome is None else self._outcome.state
+        return SweepState.RUNNING if self.outcome is None else self.outcome.state
 
     @property
-    def closed(self) -> bool:
-        """Whether the sweep was closed, and not opened again since."""
-        return self._closed
+    def may_buy(self) -> bool:
+        """Whether machines are bought: it neither stops nor has ended."""
+        return not (self.stopping or self.closed or self.fault or self.outcome is not None)
 
     @property
     def working(self) -> int:
         """Number of machines that count in `parallel`: ordered ones, and those that train a trial."""
-        return len(self._open) + sum(deployment.works for deployment in self._living.values())
+        return len(self.open_orders) + sum(deployment.works for deployment in self.living.values())
 
-    def _rule_of_sweep(self) -> TrialStoppingRule:
+    @property
+    def rule(self) -> TrialStoppingRule:
+        """The stopping rule."""
         if self._rule is None:
             raise SweepError("the sweep was not opened")
         return self._rule
+
+    # -- events and orders ----------------------------------------------------------------------------
+
+    def open(self, event: SweepOpened) -> None:
+        """Take the terms of the sweep."""
+        if self._opened is not None:
+            raise SweepError(f"sweep {event.sweep_id} was opened before")
+        self._rule = self._rule or stopping_rule(event.plan.stop)
+        self._opened = event
+        self._times = StepTimes(event.types, event.step_seconds)
+        self.holdings.open(event)
+
+    def extend(self, trials: int) -> None:
+        """Take more trials."""
+        if trials <= self.plan.trials:
+            raise SweepError(f"the sweep has {self.plan.trials} trials: {trials} are no more")
+        self._opened = replace(self.opened, plan=replace(self.plan, trials=trials))
+
+    def follow(self, decided: Sequence[Deploy], recorded: Sequence[Deploy]) -> None:
+        """Take the purchases that a journal recorded at an event in place of those that are decided again by it.
+
+        Parameters
+        ----------
+        decided : new deployments that the event has just led to.
+        recorded : deployments that were recorded for it, repeated ones included.
+
+        Notes
+        -----
+        What was bought is a fact, whatever a later version of the rules would have bought.
+        """
+        names = {order.order_id for order in recorded}
+        for order in decided:
+            if order.order_id not in names:
+                trial = self.trials[order.trial]
+                trial.deployments.remove(self.deployments.pop(order.order_id))
+                trial.orders -= 1
+                del self.open_orders[order.order_id]
+        for order in recorded:
+            known = self.deployments.get(order.order_id)
+            if known is None and order.trial in self.trials:
+                self.trials[order.trial].orders += 1
+                self.enter_order(order)
+                self.outcome = None
+            elif known is not None and order.order_id in self.open_orders:
+                known.market, known.from_step, known.until_step = order.market, order.from_step, order.until_step
+                self.open_orders[order.order_id] = order
+
+    def enter_order(self, order: Deploy) -> None:
+        """Enter a deployment that is ordered now."""
+        deployment = Deployment(order.order_id, order.trial, order.market, order.from_step, order.until_step)
+        self.trials[order.trial].deployments.append(deployment)
+        self.open_orders[order.order_id], self.deployments[order.order_id] = order, deployment

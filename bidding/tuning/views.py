@@ -49,16 +49,16 @@ class SweepResult:
     evictions: int
 
 
-def result_view(engine: SweepRecord) -> SweepResult:
+def result_view(sweep: SweepRecord) -> SweepResult:
     """Return the result of a sweep as it stands; trials in the order of their numbers."""
-    trials = tuple(trial_result(trial) for _, trial in sorted(engine.trials.items()))
-    outcome = engine.outcome
+    trials = tuple(trial_result(trial) for _, trial in sorted(sweep.trials.items()))
+    outcome = sweep.outcome
     return SweepResult(
-        sweep_id=engine.holdings.job_id,
-        state=engine.state,
-        why=engine.stopping if outcome is None else outcome.why,
+        sweep_id=sweep.holdings.job_id,
+        state=sweep.state,
+        why=sweep.stopping if outcome is None else outcome.why,
         trials=trials,
-        best=best_trial(engine),
+        best=best_trial(sweep),
         evictions=sum(trial.evictions for trial in trials),
     )
 
@@ -81,17 +81,17 @@ def trial_result(trial: TrialRecord) -> TrialResult:
     )
 
 
-def best_trial(engine: SweepRecord) -> int | None:
+def best_trial(sweep: SweepRecord) -> int | None:
     """Return the number of the trial with the best value; of equal ones that with more steps, then the first.
 
     A trial that failed counts only if no other has a value: the state that the value belongs to may be lost.
     """
-    if engine.holdings.job_id is None:
+    if sweep.holdings.job_id is None:
         return None
-    sign = 1.0 if engine.plan.minimizes else -1.0
+    sign = 1.0 if sweep.plan.minimizes else -1.0
     ranks = [
         (trial.state is TrialState.FAILED, sign * value, -trial.steps, trial.number)
-        for trial in engine.trials.values()
+        for trial in sweep.trials.values()
         if (value := trial.value) is not None
     ]
     return min(ranks)[-1] if ranks else None

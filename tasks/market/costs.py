@@ -181,7 +181,7 @@ def _repeated_share(store: Store, sweep: Job) -> float:
     """Return the part of a sweep's steps that had to be trained again."""
     from proteus_spot.bidding.tuning.sweep_journal import replay
 
-    trials = replay(entry.record for entry in store.journal(sweep.job_id)).trials.values()
+    trials = replay(entry.record for entry in store.journal(sweep.job_id)).sweep.trials.values()
     repeated = sum(trial.repeated_steps for trial in trials)
     done = sum(len(trial.curve) for trial in trials)
     return repeated / (done + repeated) if done + repeated else 0.0

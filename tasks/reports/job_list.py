@@ -145,7 +145,7 @@ def _sweep_progress(store: Store, sweep: Job, notes: list[str]) -> tuple[int, fl
     from proteus_spot.bidding.tuning.views import result_view
 
     try:
-        view = result_view(replay(entry.record for entry in store.journal(sweep.job_id)))
+        view = result_view(replay(entry.record for entry in store.journal(sweep.job_id)).sweep)
     except (JournalError, SweepError) as error:
         notes.append(f"sweep {sweep.job_id}: its journal cannot be read: {error}")
         return 0, None, ""

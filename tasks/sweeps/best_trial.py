@@ -24,11 +24,11 @@ def save_best(blobs: Blobs, spec: SweepSpec, engine: SweepEngine) -> str | None:
     BlobError
         If the store cannot be read or written; the state stays where it is then.
     """
-    number = best_trial(engine)
+    number = best_trial(engine.sweep)
     states = [] if number is None else stored_states(blobs, TrialPaths(spec.job_id, number))
     if number is None or not states:
         return None
-    best, prefix = engine.trials[number], SweepPaths(spec.job_id).best
+    best, prefix = engine.sweep.trials[number], SweepPaths(spec.job_id).best
     about = {
         "trial": spec.trial,
         "number": number,

@@ -142,14 +142,14 @@ class LocalSweep:
             If the folder holds another sweep, or settings that this one would number otherwise.
         """
         engine, trials = self._engine, opened.plan.trials
-        held = replace(engine.plan, probe=True, trials=trials)
-        if (held, engine.holdings.job_id) != (opened.plan, opened.sweep_id) or trials < engine.plan.trials:
+        held = replace(engine.sweep.plan, probe=True, trials=trials)
+        if (held, engine.holdings.job_id) != (opened.plan, opened.sweep_id) or trials < engine.sweep.plan.trials:
             raise InputError(
                 f"{self._directory}: holds a sweep of another description; name another folder by --dir "
                 "(a sweep may get more trials, and no other change)"
             )
-        check_extension(self._spec, engine)
-        if trials > engine.plan.trials:
+        check_extension(self._spec, engine.sweep)
+        if trials > engine.sweep.plan.trials:
             self._apply(SweepExtended(self._now_s(), trials))
 
     def run(self) -> bool:
@@ -191,17 +191,17 @@ class LocalSweep:
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, interrupt, number)
-        for deployment in self._engine.deployments.values():
+        for deployment in self._engine.sweep.deployments.values():
             if deployment.works:
                 self._supervise(deployment)
         changed = True
         try:
-            while self._engine.outcome is None and not interrupted.is_set():
+            while self._engine.sweep.outcome is None and not interrupted.is_set():
                 if changed:
                     while self._tick():  # again: what it has released is free
                         continue
                     self._tell_changes()
-                if self._engine.outcome is None:
+                if self._engine.sweep.outcome is None:
                     await asyncio.sleep(_LOOK_S)
                     changed = self._take_reports()
         finally:
@@ -210,14 +210,14 @@ class LocalSweep:
             await asyncio.gather(*(task for _, task in self._running.values()), return_exceptions=True)
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
-        return self._engine.outcome is not None
+        return self._engine.sweep.outcome is not None
 
     def _tick(self) -> bool:
         """Decide, and carry the orders out; return whether a machine was released."""
         released = False
         at_s = self._now_s()
         if (wanted := self._engine.wants_trials) > 0:
-            self._apply(proposal(self._spec, self._engine, wanted, at_s))
+            self._apply(proposal(self._spec, self._engine.sweep, wanted, at_s))
         for order in self._apply(SweepTick(at_s, {_HERE: _OFFER})):
             match order:
                 case Deploy():
@@ -237,10 +237,10 @@ class LocalSweep:
         self._blobs.write_json(paths.orders(order.order_id), TrialOrders(order.until_step).to_json())
         allocation = Allocation(order.order_id, order.market, 1, at_s, bid_micros=order.bid_micros)
         self._apply(AllocationGranted(at_s, order.order_id, allocation))
-        self._supervise(self._engine.deployments[order.order_id])
+        self._supervise(self._engine.sweep.deployments[order.order_id])
 
     def _supervise(self, deployment: Deployment) -> None:
-        threads = max(1, (os.cpu_count() or 1) // self._engine.plan.parallel)
+        threads = max(1, (os.cpu_count() or 1) // self._engine.sweep.plan.parallel)
         name = deployment.order_id
         job = TrialJob(
             self._spec.job_id,
@@ -251,7 +251,7 @@ class LocalSweep:
             patience_s=self._patience_s,
             report_s=_REPORT_S,
             # A traceback helps once; the line of each failure is told anyway.
-            shows_traceback=not any(trial.failures for trial in self._engine.trials.values()),
+            shows_traceback=not any(trial.failures for trial in self._engine.sweep.trials.values()),
         )
         supervisor = TrialSupervisor(
             job,
@@ -271,14 +271,14 @@ class LocalSweep:
                 del self._running[name]
             if report is None:
                 continue
-            event = report_event(self._engine.deployments[name], report, self._now_s())
+            event = report_event(self._engine.sweep.deployments[name], report, self._now_s())
             if event is not None:
                 self._apply(event)
                 changed = True
         return changed
 
     def _tell_changes(self) -> None:
-        for number, trial in sorted(self._engine.trials.items()):
+        for number, trial in sorted(self._engine.sweep.trials.items()):
             now = (str(trial.state), trial.steps)
             if trial.deployments and self._told.get(number) != now:
                 self._told[number] = now
@@ -300,7 +300,7 @@ class LocalSweep:
     def _setting(self, trial: int) -> TrialSetting:
         spec = self._spec
         return TrialSetting(
-            self._engine.trials[trial].params,
+            self._engine.sweep.trials[trial].params,
             spec.seed + trial,
             spec.max_trial_steps,
             spec.trial,

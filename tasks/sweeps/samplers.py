@@ -54,7 +54,7 @@ class SampledTrial:
     is_running: bool
 
 
-def sampled_trials(engine: SweepRecord) -> tuple[SampledTrial, ...]:
+def sampled_trials(sweep: SweepRecord) -> tuple[SampledTrial, ...]:
     """Return the trials of a sweep as its sampler sees them, in the order of their numbers.
 
     The value of a trial that has paused counts: the stopping rule waits for all of them to pause, and a sampler that
@@ -67,7 +67,7 @@ def sampled_trials(engine: SweepRecord) -> tuple[SampledTrial, ...]:
             trial.value if trial.predicted is None else trial.predicted,
             trial.state in _UNFINISHED,
         )
-        for number, trial in sorted(engine.trials.items())
+        for number, trial in sorted(sweep.trials.items())
     )
 
 
@@ -103,25 +103,25 @@ def propose(spec: SweepSpec, trials: Sequence[SampledTrial], count: int) -> tupl
     return (*known, *_ask_optuna(spec, (*trials, *begun), numbers))
 
 
-def proposal(spec: SweepSpec, engine: SweepRecord, count: int, at_s: int) -> TrialsProposed | SamplerFailed:
+def proposal(spec: SweepSpec, sweep: SweepRecord, count: int, at_s: int) -> TrialsProposed | SamplerFailed:
     """Return the settings of the next trials as an event, or that the sampler has failed; see `propose`.
 
     A sampler is the code of a library: whatever it raises in mid-sweep, the trials that the sweep has must go on.
     """
     try:
-        settings = propose(spec, sampled_trials(engine), count)
+        settings = propose(spec, sampled_trials(sweep), count)
     except Exception as error:  # noqa: BLE001 - a library may raise anything
         why = str(error) if isinstance(error, InputError) else f"sampler {spec.sampler}: {error!r}"
         why = " ".join(why.split())
-        _log.error("sweep %s: goes on with its %d trials: %s", spec.job_id, len(engine.trials), why)
+        _log.error("sweep %s: goes on with its %d trials: %s", spec.job_id, len(sweep.trials), why)
         return SamplerFailed(at_s, why)
     return TrialsProposed(at_s, tuple(Setting(number, params) for number, params in settings))
 
 
-def check_extension(spec: SweepSpec, engine: SweepRecord) -> None:
+def check_extension(spec: SweepSpec, sweep: SweepRecord) -> None:
     """Refuse a description whose known settings are not those of the trials that a sweep has tried by their numbers."""
     for number, params in enumerate(spec.settings):
-        trial = engine.trials.get(number)
+        trial = sweep.trials.get(number)
         if trial is not None and setting_key(params) != setting_key(cast(Params, dict(trial.params))):
             raise InputError(
                 f"sweep {spec.job_id}: trial {number} was begun with another setting; a grid may grow at its end only "

@@ -77,37 +77,37 @@ def local_view(directory: Path) -> SweepView:
 
 def view_of(directory: Path, spec: SweepSpec, engine: SweepEngine) -> SweepView:
     """Return the sweep of a folder; nothing is paid for it, and its machines are processes."""
-    begun_s = float(engine.opened.at_s)
+    begun_s = float(engine.sweep.opened.at_s)
     ends = [its.ended_at_s for its in engine.holdings.positions.values()]
     last_s = max([engine.holdings.ticked_at_s or begun_s, begun_s + 1, *(end for end in ends if end is not None)])
     return SweepView(
         sweep_id=spec.job_id,
-        state=str(engine.state),
-        why=engine.outcome.why if engine.outcome is not None else engine.stopping,
+        state=str(engine.sweep.state),
+        why=engine.sweep.outcome.why if engine.sweep.outcome is not None else engine.sweep.stopping,
         trial=spec.trial,
         metric=spec.metric.name,
         direction=spec.metric.direction,
         max_trial_steps=spec.max_trial_steps,
-        trial_count=engine.plan.trials,
+        trial_count=engine.sweep.plan.trials,
         space=spec.parameters,
         begun_s=begun_s,
         last_s=last_s,
-        ended_s=None if engine.outcome is None else last_s,
+        ended_s=None if engine.sweep.outcome is None else last_s,
         trials=trial_lines(engine),
         machines=tuple(
             TrialMachine(
-                trial=engine.deployments[name].trial,
+                trial=engine.sweep.deployments[name].trial,
                 order_id=name,
                 market=str(its.allocation.market),
                 bid_micros=its.allocation.bid_micros,
                 from_s=its.allocation.launched_at_s,
                 until_s=its.ended_at_s,
                 cause="" if its.cause is None else str(its.cause),
-                state_s=engine.deployments[name].state_s,
+                state_s=engine.sweep.deployments[name].state_s,
             )
             for name, its in engine.holdings.positions.items()
-            if name in engine.deployments
+            if name in engine.sweep.deployments
         ),
-        best_number=best_trial(engine),
+        best_number=best_trial(engine.sweep),
         name=spec.sweep,
     )

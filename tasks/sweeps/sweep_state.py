@@ -84,7 +84,7 @@ def sweep_view(store: Store, sweep_id: str, engine: SweepEngine | None = None) -
         refunded_micros=sum(refunded.values()),
         budget_micros=spec.budget_micros,
         deadline_s=spec.deadline_s(job.created_at_s),
-        best_number=best_trial(engine),
+        best_number=best_trial(engine.sweep),
         name=spec.sweep,
     )
 
@@ -166,14 +166,14 @@ def trial_lines(
     engine: SweepEngine, spent: Mapping[str, Micros] | None = None, refunded: Mapping[str, Micros] | None = None
 ) -> tuple[TrialLine, ...]:
     """Return the trials in the order of their numbers, with what was spent and refunded by allocation."""
-    return tuple(_line(trial, engine, spent or {}, refunded or {}) for _, trial in sorted(engine.trials.items()))
+    return tuple(_line(trial, engine, spent or {}, refunded or {}) for _, trial in sorted(engine.sweep.trials.items()))
 
 
 def _line(
     trial: TrialRecord, engine: SweepEngine, spent: Mapping[str, Micros], refunded: Mapping[str, Micros]
 ) -> TrialLine:
     result = trial_result(trial)
-    orders = [name for name, deployment in engine.deployments.items() if deployment.trial == trial.number]
+    orders = [name for name, deployment in engine.sweep.deployments.items() if deployment.trial == trial.number]
     present = trial.present
     return TrialLine(
         number=trial.number,
@@ -203,7 +203,7 @@ def _machines(
 ) -> list[TrialMachine]:
     return [
         TrialMachine(
-            trial=engine.deployments[record.order_id].trial,
+            trial=engine.sweep.deployments[record.order_id].trial,
             order_id=record.order_id,
             market=str(record.allocation.market),
             bid_micros=record.allocation.bid_micros,
@@ -212,10 +212,10 @@ def _machines(
             cause="" if record.end_cause is None else str(record.end_cause),
             spent_micros=spent.get(record.allocation_id, 0),
             refunded_micros=refunded.get(record.allocation_id, 0),
-            state_s=engine.deployments[record.order_id].state_s,
+            state_s=engine.sweep.deployments[record.order_id].state_s,
         )
         for record in sorted(records, key=lambda record: record.allocation.launched_at_s)
-        if record.order_id in engine.deployments
+        if record.order_id in engine.sweep.deployments
     ]
 
 

@@ -121,7 +121,7 @@ class SweepMachine(SweepModel, RuleBasedStateMachine):
         tick = SweepTick(self.now_s, offers, **limits)
         wants = self.engine.wants_offers(self.now_s)
         orders = self.tell(tick, tick if wants else replace(tick, offers={}))
-        self.stopping = self.stopping or bool(self.engine.stopping)
+        self.stopping = self.stopping or bool(self.engine.sweep.stopping)
         for order in orders:
             event(type(order).__name__)
             self.check(order)
@@ -166,7 +166,7 @@ class SweepMachine(SweepModel, RuleBasedStateMachine):
         self.nodes[order.order_id] = Node(order, saved, saved)
         allocation = Allocation(order.order_id, order.market, 1, self.now_s, bid_micros=order.bid_micros)
         self.tell(AllocationGranted(self.now_s, order.order_id, allocation, (f"i-{order.order_id}",)))
-        if self.engine.deployments[order.order_id].release_why:
+        if self.engine.sweep.deployments[order.order_id].release_why:
             self.released.add(order.order_id)
 
     @precondition(lambda self: self.working())
@@ -198,7 +198,7 @@ class SweepMachine(SweepModel, RuleBasedStateMachine):
             return
         node.is_read = True
         seen = self.trials[node.order.trial]
-        trial = self.engine.trials[node.order.trial]
+        trial = self.engine.sweep.trials[node.order.trial]
         repeated, had_ended = trial.repeated_steps, trial.has_ended
         values = tuple((step, metric(node.order.trial, step)) for step in range(node.from_step + 1, node.step + 1))
         is_present = seen.ordered[-1] == name or self.is_last(name)
@@ -227,7 +227,7 @@ class SweepMachine(SweepModel, RuleBasedStateMachine):
         assert trial.curve.steps.tolist() == sorted(seen.steps)
 
     def is_last(self, name: str) -> bool:
-        present = self.engine.trials[self.nodes[name].order.trial].present
+        present = self.engine.sweep.trials[self.nodes[name].order.trial].present
         return present is not None and present.order_id == name
 
     @precondition(lambda self: any(node.is_alive for node in self.nodes.values()))
@@ -263,7 +263,7 @@ class SweepMachine(SweepModel, RuleBasedStateMachine):
             return
         self.tell(MachineSeen(self.now_s, name, f"i-{name}"))
         node.is_alive, node.is_noticed, node.is_late = True, False, False
-        if self.engine.deployments[name].release_why:
+        if self.engine.sweep.deployments[name].release_why:
             self.released.add(name)
 
     # -- the sweep --------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class SweepMachine(SweepModel, RuleBasedStateMachine):
     @rule()
     def stop(self) -> None:
         self.tell(SweepStopRequested(self.now_s, "stop"))
-        self.stopping = bool(self.engine.stopping)
+        self.stopping = bool(self.engine.sweep.stopping)
 
     @precondition(lambda self: self.finish is not None or len(self.records) > 60)
     @rule(reopens=st.booleans())
@@ -308,9 +308,9 @@ class SweepMachine(SweepModel, RuleBasedStateMachine):
 
     @invariant()
     def no_trial_is_lost(self) -> None:
-        assert list(self.engine.trials) == list(self.trials)
-        assert dict(self.engine.open_orders) == self.open_orders
-        for number, trial in self.engine.trials.items():
+        assert list(self.engine.sweep.trials) == list(self.trials)
+        assert dict(self.engine.sweep.open_orders) == self.open_orders
+        for number, trial in self.engine.sweep.trials.items():
             seen = self.trials[number]
             assert trial.saved_step == seen.saved
             if trial.state is TrialState.FINISHED and trial.steps == self.plan.max_trial_steps:
@@ -327,7 +327,7 @@ class SweepMachine(SweepModel, RuleBasedStateMachine):
         if not hasattr(self, "records"):
             return
         again = replay(self.records)
-        assert result_view(again) == result_view(self.engine)
+        assert result_view(again.sweep) == result_view(self.engine.sweep)
         if self.closed:
             return
         for _ in range(200):
@@ -335,9 +335,9 @@ class SweepMachine(SweepModel, RuleBasedStateMachine):
                 break
             self.go_on()
         assert self.finish is not None, "it does not finish"
-        result = result_view(self.engine)
+        result = result_view(self.engine.sweep)
         if result.state is SweepState.FINISHED:
-            assert len(result.trials) == self.plan.trials or self.engine.sampler_failure
+            assert len(result.trials) == self.plan.trials or self.engine.sweep.sampler_failure
             ends = (TrialState.FINISHED, TrialState.STOPPED_EARLY, TrialState.FAILED)
             assert all(trial.state in ends for trial in result.trials)
         event(f"ends {result.state}")

@@ -18,4 +18,4 @@ def one_trial(**changes: object) -> tuple[SweepWorld, TrialRecord]:
     world = SweepWorld(plan_of(**{"trials": 1, **changes}))
     world.tick()
     world.train()
-    return world, world.engine.trials[0]
+    return world, world.engine.sweep.trials[0]

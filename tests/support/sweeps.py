@@ -134,7 +134,7 @@ class SweepWorld:
         ended: str | None = None,
     ) -> None:
         """Report of a deployment."""
-        trial = self.engine.deployments[name].trial
+        trial = self.engine.sweep.deployments[name].trial
         if ended is not None:
             self.training.pop(name, None)
         self.tell(TrialReported(self.now_s, trial, name, tuple(values), saved, float(TICK_S), ended))

@@ -21,7 +21,7 @@ from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 @runtime_task("deploy trial", market=True)
 def deploy(spec: SweepSpec, journal: SweepJournal, order: Deploy) -> PurchaseOutcome:
     """Buy a machine for a trial, and record the outcome; an order that was answered meanwhile is not carried out."""
-    if order.order_id not in journal.refresh().open_orders:
+    if order.order_id not in journal.refresh().sweep.open_orders:
         return PurchaseOutcome(Result.GRANTED, "answered meanwhile")
     if not is_active(spec.job_id):
         return PurchaseOutcome(Result.OPEN, "the sweep is to stop")
@@ -47,14 +47,14 @@ def deploy(spec: SweepSpec, journal: SweepJournal, order: Deploy) -> PurchaseOut
 @runtime_task("pause trial")
 def pause(journal: SweepJournal, order: PauseTrial) -> None:
     """Ask a deployment to save its trial's state and to end; its machine looks for that every few seconds."""
-    until_step = journal.cached().trials[order.trial].until_step
+    until_step = journal.cached().sweep.trials[order.trial].until_step
     _write_orders(journal.job_id, order.trial, order.deployment, TrialOrders(until_step, pause=True, why=order.why))
 
 
 def setting_of(spec: SweepSpec, journal: SweepJournal, number: int) -> TrialSetting:
     """Return what a trial trains, the same for all its deployments."""
     return TrialSetting(
-        params=dict(journal.cached().trials[number].params),
+        params=dict(journal.cached().sweep.trials[number].params),
         seed=spec.seed + number,
         max_trial_steps=spec.max_trial_steps,
         trial=spec.trial,

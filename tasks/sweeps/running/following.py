@@ -74,7 +74,7 @@ class TaskRuns:
 
     def update(self, engine: SweepEngine) -> None:
         """Begin a task run for each machine that a trial has got, and end those whose machine has gone."""
-        for name, deployment in engine.deployments.items():
+        for name, deployment in engine.sweep.deployments.items():
             position = engine.holdings.positions.get(name)
             if position is None:
                 continue

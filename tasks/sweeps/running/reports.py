@@ -29,7 +29,7 @@ def read_reports(engine: SweepEngine) -> dict[str, TrialReport]:
     """Return the reports of the deployments that may have something new to say, by order id."""
     runtime = current_runtime()
     late_s = max(_LATE_S, _LATE_REAL_S * runtime.clock.scale)
-    asked = [d for d in engine.deployments.values() if _may_report(engine, d, runtime.now_s(), late_s)]
+    asked = [d for d in engine.sweep.deployments.values() if _may_report(engine, d, runtime.now_s(), late_s)]
     if not asked:
         return {}
     with ThreadPoolExecutor(min(len(asked), _READERS), thread_name_prefix="reports") as pool:
@@ -39,7 +39,7 @@ def read_reports(engine: SweepEngine) -> dict[str, TrialReport]:
 
 def new_reports(engine: SweepEngine, reports: Mapping[str, TrialReport], at_s: int) -> Sequence[TrialReported]:
     """Return the events of what the reports say that the engine has not seen."""
-    events = (report_event(engine.deployments[name], report, at_s) for name, report in sorted(reports.items()))
+    events = (report_event(engine.sweep.deployments[name], report, at_s) for name, report in sorted(reports.items()))
     return [event for event in events if event is not None]
 
 

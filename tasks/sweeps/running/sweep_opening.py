@@ -72,7 +72,7 @@ def record_sweep(spec: SweepSpec) -> Job:
         if begun == spec:
             return job  # also where it was recorded before a field with a default was added
         if spec.extends(begun, job.created_at_s):
-            check_extension(spec, SweepJournal(spec.job_id).refresh())
+            check_extension(spec, SweepJournal(spec.job_id).refresh().sweep)
             return store.replace_sweep_spec(spec.job_id, spec.model_dump(mode="json"))
     now_s = current_runtime().clock.now_s()
     return store.create_job(spec.job_id, spec.model_dump(mode="json"), now_s, JobKind.SWEEP)
@@ -107,13 +107,13 @@ def open_sweep(spec: SweepSpec, journal: SweepJournal) -> int:
     runtime = current_runtime()
     engine, now_s = journal.refresh(), runtime.now_s()
     if engine.holdings.job_id is not None:
-        if spec.trial_count > engine.plan.trials:
+        if spec.trial_count > engine.sweep.plan.trials:
             extended = SweepExtended(now_s, spec.trial_count)
-            journal.commit(lambda engine: [extended] if spec.trial_count > engine.plan.trials else [])
-        elif engine.closed and can_go_on(spec.job_id):
+            journal.commit(lambda engine: [extended] if spec.trial_count > engine.sweep.plan.trials else [])
+        elif engine.sweep.closed and can_go_on(spec.job_id):
             reopened = SweepReopened(now_s)
-            journal.commit(lambda engine: [reopened] if engine.closed else [])
-        return len(engine.opened.markets)
+            journal.commit(lambda engine: [reopened] if engine.sweep.closed else [])
+        return len(engine.sweep.opened.markets)
     runtime.store.reopen_job(spec.job_id)  # where it failed before it was opened
     markets = named_markets(spec)
     from_s = int(now_s - runtime.settings.history_days * DAY_S)
@@ -144,8 +144,8 @@ def close_sweep(spec: SweepSpec, journal: SweepJournal, state: JobState, result:
         except ProteusError as error:
             _log.error("sweep %s: the best trial's state stays where it is: %s", job_id, error)
         closed = SweepClosed(runtime.now_s())
-        journal.commit(lambda engine: [] if engine.closed else [closed])
-        _keep_step_seconds(spec, journal.cached().step_times.by_type())
+        journal.commit(lambda engine: [] if engine.sweep.closed else [closed])
+        _keep_step_seconds(spec, journal.cached().sweep.step_times.by_type())
     if state is JobState.STOPPED:
         request_stop(job_id, str(result.get("why") or "stop"), by="a tick")  # where the engine found the budget reached
     failure = str(result.get("why") or "no trial has a value") if state is JobState.FAILED else None
@@ -168,7 +168,7 @@ def has_finished(job_id: str) -> bool:
     if current_runtime().store.job(job_id).state is not JobState.FINISHED:
         return False
     engine = SweepJournal(job_id).refresh()
-    return engine.holdings.job_id is None or sweep_spec(job_id).trial_count <= engine.plan.trials
+    return engine.holdings.job_id is None or sweep_spec(job_id).trial_count <= engine.sweep.plan.trials
 
 
 def _earlier_step_seconds(spec: SweepSpec) -> Mapping[str, float]:

@@ -84,7 +84,7 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
     prices = Prices({})
     engine = journal.cached()
     if _may_buy(engine, facts, reports):
-        prices = prices_to_decide_on(engine.opened.markets)
+        prices = prices_to_decide_on(engine.sweep.opened.markets)
     orders = decide_sweep(
         spec, journal, untraversed(facts), untraversed(reports), untraversed(prices), notices, spending
     )
@@ -94,9 +94,13 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
     alarms += _carry_out(spec, journal, [order for order in orders if not (unwritten and isinstance(order, Deploy))])
     _keep_state(spec, journal)
     # What the engine does not repeat it needs no more; what may have been bought stays open, and is looked for.
-    unneeded = journal.cached().open_orders.keys() - {order.order_id for order in orders if isinstance(order, Deploy)}
+    unneeded = journal.cached().sweep.open_orders.keys() - {
+        order.order_id for order in orders if isinstance(order, Deploy)
+    }
     if unneeded:
-        abandon_orders(journal, "its trial needs no machine any more", journal.cached().open_orders.keys() - unneeded)
+        abandon_orders(
+            journal, "its trial needs no machine any more", journal.cached().sweep.open_orders.keys() - unneeded
+        )
     booked = book_ledger(job_id)
     if booked.lines:
         report_budget(job_id)
@@ -137,15 +141,15 @@ def decide_sweep(
     def tick(engine: SweepEngine) -> Sequence[BidEvent]:
         job = current_runtime().store.job(spec.job_id)
         events: list[BidEvent] = []
-        if job.stop_at_s is not None and not engine.stopping and not engine.closed:
+        if job.stop_at_s is not None and not engine.sweep.stopping and not engine.sweep.closed:
             events.append(SweepStopRequested(now_s, BUDGET if job.stop_why == BUDGET else "stop"))
         elif (count := engine.wants_trials) > 0:
-            events.append(proposal(spec, engine, count, now_s))
-        number, generation = engine.decisions, current_runtime().store.identity().generation_of_orders
+            events.append(proposal(spec, engine.sweep, count, now_s))
+        number, generation = engine.sweep.decisions, current_runtime().store.identity().generation_of_orders
         offers: Mapping[Market, Offer] = {}
         if predictor is not None:
             offers = offers_at(
-                prices.by_market, recent, engine.holdings.types, predictor, engine.plan.seed, number, now_s
+                prices.by_market, recent, engine.holdings.types, predictor, engine.sweep.plan.seed, number, now_s
             )
         return [*events, SweepTick(now_s, offers, is_active(spec.job_id), prices.left_out, *limits, generation)]
 
@@ -164,11 +168,11 @@ def _predictor(spec: SweepSpec) -> PredictorModel | None:
 def _keep_state(spec: SweepSpec, journal: SweepJournal) -> None:
     """Bring the sweep's row to the state of its journal: a process may have died between the two."""
     store, engine = current_runtime().store, journal.cached()
-    if not is_active(spec.job_id) and not engine.closed:
+    if not is_active(spec.job_id) and not engine.sweep.closed:
         return
-    if engine.closed and engine.outcome is not None and is_open(spec.job_id):
-        close_sweep(spec, journal, _STATES[engine.outcome.state], {"why": engine.outcome.why})
-    elif not engine.closed and store.job(spec.job_id).state is JobState.STARTING and engine.holdings.positions:
+    if engine.sweep.closed and engine.sweep.outcome is not None and is_open(spec.job_id):
+        close_sweep(spec, journal, _STATES[engine.sweep.outcome.state], {"why": engine.sweep.outcome.why})
+    elif not engine.sweep.closed and store.job(spec.job_id).state is JobState.STARTING and engine.holdings.positions:
         store.move_job(spec.job_id, JobState.RUNNING, current_runtime().clock.now_s())
 
 

@@ -77,7 +77,7 @@ def test_the_journal_of_a_sweep_leads_to_the_same_state_and_orders() -> None:
     world.engine.handle = recorded  # type: ignore[method-assign]
     world.__post_init__()
     world.run()
-    assert result_view(replay(records)) == result_view(world.engine)
+    assert result_view(replay(records).sweep) == result_view(world.engine.sweep)
 
 
 def test_what_was_bought_by_other_rules_is_found_again() -> None:
@@ -101,11 +101,13 @@ def test_what_was_bought_by_other_rules_is_found_again() -> None:
         "s-t0-0": LARGE,
         "s-t1-0": LARGE,
     }
-    assert [(trial.state, trial.steps, trial.orders) for trial in engine.trials.values()] == [("running", 1, 1)] * 2
+    assert [(trial.state, trial.steps, trial.orders) for trial in engine.sweep.trials.values()] == [
+        ("running", 1, 1)
+    ] * 2
     # And where nothing was bought, nothing is open.
     waited = replay(map(to_record, [opened_sweep(plan), settings, SweepTick(START_S, dear), Release("x", "")]))
-    assert (waited.open_orders, waited.deployments) == ({}, {})
-    assert [trial.orders for trial in waited.trials.values()] == [0, 0]
+    assert (waited.sweep.open_orders, waited.sweep.deployments) == ({}, {})
+    assert [trial.orders for trial in waited.sweep.trials.values()] == [0, 0]
 
 
 def fact_of(order: Deploy, **changes: object) -> InstanceFact:
@@ -139,5 +141,5 @@ def test_the_facts_of_the_market_are_compared_as_a_jobs_are() -> None:
         )
         assert len(events) == 1
         world.tell(events[0])
-        assert world.engine.trials[0].state == state
+        assert world.engine.sweep.trials[0].state == state
         assert reconcile(world.engine.holdings, {order.order_id: [fact]}, {}, START_S + 1) == []

@@ -37,14 +37,14 @@ def test_a_curve_holds_the_last_report_of_each_step(reports: list[list[tuple[int
 
 def test_the_best_is_the_best_value_so_far() -> None:
     world = SweepWorld(plan_of(trials=4, parallel=4), lambda trial, step: [3.0, 2.0, None, 2.0][trial])
-    assert best_trial(world.engine) is None
+    assert best_trial(world.engine.sweep) is None
     world.tick()
     world.tick()
-    assert best_trial(world.engine) == 1
-    world.engine.trials[1].state = TrialState.FAILED
-    assert best_trial(world.engine) == 3
+    assert best_trial(world.engine.sweep) == 1
+    world.engine.sweep.trials[1].state = TrialState.FAILED
+    assert best_trial(world.engine.sweep) == 3
     with pytest.raises(AttributeError):
-        result_view(world.engine).best = 0  # type: ignore[misc]
+        result_view(world.engine.sweep).best = 0  # type: ignore[misc]
 
 
 def test_the_best_of_a_maximized_metric_is_the_largest() -> None:
@@ -52,7 +52,7 @@ def test_the_best_of_a_maximized_metric_is_the_largest() -> None:
 
     world = SweepWorld(plan_of(direction=Direction.MAXIMIZE), lambda trial, step: float(trial))
     world.run()
-    assert result_view(world.engine).best == 3
+    assert result_view(world.engine.sweep).best == 3
 
 
 def test_a_new_trial_has_nothing() -> None:

@@ -104,11 +104,11 @@ def test_a_trial_that_has_paused_counts_with_its_prediction_or_else_its_value() 
     world = SweepWorld(plan_of(stop="earlycurve", theta=0.4, mcnt=2, parallel=2), steps_a_tick=4)
     for _ in range(2):
         world.tick()
-    seen = sampled_trials(world.engine)
+    seen = sampled_trials(world.engine.sweep)
     assert [(trial.number, trial.is_running) for trial in seen] == [(0, False), (1, False), (2, True), (3, True)]
     assert [trial.value for trial in seen[:2]] == [0.25, 1.25]
-    world.engine.trials[1].predicted = 1.1
-    assert sampled_trials(world.engine)[1].value == 1.1
+    world.engine.sweep.trials[1].predicted = 1.1
+    assert sampled_trials(world.engine.sweep)[1].value == 1.1
 
 
 # -- first settings, earlier trials, more trials ----------------------------------------------------------------------

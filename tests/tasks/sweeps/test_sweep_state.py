@@ -49,7 +49,7 @@ def test_a_sweep_that_runs(store: Store) -> None:
 
 def test_the_share_of_checkpoints_is_that_of_all_machines_time(store: Store) -> None:
     world = record_sweep(store)
-    (name, *_) = world.engine.deployments
+    (name, *_) = world.engine.sweep.deployments
     moved = TrialReported(world.now_s, 0, name, saved_step=1, upload_s=5.0, restore_s=3.0, save_s=2.0)
     world.tell(moved)
     view = sweep_view(store, SWEEP)

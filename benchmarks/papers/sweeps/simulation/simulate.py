@@ -195,7 +195,7 @@ class _Run:
             for order in self._handle(self._tick_event(now_s, start_s, offers)):
                 self._carry_out(order, now_s)
             self._ticks += 1
-            if engine.closed:
+            if engine.sweep.closed:
                 break
             tick = self._next_tick(tick, now_s)
         self._end_all(now_s)
@@ -216,7 +216,7 @@ class _Run:
         engine, record = self._engine, self._sim.record
         if not (count := engine.wants_trials):
             return None
-        first, rows = len(self._rows), list(self._sim.source.propose(engine, count))
+        first, rows = len(self._rows), list(self._sim.source.propose(engine.sweep, count))
         self._rows += rows
         settings = (Setting(number, dict(record.settings[row])) for number, row in enumerate(rows, start=first))
         return TrialsProposed(now_s, tuple(settings))
@@ -297,7 +297,7 @@ class _Run:
                 takes_s = min(takes_s or now_s + sim.billing.max_life_s, now_s + sim.billing.max_life_s)
         tier = Tier.RELIABLE if order.bid_micros is None else Tier.TRANSIENT
         allocation = Allocation(order.order_id, market, 1, now_s, tier, order.bid_micros)
-        from_step, row = self._engine.trials[order.trial].saved_step, self._rows[order.trial]
+        from_step, row = self._engine.sweep.trials[order.trial].saved_step, self._rows[order.trial]
         machine = SimulatedMachine(
             allocation,
             order.trial,
@@ -329,10 +329,10 @@ class _Run:
 
     def _limits_s(self, machine: SimulatedMachine) -> tuple[float, float]:
         """Return when it may be left for another, and when the engine gives up waiting for its pause."""
-        after_s, launched_s = self._engine.plan.redeploy_after_s, machine.allocation.launched_at_s
+        after_s, launched_s = self._engine.sweep.plan.redeploy_after_s, machine.allocation.launched_at_s
         first_step_s = machine.time_of_step(machine.from_step + 1)
         over_s = inf if after_s is None else max(launched_s + after_s, first_step_s)
-        patience_s = self._engine.deployments[machine.allocation.allocation_id].patience_s
+        patience_s = self._engine.sweep.deployments[machine.allocation.allocation_id].patience_s
         return over_s, inf if machine.paused_s is None else machine.paused_s + patience_s
 
     def _watched_s(self, machine: SimulatedMachine, now_s: int) -> float:
@@ -387,15 +387,15 @@ class _Run:
                 trial.predicted,
                 tuple(self._bills[number]),
             )
-            for number, trial in sorted(engine.trials.items())
+            for number, trial in sorted(engine.sweep.trials.items())
         )
-        finish = engine.outcome
+        finish = engine.sweep.outcome
         return SweepOutcome(
-            state=engine.state,
+            state=engine.sweep.state,
             why=finish.why if finish is not None else "the prices end before the sweep does",
             started_s=start_s,
             ended_s=ended_s,
             trials=trials,
-            best_trial=best_trial(engine),
+            best_trial=best_trial(engine.sweep),
             ticks=self._ticks,
         )

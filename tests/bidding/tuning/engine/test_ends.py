@@ -35,7 +35,7 @@ def test_a_sweep_whose_sampler_fails_ends_with_the_trials_that_it_has(stop: str)
     assert world.engine.wants_trials == 0
     why = "only 4 of 27 trials were proposed: it is out of ideas"
     assert world.run() == Finish(SweepState.FINISHED, why)
-    result = result_view(world.engine)
+    result = result_view(world.engine.sweep)
     assert (len(result.trials), result.best, result.trials[0].steps) == (4, 0, 27)
 
 
@@ -55,7 +55,7 @@ def test_a_stop_pauses_all_trials_and_keeps_the_best_so_far() -> None:
     assert world.tick() == tuple(PauseTrial(f"s-t{number}-0", number, "the sweep stops") for number in (0, 1))
     assert kinds(world.tick()) == ["Release", "Release"]
     assert kinds(world.tick()) == ["Finish"]
-    result = result_view(world.engine)
+    result = result_view(world.engine.sweep)
     assert (result.state, result.why, result.best) == (SweepState.STOPPED, "stop", 0)
     paused = (TrialState.PAUSED, 2)
     assert [(t.state, t.steps) for t in result.trials] == [paused, paused, (TrialState.WAITING, 0)]
@@ -79,7 +79,7 @@ def test_a_deployment_that_is_open_at_a_stop_is_not_repeated_but_waited_for() ->
     (order,) = deploys(world.tell(SweepTick(world.now_s, OFFERS)))
     world.tell(SweepStopRequested(world.now_s, "stop"))
     assert world.tell(SweepTick(world.now_s, OFFERS)) == ()
-    assert list(world.engine.open_orders) == [order.order_id]
+    assert list(world.engine.sweep.open_orders) == [order.order_id]
     world.grant(order)
     assert kinds(world.tell(SweepTick(world.now_s, OFFERS))) == ["Release"]
     world.end(order.order_id, EndCause.USER)
@@ -132,7 +132,7 @@ def test_a_purchase_fits_in_the_budget() -> None:
     (second,) = deploys(world.tick(offers, spending=spending))
     assert second.market == LARGE
     assert "the budget leaves no machine of c4.xlarge/us-east-1a, which may cost $0.3600 an hour" in second.reason
-    assert world.engine.state is SweepState.RUNNING
+    assert world.engine.sweep.state is SweepState.RUNNING
 
 
 def test_a_budget_that_buys_nothing_stops_the_sweep() -> None:
@@ -203,5 +203,5 @@ def test_an_ended_sweep_gets_more_trials_and_is_judged_with_them() -> None:
     assert world.engine.wants_trials == 2
     world.tell(TrialsProposed(world.now_s, settings_of(4)))
     assert world.run().state is SweepState.FINISHED
-    states = [str(trial.state) for trial in world.engine.trials.values()]
+    states = [str(trial.state) for trial in world.engine.sweep.trials.values()]
     assert states == ["finished", "stopped_early", "stopped_early", "finished"], "trial 3 is the new best"

@@ -50,7 +50,7 @@ def test_one_trial_trains_a_step_before_the_others_begin() -> None:
     world.grant(world.orders[0])  # type: ignore[arg-type]
     assert world.tell(SweepTick(world.now_s, OFFERS)) == ()
     world.tick()  # it trains a step
-    assert world.engine.working == 4
+    assert world.engine.sweep.working == 4
     assert world.run().state is SweepState.FINISHED
 
 
@@ -72,7 +72,7 @@ def test_three_equal_failures_before_any_step_end_the_sweep(trials: int) -> None
     assert world.finish is not None
     assert world.finish.state is SweepState.FAILED
     assert world.finish.why.startswith("3 tries failed alike before the first step: No module named 'x'")
-    assert {trial.state for trial in world.engine.trials.values()} == {TrialState.FAILED}
+    assert {trial.state for trial in world.engine.sweep.trials.values()} == {TrialState.FAILED}
     # Once the code is right, the same sweep goes on.
     world.finish = None
     world.tell(SweepReopened(world.now_s))
@@ -89,7 +89,7 @@ def test_failures_of_single_settings_do_not_end_the_sweep() -> None:
             world.report(order.order_id, [(step, 1.0) for step in range(1, 11)], saved=10, ended="finished")
 
     assert play(world, end) == 2 * 3 + 3
-    assert [trial.state for trial in world.engine.trials.values()] == ["failed"] * 2 + ["finished"] * 3
+    assert [trial.state for trial in world.engine.sweep.trials.values()] == ["failed"] * 2 + ["finished"] * 3
 
 
 def test_without_a_first_step_of_any_trial_no_more_than_one_machine_works() -> None:
@@ -98,7 +98,7 @@ def test_without_a_first_step_of_any_trial_no_more_than_one_machine_works() -> N
 
     def end(world: SweepWorld, order: Deploy) -> None:
         nonlocal most
-        most = max(most, world.engine.working)
+        most = max(most, world.engine.sweep.working)
         fails("setting {0} is bad")(world, order)
 
     assert play(world, end) == 6 * 3
@@ -126,7 +126,7 @@ def test_a_metric_of_every_fifth_step_is_judged_at_the_target_and_trained_to_the
         )
 
     assert play(world, end) == 2 * 3  # too few values to predict: all go on
-    assert [(trial.state, trial.steps, trial.value) for trial in world.engine.trials.values()] == [
+    assert [(trial.state, trial.steps, trial.value) for trial in world.engine.sweep.trials.values()] == [
         ("finished", 20, 0.05)
     ] * 3
 
@@ -152,7 +152,7 @@ def test_three_deployments_without_progress_fail_the_trial_with_that_reason(how:
             world.tell(TrialReported(world.now_s, 0, order.order_id, **how))  # type: ignore[arg-type]
 
     assert play(world, end) == 3
-    trial = world.engine.trials[0]
+    trial = world.engine.sweep.trials[0]
     assert trial.state is TrialState.FAILED
     assert trial.why.startswith("3 tries in a row ended without progress: none saved a state after step 0")
 
@@ -180,7 +180,7 @@ def test_progress_begins_the_count_anew() -> None:
         world.report(order.order_id, [(saved, 1.0)], saved or None, "finished" if last else "paused")
 
     assert play(world, end) == 15
-    assert world.engine.trials[0].state is TrialState.FINISHED
+    assert world.engine.sweep.trials[0].state is TrialState.FINISHED
 
 
 def test_evictions_without_progress_have_a_bound_of_their_own() -> None:
@@ -191,7 +191,7 @@ def test_evictions_without_progress_have_a_bound_of_their_own() -> None:
         world.end(order.order_id, EndCause.EVICTED)
 
     assert play(world, end) == MOST_IDLE
-    trial = world.engine.trials[0]
+    trial = world.engine.sweep.trials[0]
     assert (trial.state, trial.evictions) == (TrialState.FAILED, MOST_IDLE)
 
 
@@ -200,7 +200,7 @@ def test_a_stop_is_no_deployment_without_progress() -> None:
     for _ in range(5):
         world.tell(SweepTick(world.now_s, OFFERS))
         (name,) = world.training
-        world.engine._stop("stop")
+        world.engine._progress.stop("stop")
         world.tell(SweepTick(world.now_s + 1, OFFERS))
         world.training.pop(name)
         world.tell(TrialReported(world.now_s, 0, name, ended="paused", why="the sweep stops"))
@@ -218,7 +218,7 @@ def test_refused_markets_are_named_and_a_trial_waits_for_one() -> None:
     world = SweepWorld(plan_of(trials=1))
     dear = {LARGE: offer_of("0.11", on_demand="0.10"), XLARGE: offer_of("0.21", on_demand="0.20")}
     assert world.tick(dear) == ()
-    assert world.engine.trials[0].why == "waited for a market: 2 above on demand"
+    assert world.engine.sweep.trials[0].why == "waited for a market: 2 above on demand"
     (order,) = deploys(world.tick(dear | {LARGE: offer_of("0.10", on_demand="0.10")}))
     assert order.market == LARGE
     assert "1 above on demand" in order.reason

@@ -36,7 +36,7 @@ def test_what_was_measured_moves_the_choice() -> None:
     world.end("s-t0-0", EndCause.USER)
     assert deploys(world.tick())[0].market == XLARGE
     world.tell(TrialReported(world.now_s, 1, "s-t1-0", ((1, 1.0),), 1, 9.0))
-    world.engine.step_times.measure(1, LARGE.instance_type, 3.0)
+    world.engine.sweep.step_times.measure(1, LARGE.instance_type, 3.0)
     world.end("s-t1-0", EndCause.EVICTED)
     (order,) = deploys(world.tick())
     assert (order.order_id, order.market, order.from_step) == ("s-t1-1", LARGE, 1)
@@ -99,7 +99,7 @@ def test_a_trial_moves_after_an_hour_where_a_refund_can_be_won(billing: str, p_e
     orders = world.tick(offers)
     assert kinds(orders) == ["Release", "Deploy"]
     assert deploys(orders)[0].from_step == 30
-    assert world.engine.trials[0].evictions == 0
+    assert world.engine.sweep.trials[0].evictions == 0
 
 
 def test_a_move_waits_for_the_step_that_is_under_way() -> None:
@@ -134,7 +134,7 @@ def test_a_refused_deployment_goes_to_the_next_market() -> None:
     assert world.tell(SweepTick(world.now_s + TICK_S, OFFERS, left_out={XLARGE: "no price"})) == ()
     assert world.tell(SweepTick(world.now_s + TICK_S, OFFERS, buy=False)) == ()
     world.tell(AllocationRefused(world.now_s, "s-t0-0", "InsufficientInstanceCapacity", ""))
-    trial = world.engine.trials[0]
+    trial = world.engine.sweep.trials[0]
     assert (trial.state, trial.deployments) == (TrialState.WAITING, [])
     (order,) = deploys(world.tell(SweepTick(world.now_s + 1, OFFERS)))
     assert (order.order_id, order.market) == ("s-t0-1", LARGE)
@@ -245,11 +245,11 @@ def test_a_trial_whose_metric_at_the_target_was_lost_runs_all_steps_and_says_so(
     world.tick()
     world.tell(TrialReported(world.now_s, 0, "s-t0-1", (), 5, None, "paused"))
     world.training.pop("s-t0-1")
-    trial = world.engine.trials[0]
+    trial = world.engine.sweep.trials[0]
     why = "its metric at step 5 was not reported, so it runs all steps"
     assert (trial.state, trial.until_step, trial.why) == (TrialState.WAITING, 10, why)
     assert world.run().state is SweepState.FINISHED
-    assert [trial.state for trial in world.engine.trials.values()] == [TrialState.FINISHED, TrialState.FINISHED]
+    assert [trial.state for trial in world.engine.sweep.trials.values()] == [TrialState.FINISHED, TrialState.FINISHED]
 
 
 def test_a_repeated_report_changes_nothing() -> None:

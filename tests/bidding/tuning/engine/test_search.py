@@ -22,7 +22,7 @@ def test_a_grid_of_eight_runs_every_step() -> None:
     world = SweepWorld(plan_of(trials=8, parallel=3))
     finish = world.run()
     assert (finish.state, finish.why) == (SweepState.FINISHED, "")
-    result = result_view(world.engine)
+    result = result_view(world.engine.sweep)
     for trial in result.trials:
         assert (trial.state, trial.steps, trial.repeated_steps) == (TrialState.FINISHED, 10, 0)
         assert trial.deployments == (f"s-t{trial.number}-0",)
@@ -33,7 +33,7 @@ def test_the_best_by_prediction_go_on_from_their_states() -> None:
     plan = plan_of(trials=5, max_trial_steps=40, stop="earlycurve", theta=0.5, mcnt=2, parallel=5)
     world = SweepWorld(plan, lambda trial, step: 1 / (0.1 * step + 1) + 0.2 * ((trial + 2) % 5), steps_a_tick=4)
     world.run()
-    trials = result_view(world.engine).trials
+    trials = result_view(world.engine.sweep).trials
     assert [(t.state, t.steps) for t in trials] == [
         (TrialState.STOPPED_EARLY, 20),
         (TrialState.STOPPED_EARLY, 20),
@@ -52,7 +52,7 @@ def test_a_trial_that_cannot_be_predicted_runs_all_its_steps_and_says_so() -> No
     plan = plan_of(trials=3, max_trial_steps=6, stop="earlycurve", theta=0.5, mcnt=1)
     world = SweepWorld(plan, lambda trial, step: None if trial == 1 else 1.0 / step + trial, steps_a_tick=3)
     world.run()
-    trial = world.engine.trials[1]
+    trial = world.engine.sweep.trials[1]
     if trial.state is TrialState.FINISHED:
         assert "it cannot be predicted, so it runs all steps" in deploys(world.orders)[-1].reason
     else:
@@ -64,7 +64,7 @@ def test_a_running_trial_that_the_rule_stops_pauses_first() -> None:
     world = SweepWorld(plan_of(stop="median", max_trial_steps=40), lambda trial, step: trial + 1 / step, steps_a_tick=4)
     finish = world.run()
     assert finish.state is SweepState.FINISHED
-    stopped = [trial for trial in world.engine.trials.values() if trial.state is TrialState.STOPPED_EARLY]
+    stopped = [trial for trial in world.engine.sweep.trials.values() if trial.state is TrialState.STOPPED_EARLY]
     assert stopped
     for trial in stopped:
         assert 0 < trial.saved_step == trial.steps < 40
@@ -91,7 +91,7 @@ def test_a_trial_that_is_to_stop_ends_wherever_it_has_come_to(step: int, state: 
     world.tell(
         TrialReported(world.now_s, 0, "s-t0-0", tuple((n, 1.0) for n in range(2, step + 1)), step, 1.0, "paused")
     )
-    assert world.engine.trials[0].state == state
+    assert world.engine.sweep.trials[0].state == state
     world.end("s-t0-0", EndCause.USER)
     assert kinds(world.tick()) == ["Finish"]
 
@@ -100,14 +100,14 @@ def test_a_sweep_without_a_value_has_failed() -> None:
     world = SweepWorld(plan_of(trials=1, max_trial_steps=2), lambda trial, step: None)
     finish = world.run()
     assert (finish.state, finish.why) == (SweepState.FAILED, "no trial has a value")
-    assert result_view(world.engine).best is None
+    assert result_view(world.engine.sweep).best is None
 
 
 def test_a_trial_that_ends_without_a_report_of_its_metric_has_failed() -> None:
     world = SweepWorld(plan_of(trials=1))
     world.tick()
     world.report("s-t0-0", ended="finished")
-    trial = world.engine.trials[0]
+    trial = world.engine.sweep.trials[0]
     assert (trial.state, trial.why) == (TrialState.FAILED, "it ended without a report of its metric")
     assert world.run().why == "no trial has a value; it ended without a report of its metric"
 
@@ -134,7 +134,7 @@ def test_settings_of_an_adaptive_sampler_come_as_machines_become_free() -> None:
         engine.handle(AllocationGone(0, name, EndCause.USER))
         assert engine.wants_trials == number + 1
     assert engine.handle(SweepTick(0, OFFERS)) == ()  # two are still to come
-    assert engine.state is SweepState.RUNNING
+    assert engine.sweep.state is SweepState.RUNNING
     engine.handle(SweepStopRequested(0, "stop"))
     assert engine.wants_trials == 0
 

@@ -140,7 +140,9 @@ def test_the_events_of_the_journal_replayed_give_the_same_orders_and_states(make
             assert isinstance(event, BidEvent)
             ordered += [to_record(order) for order in engine.handle(event)]
     assert ordered == [entry.record for entry in entries if entry.direction == "order"]
-    assert [trial.state for trial in engine.trials.values()] == [t.state for t in world.engine.trials.values()]
+    assert [trial.state for trial in engine.sweep.trials.values()] == [
+        t.state for t in world.engine.sweep.trials.values()
+    ]
     states = [trial["state"] for trial in world.figures["trials"]]
     assert states.count("stopped_early") == 2
 
@@ -256,7 +258,7 @@ def test_a_stop_saves_every_trial_and_the_same_id_goes_on(make: Make) -> None:
     figures = world.to_the_end()
     assert (figures["state"], figures["why"]) == ("stopped", "stop")
     assert {trial["state"] for trial in figures["trials"]} == {"paused"}
-    saved = [trial.saved_step for trial in world.engine.trials.values()]
+    saved = [trial.saved_step for trial in world.engine.sweep.trials.values()]
     assert min(saved) > 0
     assert not world.store.allocations("sweep", alive=True)
     world.begin_sweep(spec)
@@ -300,7 +302,7 @@ def test_a_tick_that_dies_while_it_closes_the_sweep_is_mended_by_the_next(
         patch.setattr(Store, "move_job", _dies)
         with pytest.raises(KeyboardInterrupt):
             world.to_the_end()
-    assert (world.engine.closed, world.job.state) == (True, JobState.RUNNING)
+    assert (world.engine.sweep.closed, world.job.state) == (True, JobState.RUNNING)
     world.store.release_all()  # the claim of the dead one has expired
     world.tick_job("sweep")
     assert world.job.state is JobState.FINISHED
@@ -337,7 +339,7 @@ def test_a_machine_whose_purchase_was_lost_is_entered_by_the_reaper(
     plain(enter)("sweep")
     (record,) = world.store.allocations("sweep", alive=True)
     assert record.order_id == "sweep-t0-0"
-    assert world.engine.deployments["sweep-t0-0"].works
+    assert world.engine.sweep.deployments["sweep-t0-0"].works
 
 
 def test_stop_names_the_machines_of_a_sweep_and_ends_them_at_once_where_asked(
