@@ -1,7 +1,7 @@
 """Write the pages that follow from the models: `python tools/reference_pages.py` (`make docs` runs it).
 
-docs/job-file.md and docs/sweep-file.md have every field of a job and of a sweep, docs/settings.md every setting, and
-docs/schemas/ the JSON schemas by which an editor checks the two files.
+docs/job-file.md and docs/sweep-file.md have every field of a job and of a sweep, docs/settings.md every setting,
+docs/api/commands.md every verb and option, and docs/schemas/ the JSON schemas by which an editor checks the two files.
 """
 
 import inspect
@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
+import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from proteus_spot.flows.cli.main import GROUPS
 from proteus_spot.infra.settings import Settings
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec
@@ -51,6 +53,11 @@ A leading `~` in a path is the home directory. Durations in `_S` are seconds of 
 AWS's own variables (credentials, profile) are boto3's. A node gets `PROTEUS_CLOCK`, `PROTEUS_NODE_HOST`, `PROTEUS_TLS`
 where it is `on`, its allocation's id and, on the reliable tier, `PROTEUS_EVENTS_URL`; job, blob URL, threads and poll
 interval are on its command line.
+"""
+_COMMANDS = """# Commands
+
+Every verb of `proteus` and its options. This page is made from the help texts (`make docs`).
+[Reference](../reference.md) has exit codes and the keys of `--json`.
 """
 
 
@@ -103,6 +110,38 @@ def _settings() -> str:
     return f"{_SETTINGS}\n| variable | means | default |\n|---|---|---|\n{''.join(rows)}"
 
 
+def _help(text: str) -> Iterator[str]:
+    """Yield the paragraphs of a help text; what is not to be wrapped there is a block of code here."""
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        if paragraph.startswith("\b"):
+            lines = [line for line in paragraph.splitlines()[1:] if line not in ("Example:", "Examples:")]
+            yield "\n".join(f"    {line.removeprefix('  ')}" for line in lines)
+        else:
+            yield " ".join(paragraph.split())
+
+
+def _command(command: click.Command, parent: click.Context, level: int) -> Iterator[str]:
+    """Yield the section of a verb, then those of its own verbs."""
+    context = click.Context(command, parent, command.name, max_content_width=1000)
+    places = [param.make_metavar(context) for param in command.params if isinstance(param, click.Argument)]
+    yield f"\n{'#' * level} `{' '.join([context.command_path, *places])}`\n\n"
+    yield "\n\n".join(_help(command.help or "")) + "\n"
+    records = [param.get_help_record(context) for param in command.params if isinstance(param, click.Option)]
+    rows = [f"| `{_text(name)}` | {_text(means).replace('<', '&lt;')} |\n" for name, means in filter(None, records)]
+    if rows:
+        yield "\n| option | is |\n|---|---|\n" + "".join(rows)
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            yield from _command(inner, context, level + 1)
+
+
+def _commands() -> str:
+    root = click.Context(click.Group("proteus"), info_name="proteus")
+    return _COMMANDS + "".join(
+        text for verbs in GROUPS.values() for verb in verbs for text in _command(verb, root, level=2)
+    )
+
+
 def _schema(model: type[BaseModel]) -> str:
     schema = model.model_json_schema()
     if "earlier" in schema["properties"]:  # a file may name results
@@ -117,6 +156,7 @@ def pages() -> Mapping[str, str]:
         "job-file.md": _JOB + "".join(_tables(JobSpec)),
         "sweep-file.md": _SWEEP + "".join(_tables(SweepSpec)),
         "settings.md": _settings(),
+        "api/commands.md": _commands(),
         "schemas/job.schema.json": _schema(JobSpec),
         "schemas/sweep.schema.json": _schema(SweepSpec),
     }
