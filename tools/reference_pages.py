@@ -120,6 +120,11 @@ def _help(text: str) -> Iterator[str]:
             yield " ".join(paragraph.split())
 
 
+def _limits(text: str) -> str:
+    """Write defaults and ranges so that they are neither a link nor HTML."""
+    return text.replace("] [", "; ").replace("<", "&lt;")
+
+
 def _command(command: click.Command, parent: click.Context, level: int) -> Iterator[str]:
     """Yield the section of a verb, then those of its own verbs."""
     context = click.Context(command, parent, command.name, max_content_width=1000)
@@ -127,7 +132,7 @@ def _command(command: click.Command, parent: click.Context, level: int) -> Itera
     yield f"\n{'#' * level} `{' '.join([context.command_path, *places])}`\n\n"
     yield "\n\n".join(_help(command.help or "")) + "\n"
     records = [param.get_help_record(context) for param in command.params if isinstance(param, click.Option)]
-    rows = [f"| `{_text(name)}` | {_text(means).replace('<', '&lt;')} |\n" for name, means in filter(None, records)]
+    rows = [f"| `{_text(name)}` | {_limits(_text(means))} |\n" for name, means in filter(None, records)]
     if rows:
         yield "\n| option | is |\n|---|---|\n" + "".join(rows)
     if isinstance(command, click.Group):
