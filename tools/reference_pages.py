@@ -1,7 +1,7 @@
 """Write the pages that follow from the models: `python tools/reference_pages.py` (`make docs` runs it).
 
-docs/job-file.md and docs/sweep-file.md have every field of a job and of a sweep, docs/settings.md every setting,
-docs/api/commands.md every verb and option, and docs/schemas/ the JSON schemas by which an editor checks the two files.
+docs/api/ has every field of a job and of a sweep, and every verb and option, docs/settings.md every setting, and
+docs/schemas/ the JSON schemas by which an editor checks the two files.
 """
 
 import inspect
@@ -33,14 +33,14 @@ training: {app: "my_svm:LinearSvm", code: my_svm.py, data: "s3://bucket/iris.npz
 transient: {markets: [c4.xlarge/us-east-1a], max_vcpus: 16}
 ```
 
-An editor checks the file while you write it, with the schema [job.schema.json](schemas/job.schema.json): its path or
+An editor checks the file while you write it, with the schema [job.schema.json](../schemas/job.schema.json): its path or
 address stands in the first line.
 """
 _SWEEP = """# The sweep file
 
 What `proteus sweep local|run|submit SWEEP.yaml` read; the form of the deployment `sweep/sweep` has the same fields.
-[Sweeps](sweeps.md) explains them. This page is made from the model of a sweep (`make docs`); the schema for editors
-is [sweep.schema.json](schemas/sweep.schema.json).
+[Sweeps](../sweeps.md) explains them. This page is made from the model of a sweep (`make docs`); the schema for editors
+is [sweep.schema.json](../schemas/sweep.schema.json).
 """
 _SETTINGS = """# Settings
 
@@ -158,8 +158,8 @@ def _schema(model: type[BaseModel]) -> str:
 def pages() -> Mapping[str, str]:
     """Return every page, by its path in docs/."""
     return {
-        "job-file.md": _JOB + "".join(_tables(JobSpec)),
-        "sweep-file.md": _SWEEP + "".join(_tables(SweepSpec)),
+        "api/job-file.md": _JOB + "".join(_tables(JobSpec)),
+        "api/sweep-file.md": _SWEEP + "".join(_tables(SweepSpec)),
         "settings.md": _settings(),
         "api/commands.md": _commands(),
         "schemas/job.schema.json": _schema(JobSpec),

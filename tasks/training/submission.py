@@ -55,7 +55,7 @@ def read_job(path: Path) -> JobSpec:
     """
     record = read_yaml(path)
     if not isinstance(record, dict):
-        raise InputError(f"{path}: holds no job; want job_id, training, transient, … (docs/job-file.md)")
+        raise InputError(f"{path}: holds no job; want job_id, training, transient, … (docs/api/job-file.md)")
     try:
         spec = JobSpec.model_validate(record).on(day(SystemClock().now_s()))
     except ValidationError as error:

@@ -23,7 +23,7 @@ def errors(schema: str, text: str) -> list[str]:
     return [error.message for error in validator.iter_errors(yaml.safe_load(text))]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/job-file.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/api/job-file.md"])
 def test_the_schema_takes_the_job_files_of_the_docs(page: str) -> None:
     found = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
     jobs = [text for text in found if "job_id:" in text]
