@@ -13,7 +13,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("bidding", "flows", "infra", "psengine", "studies", "tasks")
-MOST_WORDS = 48_000
+MOST_WORDS = 45_000
 #: Pages that are read in the repository alone.
 OUTSIDE = sorted([*ROOT.glob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
 
