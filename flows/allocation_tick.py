@@ -25,10 +25,11 @@ from proteus_spot.tasks.market.decisions import decide, opened_markets
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.facts.observing import known_to_decide_on
 from proteus_spot.tasks.market.facts.quotas import quotas_to_decide_on
+from proteus_spot.tasks.market.hand_over import take_over
 from proteus_spot.tasks.market.listed_machines import ended_by, let_go, machine_names, observe_machines
 from proteus_spot.tasks.market.market_features import signals_to_decide_on
 from proteus_spot.tasks.market.purchases.fence import check_fence
-from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier
+from proteus_spot.tasks.market.purchases.reliable_purchases import release_at_end
 from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked, abandon_orders, buy
 from proteus_spot.tasks.market.renewals import book_renewals
 from proteus_spot.tasks.market.tick import claim_tick, drain_s, is_overtaken, note_tick, time_to_let_go
@@ -133,6 +134,7 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         if is_open(job_id):
             stop_at_budget(spec, job_engine)
         broken = bring_along(job_engine)
+        take_over(spec, job_engine)
         facts = observe_machines(job_id)
         prices = prices_to_decide_on(opened_markets(job_engine))
         signals = signals_to_decide_on(job_engine, prices)
@@ -153,7 +155,7 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         if not broken:
             alarms += [carry_out(job_engine, order) for order in orders]
         if not is_open(job_id):
-            release_reliable_tier(job_engine)  # however it ended, and again where that was not completed
+            release_at_end(job_engine)  # however it ended, and again where that was not completed
             abandon_orders(job_engine)
         booked = book_ledger(job_id)
         if booked.lines:

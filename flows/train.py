@@ -15,7 +15,6 @@ from proteus_spot.infra.errors import InputError, JobFailed
 from proteus_spot.studies.form_fields import GIVEN, NOT_GIVEN, required_in_form
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import is_active
-from proteus_spot.tasks.job_queues import await_turn
 from proteus_spot.tasks.job_records import (
     ended_result,
     has_failed,
@@ -28,13 +27,19 @@ from proteus_spot.tasks.job_records import (
 from proteus_spot.tasks.market.bookkeeping import book_ledger
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.eviction_notices import events_url, notices_in, report_notice
+from proteus_spot.tasks.market.hand_over import take_over
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
 from proteus_spot.tasks.market.job_opening import close_job, is_half_reopened, is_opened, open_job, reopen_job
-from proteus_spot.tasks.market.purchases.reliable_purchases import await_reliable_tier, release_reliable_tier
+from proteus_spot.tasks.market.purchases.reliable_purchases import (
+    await_reliable_tier,
+    release_at_end,
+    release_reliable_tier,
+)
 from proteus_spot.tasks.reports.job_log import JobLog, state_and_spending
 from proteus_spot.tasks.reports.publish import FOLLOWED_S, link_page, show_job, show_job_now_and_then
 from proteus_spot.tasks.run_labels import due_day
 from proteus_spot.tasks.supervision.cancelled_runs import record_follower, stop_cancelled_job
+from proteus_spot.tasks.supervision.turns import await_turn
 from proteus_spot.tasks.training.code_of_job import prepare_code
 from proteus_spot.tasks.training.follow import follow
 from proteus_spot.tasks.training.preflight import check
@@ -65,7 +70,8 @@ async def train(spec: Annotated[JobSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]:
     result = ended_result(spec.job_id) if larger is None else None
     if result is None:
         prepare_code(spec)  # not in the `try`: a file edited since must not end a running job
-        await_turn(spec.job_id)
+        if spec.queue is not None:
+            await_turn(spec.job_id)
         if larger is not None or has_failed(spec.job_id) or is_half_reopened(job_engine):
             release_reliable_tier(job_engine)
             reopen_job(job_engine, larger)
@@ -77,6 +83,7 @@ async def train(spec: Annotated[JobSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]:
             if is_active(spec.job_id) and not is_opened(job_engine):
                 fetch_prices(markets_of(spec), history_days())
                 open_job(spec, job_engine)
+            take_over(spec, job_engine)
             log = JobLog(spec.job_id, get_run_logger().info)
             link_page(spec.job_id)
             await_reliable_tier(spec, job_engine)
@@ -88,12 +95,12 @@ async def train(spec: Annotated[JobSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]:
             log.look(at_once=True)
         except (JobFailed, InputError) as error:
             close_job(job_engine, None, str(error))
-            release_reliable_tier(job_engine)
+            release_at_end(job_engine)
             raise
     elif hint := how_to_go_on(spec.job_id):
         get_run_logger().warning(hint)
     close_job(job_engine, result)
-    release_reliable_tier(job_engine)
+    release_at_end(job_engine)
     book_ledger(spec.job_id)
     show_job(spec.job_id)
     get_run_logger().info("%s: %s, %s spent", spec.job_id, *state_and_spending(spec.job_id))

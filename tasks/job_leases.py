@@ -10,6 +10,7 @@ from proteus_spot.infra.storage.alarms import read_alarms, remove_alarm
 from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.infra.storage.leases import Lease, utc, write_leases
+from proteus_spot.tasks.job_queues import next_to_take_over
 from proteus_spot.tasks.job_records import is_paid_by_hour
 from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
@@ -38,10 +39,11 @@ def leases_of(
     living = [record for record in records if record.living_ids]
     posting = next((record for record in living if record.allocation.tier is Tier.RELIABLE), next(iter(living), None))
     for record in records:
+        works_for = "" if record.bought_for is None else record.job_id
         for name in record.living_ids:
             if paid_until_s is not None:
                 until_s = paid_until_s[record.allocation_id]
-                leases[name] = Lease(until_s, record.order_id, "its job has ended", is_last=True)
+                leases[name] = Lease(until_s, record.order_id, "its job has ended", is_last=True, job=works_for)
                 continue
             until_s = now_s + lease_s
             is_cut = latest_s is not None and latest_s(record) < until_s
@@ -49,7 +51,8 @@ def leases_of(
                 until_s = float(latest_s(record))
             posts = record is posting
             why = f"the job's budget lasts no longer; {reason}" if is_cut else reason
-            leases[name] = Lease(until_s, record.order_id, why, is_cut=is_cut, webhook=webhook if posts else None)
+            posted = webhook if posts else None
+            leases[name] = Lease(until_s, record.order_id, why, is_cut=is_cut, webhook=posted, job=works_for)
             webhook = None if posts else webhook
     return leases
 
@@ -58,8 +61,9 @@ def leases_of(
 def extend_leases(job_id: str, latest_s: Callable[[AllocationRecord], float] | None = None) -> str:
     """Extend the leases of the machines that the book holds; call it after the book was compared with the market.
 
-    An open job's are extended to `lease_minutes` from now, an ended job's to the end of the hours that were paid when
-    it ended. The alarms of machines are recorded; where they cannot be read, the next tick records them.
+    An open job's are extended to `lease_minutes` from now, and so are those of an ended one that the next job of its
+    queue will take over; another ended job's to the end of the hours that were paid when it ended. The alarms of
+    machines are recorded; where they cannot be read, the next tick records them.
 
     Parameters
     ----------
@@ -75,7 +79,7 @@ def extend_leases(job_id: str, latest_s: Callable[[AllocationRecord], float] | N
     settings, job = runtime.settings, runtime.store.job(job_id)
     records = runtime.store.allocations(job_id, alive=True)
     paid_until_s = None
-    if job.state.terminal:
+    if job.state.terminal and next_to_take_over(runtime.store, job) is None:
         ended_at_s = int(runtime.clock.now_s() if job.ended_at_s is None else job.ended_at_s)
         by_hour = is_paid_by_hour(job_id)
         paid_until_s = {
@@ -84,7 +88,7 @@ def extend_leases(job_id: str, latest_s: Callable[[AllocationRecord], float] | N
         }
     webhook = None if settings.alarm_webhook is None else settings.alarm_webhook.get_secret_value()
     leases = leases_of(records, runtime.now_s(), settings.lease_minutes * 60, paid_until_s, webhook, latest_s)
-    errors = list(write_leases(runtime.blobs, job_id, leases).values())
+    errors = list(write_leases(runtime.blobs, job_id, leases, runtime.store.buyers(job_id)).values())
     if not leases and paid_until_s is None:
         errors = _unwritable(job_id)  # it may hold no machine because no lease could be written
     try:

@@ -3,16 +3,9 @@
 A job that has ended, however it did, is followed by the next. One that is to go on waits for all that have not ended.
 """
 
-import logging
-
-from proteus_spot.infra.state.records import Job, JobState
+from proteus_spot.infra.state.records import Job, JobState, ObservationKind
 from proteus_spot.infra.state.store import Store
-from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
-_log = logging.getLogger(__name__)
-
-#: Real seconds between two looks at whose turn it is.
-_LOOK_S = 2.0
 _OPEN = [state for state in JobState if not state.terminal]
 
 
@@ -23,27 +16,36 @@ def queue_of(job: Job) -> str | None:
 
 def jobs_before(store: Store, job: Job) -> list[Job]:
     """Return the jobs that a job waits for, the next to run first; none where it is its turn, or it is in no queue."""
-    if queue_of(job) is None:
-        return []
     others = [one for one in open_jobs_of(store, job) if one.job_id != job.job_id]
-    return others if job.state.terminal else [one for one in others if _place(one) < _place(job)]
+    mine = _place(store, job)
+    return others if job.state.terminal else [one for one in others if _place(store, one) < mine]
 
 
 def open_jobs_of(store: Store, job: Job) -> list[Job]:
     """Return the jobs of a job's queue that have not ended, in the order in which they run."""
-    queue = queue_of(job)
-    return sorted((one for one in store.jobs(_OPEN) if queue is not None and queue_of(one) == queue), key=_place)
+    if (queue := queue_of(job)) is None:
+        return []
+    return sorted((one for one in store.jobs(_OPEN) if queue_of(one) == queue), key=lambda one: _place(store, one))
 
 
-def _place(job: Job) -> tuple[float, str]:
-    return job.created_at_s, job.job_id
+def next_to_take_over(store: Store, job: Job) -> Job | None:
+    """Return the job that will take over what a job that has ended holds: the next of its queue, until it has."""
+    following = open_jobs_of(store, job) if job.state.terminal else []
+    if not following or store.last_observation(following[0].job_id, ObservationKind.TOOK_OVER) is not None:
+        return None
+    return following[0]
+
+
+def _place(store: Store, job: Job) -> tuple[float, str]:
+    queued = store.last_observation(job.job_id, ObservationKind.QUEUED)
+    return (job.created_at_s if queued is None else float(queued.payload["submitted_s"])), job.job_id
 
 
 def turn_since_s(store: Store, job: Job) -> float:
     """Return since when it is a job's turn, as no other job of its queue runs; 0 for a job without a queue."""
-    queue = queue_of(job)
-    ends = [one.ended_at_s or 0.0 for one in store.jobs() if queue is not None and queue_of(one) == queue]
-    return max(ends, default=0.0)
+    if (queue := queue_of(job)) is None:
+        return 0.0
+    return max(one.ended_at_s or 0.0 for one in store.jobs() if queue_of(one) == queue)
 
 
 def waiting_line(store: Store, job: Job) -> str:
@@ -53,18 +55,3 @@ def waiting_line(store: Store, job: Job) -> str:
         return ""
     others = f", {len(before)} jobs before it" if len(before) > 1 else ""
     return f"waits in the queue {queue_of(job)} for job {before[0].job_id}{others}"
-
-
-@runtime_task("wait for the turn")
-def await_turn(job_id: str) -> None:
-    """Wait until it is the job's turn in its queue, or it is stopped; nothing is bought for it before."""
-    runtime, said = current_runtime(), ""
-    goes_on = runtime.store.job(job_id).state.terminal
-    while before := jobs_before(runtime.store, job := runtime.store.job(job_id)):
-        if job.state is JobState.STOPPING or (job.state.terminal and not goes_on):
-            return
-        line = f"job {job_id}: waits in the queue {queue_of(job)} for {', '.join(one.job_id for one in before)}"
-        if line != said:
-            _log.info(line)
-        said = line
-        runtime.clock.wait_until(runtime.clock.now_s() + _LOOK_S * runtime.clock.scale)

@@ -102,6 +102,29 @@ class AllocationGone(BidEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class AllocationHandedOver(BidEvent):
+    """What is left of the allocation belongs to the job `to_job` from `at_s` on, which works on with it."""
+
+    allocation_id: str
+    to_job: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationTaken(BidEvent):
+    """The machines `instance_ids`, which the job `from_job` held, are this job's from `at_s` on.
+
+    `allocation` is what they form here, with the time of their launch, and is named `order_id` as if that had bought
+    it. `bought_for` is the job that they were bought for, which may be one before `from_job`.
+    """
+
+    order_id: str
+    allocation: Allocation
+    instance_ids: tuple[str, ...]
+    from_job: str
+    bought_for: str
+
+
+@dataclass(frozen=True, slots=True)
 class MachineSeen(BidEvent):
     """A machine lives, and works on.
 

@@ -12,7 +12,9 @@ from proteus_spot.bidding.engine.allocations import HeldAllocation, HeldMachine,
 from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
+    AllocationHandedOver,
     AllocationRefused,
+    AllocationTaken,
     BidEvent,
     JobClosed,
     JobOpened,
@@ -135,6 +137,11 @@ class Holdings:
                 self._handle_notice(event)
             case AllocationGone():
                 self._handle_gone(event)
+            case AllocationHandedOver():
+                position = self._position(event.allocation_id)
+                self._end(position, position.living(), event.at_s, EndCause.USER)
+            case AllocationTaken():
+                self._handle_taken(event)
             case MachineSeen():
                 self._handle_machine_seen(event)
             case MachineNoticed():
@@ -184,6 +191,13 @@ class Holdings:
         if event.allocation.allocation_id not in self.positions:
             machines = {name: HeldMachine() for name in event.instance_ids}
             self.positions[event.allocation.allocation_id] = HeldAllocation(event.allocation, machines)
+
+    def _handle_taken(self, event: AllocationTaken) -> None:
+        if event.allocation.market.instance_type not in self.opened.types:
+            raise EngineError(f"{event.allocation.allocation_id}: no such type as {event.allocation.market} in the job")
+        machines = {name: HeldMachine() for name in event.instance_ids}
+        hours = set(range(event.allocation.hour_index(event.at_s) + 1))  # the other job has decided on them
+        self.positions[event.allocation.allocation_id] = HeldAllocation(event.allocation, machines, decided=hours)
 
     def _handle_refused(self, event: AllocationRefused) -> None:
         order = self.open_order

@@ -18,7 +18,9 @@ from proteus_spot.bidding.engine.engine import BidEngine
 from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
+    AllocationHandedOver,
     AllocationRefused,
+    AllocationTaken,
     BidEvent,
     JobClosed,
     JobOpened,
@@ -51,6 +53,8 @@ _EVENTS: Mapping[str, type] = MappingProxyType(
             AllocationRefused,
             NoticeSeen,
             AllocationGone,
+            AllocationHandedOver,
+            AllocationTaken,
             MachineSeen,
             MachineNoticed,
             MachineGone,

@@ -218,7 +218,12 @@ instance_id() {
   metadata GET /latest/meta-data/instance-id "X-aws-ec2-metadata-token: $token"
 }
 
-node() { exec "$PYTHON" -P -m @MODULE@ "${ARGUMENTS[@]}" --name "$NAME" "$@"; }
+# The guard leaves the job that the machine works for, if it is not the one that it was bought for.
+node() {
+  local job=()
+  [[ -s $FILES/proteus-job ]] && job=(--job "$(<"$FILES/proteus-job")")
+  exec "$PYTHON" -P -m @MODULE@ "${ARGUMENTS[@]}" --name "$NAME" "${job[@]}" "$@"
+}
 
 # Runs a command again, ever more slowly, until it ends with 0 or TERM comes.
 supervise() {

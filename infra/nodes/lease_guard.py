@@ -8,6 +8,9 @@ or the machine was rebooted, and user-data is not run again. The guard ends such
 
 Before a lease ends that ticks should have extended, the guard raises an alarm: in the bucket, and by a POST to the
 webhook that the lease names.
+
+A lease may say that the machine works for another job from now on: the next of its queue. The guard keeps its id on the
+disk, and the node's processes, which look at it, start again for that job.
 """
 
 import argparse
@@ -78,6 +81,11 @@ class MachineFiles:
         return self.directory / "proteus-instance"
 
     @property
+    def job(self) -> Path:
+        """File with the job that the machine works for, if it is not the one that it was bought for."""
+        return self.directory / "proteus-job"
+
+    @property
     def lease(self) -> Path:
         """File with the last known lease."""
         return self.directory / "proteus-lease.json"
@@ -88,6 +96,19 @@ class MachineFiles:
             return self.instance.read_text().strip() or None
         except OSError:
             return None
+
+    def job_id(self) -> str | None:
+        """Return the job that the machine works for; None if it is the one that it was bought for."""
+        try:
+            return self.job.read_text().strip() or None
+        except OSError:
+            return None
+
+    def keep_job(self, job_id: str) -> None:
+        """Write the job that the machine works for from now on."""
+        new = self.job.with_suffix(".new")
+        new.write_text(f"{job_id}\n")
+        new.replace(self.job)
 
     def known_lease(self) -> Lease | None:
         """Return the last known lease; None on a machine without a guard."""
@@ -126,7 +147,7 @@ class LeaseGuard:
     clock : market time.
     files : what the machine keeps of its lease and its start script.
     read : returns the lease of an instance from the blob store; may raise, and may hang.
-    warn : stores an alarm, and posts it to a webhook if there is one; may raise, and may hang.
+    warn : stores an alarm of a job, and posts it to a webhook if there is one; may raise, and may hang.
     shut_down : ends the machine.
     """
 
@@ -136,7 +157,7 @@ class LeaseGuard:
         clock: Clock,
         files: MachineFiles,
         read: Callable[[str], Lease],
-        warn: Callable[[Alarm, str | None], None],
+        warn: Callable[[str, Alarm, str | None], None],
         shut_down: Callable[[], None],
     ) -> None:
         self._job_id = job_id
@@ -212,6 +233,9 @@ class LeaseGuard:
     def _keep(self, lease: Lease) -> None:
         try:
             self._files.keep_lease(lease)
+            if lease.job and lease.job != self._files.job_id():
+                logger.info("this machine works for job %s from now on", lease.job)
+                self._files.keep_job(lease.job)
         except OSError as error:  # a full disk: the lease in memory counts until the next restart
             logger.error("the lease is not kept on the disk: %s", error)
 
@@ -219,13 +243,14 @@ class LeaseGuard:
         """Store and post an alarm in the background, for that may hang."""
         logger.error("%s", reason)
         instance_id, webhook = self._files.instance_id(), self._lease.webhook
+        job_id = self._lease.job or self._job_id
         alarm = Alarm(instance_id or "", self._clock.now_s(), reason)
 
         def warn() -> None:
             if instance_id is None:
                 return  # without an id the alarm names no machine; the console has it
             try:
-                self._warn(alarm, webhook)
+                self._warn(job_id, alarm, webhook)
             except Exception as error:  # noqa: BLE001 - an alarm that cannot be stored must not keep the machine on
                 logger.error("the alarm was not stored: %s", error)
 
@@ -304,7 +329,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             open_clock(options.clock),
             MachineFiles.ours(),
             lambda instance_id: read_lease(blobs, options.job, instance_id),
-            lambda alarm, webhook: send_alarm(blobs, options.job, alarm, webhook),
+            lambda job_id, alarm, webhook: send_alarm(blobs, job_id, alarm, webhook),
             shut_down,
         )
         guard.run()

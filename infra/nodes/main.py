@@ -9,7 +9,8 @@ stored there too (`node_logs`).
 
 A node looks for the controller until it is ended: by the guard of its machine, at the latest (`lease_guard`).
 
-Exit code 0: closed by the controller, or ended by SIGTERM. 1: failed. 2: bad options. The supervisor in the user-data
+Exit code 0: closed by the controller, or ended by SIGTERM. 1: failed. 2: bad options. 3: another job of the queue has
+taken the machine over; the process starts again for that one. The supervisor in the user-data
 restarts a process that ends with another code than 0.
 """
 
@@ -28,6 +29,10 @@ from typing import Any
 from proteus_spot.infra.nodes.logged_process import exit_code, log_to_console
 
 logger = logging.getLogger("proteus_spot.infra.nodes.main")
+
+#: Exit code of a process whose machine works for another job from now on, and seconds between two looks at that.
+MOVED = 3
+_JOB_LOOK_S = 0.5
 
 #: Set to 1: a node's threads run tasks, and a library's own threads would compete with them.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -139,8 +144,24 @@ async def _run(options: argparse.Namespace) -> int:
         from proteus_spot.infra.nodes.controller_process import run_controller as run
     else:
         from proteus_spot.infra.nodes.node_process import run_node as run
+    moved = asyncio.create_task(_await_other_job(options.job, stop))
     with tempfile.TemporaryDirectory(prefix="proteus-code-") as code_directory:
-        return await run(options, blobs, rendezvous, stop, JobCode(blobs, options.job, Path(code_directory)))
+        code = await run(options, blobs, rendezvous, stop, JobCode(blobs, options.job, Path(code_directory)))
+    if not moved.done():
+        moved.cancel()
+        return code
+    return MOVED
+
+
+async def _await_other_job(job_id: str, stop: asyncio.Event) -> None:
+    """Set `stop` when this machine works for another job: the next of the queue has taken it over."""
+    from proteus_spot.infra.nodes.lease_guard import MachineFiles
+
+    files = MachineFiles.ours()
+    while (other := files.job_id()) in (None, job_id):
+        await asyncio.sleep(_JOB_LOOK_S)
+    logger.info("this machine works for job %s from now on: starting again for it", other)
+    stop.set()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import numpy as np
 
 from proteus_spot.bidding.billing import BillingModel
 from proteus_spot.bidding.market.catalog import Catalog
-from proteus_spot.bidding.market.model import Allocation, Market, Tier
+from proteus_spot.bidding.market.model import Allocation, EndCause, Market, Tier
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.traces import Trace
 from proteus_spot.infra.state.charges.charge_prices import Planned, charging_model
@@ -55,12 +55,22 @@ def most_owed(
             if life.ended_at_s is not None:
                 end_s = life.ended_at_s + 1
             charges = model.charges(trace, 1, allocation.launched_at_s, life.ended_at_s, life.end_cause, end_s)
+            paid = _paid_before(record, model, trace)
             total += sum(
-                charge.amount_micros * life.count
+                max(charge.amount_micros - paid.get(charge.hour_index, 0), 0) * life.count
                 for charge in charges
                 if (record.allocation_id, charge.hour_index) not in charged
             )
     return total
+
+
+def _paid_before(record: AllocationRecord, model: BillingModel, trace: Trace) -> dict[int, Micros]:
+    """Return what another job has paid for each hour of a machine that the job of `record` took over."""
+    from_s, launched_at_s = record.held_from_s, record.allocation.launched_at_s
+    if from_s is None:
+        return {}
+    charges = model.charges(trace, 1, launched_at_s, from_s, EndCause.USER, from_s + 1)
+    return {charge.hour_index: charge.amount_micros for charge in charges}
 
 
 def requested(intent: Intent, job_id: str, tier: Tier = Tier.TRANSIENT) -> AllocationRecord:

@@ -122,7 +122,7 @@ def due_lines(
         trace = price_traces.get(allocation.market, _NO_PRICES)
         try:
             charged_as = charging(record, trace, catalog, spot_billing, planned, prices, now_s)
-            lines.extend(_lines(record, charged_as, now_s))
+            lines.extend(_own_lines(record, charged_as, now_s))
         except ValueError as error:
             raise BillingError(f"allocation {record.allocation_id} in {allocation.market}: {error}") from None
     return lines
@@ -312,6 +312,31 @@ def _owed(record: AllocationRecord, base: LedgerLine, charge: LedgerLine | None,
 def _correction(lines: Sequence[LedgerLine], line: LedgerLine) -> LedgerLine:
     """Return `line` as a correction of its kind in the hour of `lines`."""
     return replace(line, correction=1 + max([0, *(other.correction for other in lines if other.kind is line.kind)]))
+
+
+def _own_lines(record: AllocationRecord, charged_as: Charging, now_s: int) -> list[LedgerLine]:
+    """Return the lines of one allocation that the job of `record` pays.
+
+    Of machines that it took over from another job these are the lines of their whole life without those that the other
+    paid, as if it had ended them then: together the two ledgers are the bill. A refund goes to the job that holds them.
+    """
+    lines = _lines(record, charged_as, now_s)
+    if record.held_from_s is None:
+        return lines
+    until_then = replace(record, ended_at_s=record.held_from_s, end_cause=EndCause.USER, instance_ends={})
+    paid = {line.hour_index: line.amount_micros for line in _lines(until_then, charged_as, now_s)}
+    refunds = {line.hour_index: line for line in lines if line.kind is LedgerKind.REFUND}
+    own = []
+    for charge in (line for line in lines if line.kind is LedgerKind.CHARGE):
+        amount = charge.amount_micros - paid.get(charge.hour_index, 0)
+        refund = refunds.get(charge.hour_index)
+        if amount < 0:  # they had ended before they were handed over, which nobody had seen
+            back = -amount if refund is None else -amount - refund.amount_micros
+            refund, amount = _refund(charge, charge.at_s, back, _ENDED_BEFORE), 0
+        if amount or refund is not None:
+            own.append(replace(charge, amount_micros=amount))
+            own += [] if refund is None else [refund]
+    return own
 
 
 def _lines(record: AllocationRecord, charged_as: Charging, now_s: int) -> list[LedgerLine]:

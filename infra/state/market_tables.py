@@ -89,7 +89,9 @@ class MarketTables(Tables):
         wanted = set(markets)
         with self.read() as connection:
             records = [allocation_record(row) for row in connection.execute(query)]
-        found = [life for record in records for life in _lives(record, now_s) if life.market in wanted]
+        records.sort(key=lambda record: record.since_s)
+        holder = {name: record.allocation_id for record in records for name in record.instance_ids}
+        found = [life for record in records for life in _lives(record, now_s, holder) if life.market in wanted]
         found += [
             Life(market, payload["launched_at_s"], at_s, payload["taken"], Source(payload["source"]))
             for market, at_s, payload in self._facts(_LIFE, markets, from_s)
@@ -155,14 +157,23 @@ def _answer(row: Row[Any]) -> RequestAnswer | None:
     return RequestAnswer(int(values["settled_at_s"]), Market.parse(params["market"]), params["count"], granted, code)
 
 
-def _lives(record: AllocationRecord, now_s: int) -> list[Life]:
-    """Return the lives of the machines of an allocation; one whose launch failed never lived."""
+def _lives(record: AllocationRecord, now_s: int, holder: Mapping[str, str]) -> list[Life]:
+    """Return the lives of the machines of an allocation; one whose launch failed never lived.
+
+    A machine that was handed over lives on in another allocation.
+
+    Parameters
+    ----------
+    holder : the last allocation of each machine, by instance id.
+    """
     allocation = record.allocation
+    names = [*record.instance_ids, *[""] * (allocation.count - len(record.instance_ids))]
     found = []
-    for life in record.lives:
-        if life.end_cause is not EndCause.FAILED:
+    for name, life in zip(names, record.machines, strict=True):
+        if life.end_cause is not EndCause.FAILED and holder.get(name, record.allocation_id) == record.allocation_id:
             until_s = now_s if life.ended_at_s is None else life.ended_at_s
             taken = life.end_cause is EndCause.EVICTED
-            one = Life(allocation.market, allocation.launched_at_s, max(until_s, allocation.launched_at_s), taken)
-            found += [one] * life.count
+            found.append(
+                Life(allocation.market, allocation.launched_at_s, max(until_s, allocation.launched_at_s), taken)
+            )
     return found

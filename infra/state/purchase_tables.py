@@ -135,9 +135,18 @@ class PurchaseTables(Tables):
             return [_intent(row) for row in connection.execute(query)]
 
     def record_allocation(
-        self, job_id: str, order_id: str, allocation: Allocation, instance_ids: Sequence[str]
+        self,
+        job_id: str,
+        order_id: str,
+        allocation: Allocation,
+        instance_ids: Sequence[str],
+        taken: tuple[str, int] | None = None,
     ) -> AllocationRecord:
         """Record the allocation that an order bought, or return the same recorded one.
+
+        Parameters
+        ----------
+        taken : of machines that the job took over, the job that they were bought for, and since when they are its own.
 
         Raises
         ------
@@ -149,6 +158,8 @@ class PurchaseTables(Tables):
             "order_id": order_id,
             "instance_ids": list(instance_ids),
         }
+        if taken is not None:
+            row["bought_for"], row["held_from_s"] = taken
         with self.write() as connection:
             require_row(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
             new_row = row | {"instance_ends": {}}
@@ -258,6 +269,20 @@ class PurchaseTables(Tables):
         """Return the instances that live by the book, of all jobs."""
         return {name for record in self.living_allocations() for name in record.living_ids}
 
+    def handed_on(self, job_id: str) -> set[str]:
+        """Return the instances that were bought for a job, and that another one has taken over."""
+        others = (allocations.c.bought_for == job_id) & (allocations.c.job_id != job_id)
+        query = select(allocations.c.instance_ids).where(others)
+        with self.read() as connection:
+            return {name for row in connection.execute(query) for name in row.instance_ids}
+
+    def buyers(self, job_id: str) -> dict[str, str]:
+        """Return the job that a machine was bought for, by instance, of those that a job took over."""
+        query = select(allocations.c.instance_ids, allocations.c.bought_for)
+        query = query.where(allocations.c.job_id == job_id, allocations.c.bought_for.is_not(None))
+        with self.read() as connection:
+            return {name: row.bought_for for row in connection.execute(query) for name in row.instance_ids}
+
     def add_lines(self, lines: Sequence[LedgerLine]) -> None:
         """Add lines to the ledger; an existing line is left unchanged."""
         rows = [
@@ -331,6 +356,8 @@ def allocation_record(row: Row[Any]) -> AllocationRecord:
         ended_at_s=values["ended_at_s"],
         end_cause=None if cause is None else EndCause(cause),
         instance_ends={name: (at_s, EndCause(why)) for name, (at_s, why) in values["instance_ends"].items()},
+        bought_for=values["bought_for"],
+        held_from_s=values["held_from_s"],
     )
 
 

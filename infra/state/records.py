@@ -57,6 +57,8 @@ class ObservationKind(StrEnum):
     TICK = "tick"  # why a tick of the job failed, or nothing where it did not, when that changes
     BOOKED = "booked"  # the ledger was brought up to then; at most once an hour
     WENT_ON = "went on"  # a job that a limit had stopped goes on; which model it had saved then
+    QUEUED = "queued"  # when the job was submitted to its queue, by the Prefect server's clock
+    TOOK_OVER = "took over"  # it is the job's turn in its queue: it has what it takes over of the jobs before
     SETTLED = "settled"  # an ended job has no machine and no unbooked hour left
 
 
@@ -227,7 +229,8 @@ class AllocationRecord:
     """An allocation with the market's ids of its instances, and its end.
 
     `instance_ends` holds (ended_at_s, cause) by instance id, for instances whose end was observed; the others end with
-    the allocation.
+    the allocation. Machines that the job took over from another have `bought_for`, the job that they were bought for,
+    and `held_from_s`, since when they are held and paid by this one; both are None where they were bought for it.
     """
 
     job_id: str
@@ -237,6 +240,13 @@ class AllocationRecord:
     ended_at_s: int | None = None
     end_cause: EndCause | None = None
     instance_ends: Mapping[str, tuple[int, EndCause]] = field(default_factory=dict)
+    bought_for: str | None = None
+    held_from_s: int | None = None
+
+    @property
+    def since_s(self) -> int:
+        """Since when the job holds the machines: their launch, or when it took them over."""
+        return self.allocation.launched_at_s if self.held_from_s is None else self.held_from_s
 
     @property
     def allocation_id(self) -> str:

@@ -128,6 +128,8 @@ allocations = Table(
     Column("ended_at_s", BigInteger),
     Column("end_cause", String(16)),
     Column("order_id", _NAME, nullable=False, unique=True),
+    Column("bought_for", _NAME),
+    Column("held_from_s", BigInteger),
     CheckConstraint("(ended_at_s IS NULL) = (end_cause IS NULL)", name="an_end_has_a_cause"),
 )
 

@@ -2,13 +2,14 @@
 
 A machine's first lease is `FIRST_S` from its launch; the machine assumes it without a blob. Each tick that finds the
 machine in the book writes ``jobs/<id>/leases/<instance>.json`` again (`tasks.job_leases`), and the machine obeys
-(`infra.nodes.lease_guard`).
+(`infra.nodes.lease_guard`). A machine looks there under the job that it was bought for, also when another one has it.
 """
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Self
 
 from proteus_spot.infra.storage.blobs import BlobError, Blobs
@@ -38,6 +39,7 @@ class Lease:
     is_cut : whether the job's budget lasts no longer, so that a tick may not extend it: the machine raises no alarm
         before it ends.
     webhook : URL that the machine posts its alarm to. One machine of a job has it.
+    job : the job that the machine works for now; empty: the one that it was bought for, in whose leases it looks.
     """
 
     until_s: float
@@ -46,6 +48,7 @@ class Lease:
     is_last: bool = False
     is_cut: bool = False
     webhook: str | None = None
+    job: str = ""
 
     @classmethod
     def from_json(cls, record: Any) -> Self:
@@ -64,6 +67,7 @@ class Lease:
                 is_last=record.get("is_last") is True,
                 is_cut=record.get("is_cut") is True,
                 webhook=None if webhook is None else str(webhook),
+                job=str(record.get("job", "")),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"is not a lease: {error!r}") from None
@@ -74,7 +78,7 @@ class Lease:
 
 
 def read_lease(blobs: Blobs, job_id: str, instance_id: str) -> Lease:
-    """Return a machine's lease.
+    """Return the lease of a machine that was bought for a job.
 
     Raises
     ------
@@ -90,13 +94,20 @@ def read_lease(blobs: Blobs, job_id: str, instance_id: str) -> Lease:
         raise BlobError(f"{blobs.url_of(name)}: {error}") from None
 
 
-def write_leases(blobs: Blobs, job_id: str, leases: Mapping[str, Lease]) -> dict[str, BlobError]:
-    """Write the leases of machines of a job, by instance id, at the same time; return the errors by instance id."""
-    paths = JobPaths(job_id)
+def write_leases(
+    blobs: Blobs, job_id: str, leases: Mapping[str, Lease], buyers: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, BlobError]:
+    """Write the leases of machines of a job, by instance id, at the same time; return the errors by instance id.
+
+    Parameters
+    ----------
+    buyers : the job that a machine was bought for, by instance id, where that is another one.
+    """
 
     def write(instance_id: str) -> BlobError | None:
+        name = JobPaths(buyers.get(instance_id, job_id)).lease(instance_id)
         try:
-            blobs.write_json(paths.lease(instance_id), leases[instance_id].to_json())
+            blobs.write_json(name, leases[instance_id].to_json())
         except BlobError as error:
             return error
         return None

@@ -30,7 +30,9 @@ import numpy as np
 from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
+    AllocationHandedOver,
     AllocationRefused,
+    AllocationTaken,
     BidEvent,
     JobClosed,
     JobOpened,
@@ -173,7 +175,7 @@ def chart(facts: JobFacts) -> dict[str, Any]:
                 int(r.allocation.tier is Tier.RELIABLE),
                 life.count,
                 r.allocation.bid_micros,
-                r.allocation.launched_at_s - t0,
+                r.since_s - t0,
                 None if life.ended_at_s is None else life.ended_at_s - t0,
                 None if life.end_cause is None else str(life.end_cause),
             ]
@@ -223,6 +225,11 @@ def marks(facts: JobFacts) -> list[tuple[int, str, str, str]]:
             case AllocationGranted(allocation=a):
                 bid = "on demand" if a.bid_micros is None else f"bid {usd(a.bid_micros)}"
                 found.append((at_s, "granted", a.allocation_id, f"{a.count} × {a.market}, {bid}"))
+            case AllocationTaken(allocation=a):
+                found.append((at_s, "granted", a.allocation_id, f"{a.count} × {a.market}, from job {item.from_job}"))
+            case AllocationHandedOver():
+                text = f"{market.get(item.allocation_id, '')} to job {item.to_job}".strip()
+                found.append((at_s, "let go", item.allocation_id, text))
             case AllocationRefused():
                 where = f"{asked[item.order_id]}: " if item.order_id in asked else ""
                 found.append((at_s, "refused", "", f"{where}{item.code}: {item.message}"))
@@ -271,7 +278,7 @@ def on_demand_reference(facts: JobFacts) -> list[tuple[float, float]]:
     from_s, until_s = facts.job.created_at_s, facts.trained_s
     changes: dict[float, int] = {from_s: 0, until_s: 0}
     for record in facts.allocations:
-        begin_s = max(float(record.allocation.launched_at_s), from_s)
+        begin_s = max(float(record.since_s), from_s)
         for life in record.lives:
             end_s = until_s if life.ended_at_s is None else min(float(life.ended_at_s), until_s)
             vcpus = facts.vcpus(record) // record.allocation.count * life.count

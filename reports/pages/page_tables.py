@@ -310,7 +310,7 @@ def _allocations(facts: JobFacts) -> Table:
             str(r.allocation.count),
             str(facts.vcpus(r)),
             "on demand" if r.allocation.bid_micros is None else usd(r.allocation.bid_micros),
-            elapsed(r.allocation.launched_at_s - facts.t0),
+            elapsed(r.since_s - facts.t0),
             "—" if r.ended_at_s is None else elapsed(r.ended_at_s - facts.t0),
             ends[r.end_cause],
             usd(net.get(r.allocation_id, 0)),
@@ -371,9 +371,7 @@ def _progress(facts: JobFacts) -> Table:
 
 def _held_vcpus(facts: JobFacts, at_s: float) -> int:
     return sum(
-        facts.vcpus(r)
-        for r in facts.allocations
-        if r.allocation.launched_at_s <= at_s and (r.ended_at_s is None or at_s < r.ended_at_s)
+        facts.vcpus(r) for r in facts.allocations if r.since_s <= at_s and (r.ended_at_s is None or at_s < r.ended_at_s)
     )
 
 

@@ -20,6 +20,7 @@ decisions         decision points: observations to the engine, its orders to the
 engine_journal    the engine of a job and its journal, replayed and appended in one transaction
 eviction_notices  eviction notices that the reliable tier reports
 facts/            what is known of markets: placement scores, grants, survival
+hand_over         machines of ended jobs of a queue, taken over by the next
 ingest            price history from the market into the price store
 job_opening       opening and closing the bidding of a job
 listed_machines   machines: tags, look-up and termination

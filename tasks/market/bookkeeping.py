@@ -23,6 +23,7 @@ from proteus_spot.infra.state.records import AllocationRecord, IntentState, Obse
 from proteus_spot.infra.storage.leases import FIRST_S
 from proteus_spot.tasks.event_feed import emit_budget
 from proteus_spot.tasks.job_ends import BUDGET, is_active, request_stop
+from proteus_spot.tasks.job_queues import next_to_take_over
 from proteus_spot.tasks.job_records import FINAL_S, JobTerms, terms_of
 from proteus_spot.tasks.market.current_prices import history
 from proteus_spot.tasks.market.decisions import decide_on
@@ -71,9 +72,11 @@ def book_ledger(job_id: str) -> Booked:
     after_s = None if last is None else last.at_s - FINAL_S
     records = runtime.store.allocations(job_id, after_s=after_s)
     spot = [record.allocation for record in records if record.allocation.bid_micros is not None]
-    now_s = runtime.now_s()
+    now_s, job = runtime.now_s(), runtime.store.job(job_id)
+    if job.ended_at_s is not None and next_to_take_over(runtime.store, job) is not None:
+        now_s = min(now_s, int(job.ended_at_s))  # what follows is for the next job to pay
     traces = _history([a.market for a in spot], min(a.launched_at_s for a in spot), now_s) if spot else {}
-    billing = terms_of(runtime.store.job(job_id)).billing_model
+    billing = terms_of(job).billing_model
     booking = book(runtime.store, job_id, traces, runtime.catalog, now_s, billing, after_s, _planned(job_id))
     if booking.errors:
         raise booking.errors[0]

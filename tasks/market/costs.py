@@ -32,7 +32,10 @@ _LEAVING = ("draining", "drained")
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
-    """Costs of one job in one market on one tier, in micro-dollars; the uses add up to `charged`."""
+    """Costs of one job in one market on one tier, in micro-dollars.
+
+    The uses add up to `charged`, but for a refund of an hour that was charged to another job, which handed it over.
+    """
 
     job_id: str
     market: str
@@ -122,6 +125,7 @@ def _job_rows(store: Store, job: Job) -> list[CostRow]:
     lost = _lost_share(job) if job.kind is JobKind.JOB else _repeated_share(store, job)
     sums: dict[tuple[str, str], dict[Use, Micros]] = {}
     hours: dict[tuple[str, str], float] = {}
+    charged: dict[tuple[str, str], Micros] = {}
     ledger = store.ledger(job.job_id)
     why = "; ".join(filter(None, (why_ended(job), unpriced_line(ledger, records.values()))))
     for line, refund in charges_and_refunds(ledger):
@@ -129,6 +133,9 @@ def _job_rows(store: Store, job: Job) -> list[CostRow]:
         key = (str(record.allocation.market), str(record.allocation.tier))
         total = sums.setdefault(key, {})
         hours.setdefault(key, 0.0)
+        charged[key] = charged.get(key, 0) + line.amount_micros
+        if refund is not None and not line.amount_micros:
+            total[Use.REFUNDED] = total.get(Use.REFUNDED, 0) - refund.amount_micros
         for part in by_second(record, line, refund) if is_by_second(line) else by_hour(record, line, refund):
             hours[key] += part.paid_s / HOUR_S
             life = lives[line.allocation_id][part.machine]
@@ -136,7 +143,7 @@ def _job_rows(store: Store, job: Job) -> list[CostRow]:
             for use, amount in uses.items():
                 total[use] = total.get(use, 0) + amount
     return [
-        CostRow(job.job_id, market, tier, hours[market, tier], sum(uses.values()), uses, why)
+        CostRow(job.job_id, market, tier, hours[market, tier], charged[market, tier], uses, why)
         for (market, tier), uses in sorted(sums.items())
     ]
 

@@ -25,6 +25,7 @@ from proteus_spot.bidding.market.money import Micros
 from proteus_spot.infra.errors import TickStopped
 from proteus_spot.infra.state.records import ObservationKind
 from proteus_spot.tasks.job_ends import is_active
+from proteus_spot.tasks.job_queues import next_to_take_over
 from proteus_spot.tasks.job_records import training_begun
 from proteus_spot.tasks.market.engine_journal import DecideEvents, EngineJournal, JobEngine
 from proteus_spot.tasks.market.listed_machines import observed_events
@@ -47,7 +48,8 @@ def decide(
 ) -> list[Order]:
     """Reconcile the engine with `facts`, enter the `notices`, and have the engine decide.
 
-    Nothing is bought before the reliable tier runs and the training has begun, nor after a stop was requested.
+    Nothing is bought before the reliable tier runs and the training has begun, nor after a stop was requested. Nothing
+    is decided on machines that the next job of the queue will take over.
 
     Parameters
     ----------
@@ -67,12 +69,12 @@ def decide(
     now_s = current_runtime().now_s()
 
     def tick(engine: BidEngine) -> Sequence[BidEvent]:
-        if engine.holdings.job_id is None:
+        job_id, store = job_engine.job_id, current_runtime().store
+        if engine.holdings.job_id is None or next_to_take_over(store, store.job(job_id)) is not None:
             return ()
-        job_id = job_engine.job_id
         begun = training_begun(job_id, engine.holdings.begun_at_s)
         buy = begun and _reliable_tier_stands(engine) and is_active(job_id)
-        limits = (spending, left, crossing_usd_per_vcpu_h, current_runtime().store.identity().generation_of_orders)
+        limits = (spending, left, crossing_usd_per_vcpu_h, store.identity().generation_of_orders)
         due = TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits, known or {}, left_vcpus or {})
         return (*offered(engine, job_id, now_s), due)
 

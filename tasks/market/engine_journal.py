@@ -8,6 +8,7 @@ decides again.
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +21,9 @@ from proteus_spot.bidding.engine.engine import BidEngine
 from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
+    AllocationHandedOver,
     AllocationRefused,
+    AllocationTaken,
     BidEvent,
     JobOpened,
     JobReopened,
@@ -178,19 +181,13 @@ class EngineJournal(ABC, Generic[E]):
         plan : returns the events, given the engine's state; called again if another process wrote meanwhile.
         instances : the market's records of the instances, by order id, of which the events tell.
         """
-        contended = retry_if_exception_type(JournalConflict)
-        for attempt in Retrying(
-            retry=contended, stop=stop_after_attempt(8), wait=wait_random_exponential(0.02, 0.5), reraise=True
-        ):
-            with attempt:
-                orders = self._commit_once(plan, instances or {})
+        (orders,) = commit_together([(self, plan)], instances)
         return orders
 
-    def _commit_once(self, plan: DecideEvents[E], instances: Mapping[str, Sequence[InstanceFact]]) -> list[Any]:
+    def prepare(self, plan: DecideEvents[E], now_s: float) -> "Pending[E]":
+        """Pass the events of `plan` to the engine; return what is to be written, before the engine is used again."""
         engine = self.refresh()
         self._engine = None  # until it is committed it is ahead of the journal: one that fails is loaded again
-        runtime = current_runtime()
-        now_s = runtime.clock.now_s()
         entries: list[Entry] = []
         events = list(plan(engine))
         orders: list[Any] = []
@@ -200,22 +197,28 @@ class EngineJournal(ABC, Generic[E]):
                 orders.append(order)
                 entries.append(Entry("order", float(event.at_s), now_s, self._to_record(order)))
         engine.validate()
-        with runtime.store.transaction() as store:
-            if entries:
-                store.append(self.job_id, self._length, entries)
-            for order in orders:
-                _decide(store, self.job_id, order, now_s)
-            for event in events:
-                _settle(store, self.job_id, event, instances, now_s)
-            self._note_opened([entry.record for entry in entries])
-            snapshot = self._due_snapshot(engine, self._length + len(entries))
-            if snapshot is not None:
-                store.save_snapshot(snapshot)
-        if snapshot is not None:
-            self._snapshot_length = snapshot.seq
-        self._length += len(entries)
-        self._engine = engine
-        return orders
+        return Pending(engine, events, orders, entries)
+
+    def write(self, store: Store, pending: "Pending[E]", instances: Mapping[str, Sequence[InstanceFact]]) -> None:
+        """Write entries, and what follows from them, in a transaction."""
+        now_s = current_runtime().clock.now_s()
+        if pending.entries:
+            store.append(self.job_id, self._length, pending.entries)
+        for order in pending.orders:
+            _decide(store, self.job_id, order, now_s)
+        for event in pending.events:
+            _settle(store, self.job_id, event, instances, now_s)
+        self._note_opened([entry.record for entry in pending.entries])
+        pending.snapshot = self._due_snapshot(pending.engine, self._length + len(pending.entries))
+        if pending.snapshot is not None:
+            store.save_snapshot(pending.snapshot)
+
+    def take(self, pending: "Pending[E]") -> None:
+        """Take over the engine of entries that are written."""
+        if pending.snapshot is not None:
+            self._snapshot_length = pending.snapshot.seq
+        self._length += len(pending.entries)
+        self._engine = pending.engine
 
     def _due_snapshot(self, engine: E, length: int) -> EngineSnapshot | None:
         """Return the snapshot of an engine that has seen `length` entries, if it is time for one."""
@@ -229,6 +232,43 @@ class EngineJournal(ABC, Generic[E]):
         if state is None:
             return None
         return EngineSnapshot(self.job_id, length, program_digest(), self._opened_seq, state)
+
+
+@dataclass(slots=True)
+class Pending(Generic[E]):
+    """An engine that is ahead of its journal, with the events, orders and entries that are still to be written."""
+
+    engine: E
+    events: list[BidEvent]
+    orders: list[Any]
+    entries: list[Entry]
+    snapshot: EngineSnapshot | None = None
+
+
+def commit_together(
+    plans: Sequence[tuple[EngineJournal[Any], DecideEvents[Any]]],
+    instances: Mapping[str, Sequence[InstanceFact]] | None = None,
+) -> list[list[Any]]:
+    """Commit to several journals in one transaction, all or none; return the orders of each (`EngineJournal.commit`).
+
+    Parameters
+    ----------
+    plans : each journal with its plan, which are called in this sequence.
+    """
+    runtime = current_runtime()
+    contended = retry_if_exception_type(JournalConflict)
+    for attempt in Retrying(
+        retry=contended, stop=stop_after_attempt(8), wait=wait_random_exponential(0.02, 0.5), reraise=True
+    ):
+        with attempt:
+            now_s = runtime.clock.now_s()
+            prepared = [(journal, journal.prepare(plan, now_s)) for journal, plan in plans]
+            with runtime.store.transaction() as store:
+                for journal, pending in prepared:
+                    journal.write(store, pending, instances or {})
+            for journal, pending in prepared:
+                journal.take(pending)
+    return [pending.orders for _, pending in prepared]
 
 
 class JobEngine(EngineJournal[BidEngine]):
@@ -340,20 +380,36 @@ def _settle(
             store.end_allocation(event.allocation_id, event.at_s, event.cause)
             _note_failed_launch(store, event.allocation_id, instances, now_s)
             _settle_lapses(store, job_id, event, now_s)
+        case AllocationHandedOver():
+            store.end_allocation(event.allocation_id, event.at_s, EndCause.USER)
+            _settle_lapses(store, job_id, event, now_s)
+        case AllocationTaken():
+            _record_taken(store, job_id, event, now_s)
         case JobReopened() | SweepReopened() | SweepExtended():
             store.reopen_job(job_id, has_more=isinstance(event, SweepExtended))
         case JobOpened():
             return
 
 
-def _settle_lapses(store: Store, job_id: str, event: MachineGone | AllocationGone, now_s: float) -> None:
+def _record_taken(store: Store, job_id: str, event: AllocationTaken, now_s: float) -> None:
+    """Record machines that were taken over as if an order had bought them: those of the reliable tier follow it."""
+    allocation, ids = event.allocation, list(event.instance_ids)
+    params = {"market": str(allocation.market), "count": allocation.count, "bid_micros": allocation.bid_micros}
+    store.plan(event.order_id, job_id, "taken", None, params, now_s)
+    store.settle(event.order_id, IntentState.DONE, {"instances": ids}, now_s)
+    store.record_allocation(job_id, event.order_id, allocation, ids, (event.bought_for, event.at_s))
+
+
+def _settle_lapses(
+    store: Store, job_id: str, event: MachineGone | AllocationGone | AllocationHandedOver, now_s: float
+) -> None:
     """Note as done the orders to end machines of the event's allocation of which none lives any more."""
     living = {name for record in store.allocations(job_id, alive=True) for name in record.living_ids}
     for intent in store.intents(job_id, [IntentState.PLANNED]):
         if intent.kind != "lapse" or intent.params["allocation_id"] != event.allocation_id:
             continue
         ending = intent.params.get("instance_ids")
-        if isinstance(event, AllocationGone) or (ending is not None and living.isdisjoint(ending)):
+        if not isinstance(event, MachineGone) or (ending is not None and living.isdisjoint(ending)):
             store.settle(intent.order_id, IntentState.DONE, {"ended_at_s": event.at_s}, now_s)
 
 

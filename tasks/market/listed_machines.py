@@ -35,13 +35,16 @@ def machine_tags(job_id: str) -> list[tuple[str, str]]:
 
 
 def job_machines(job_id: str) -> list[InstanceFact]:
-    """Return every machine of the job that the market lists, with the tags that it has by the book."""
+    """Return every machine of the job that the market lists, with the tags that it has by the book.
+
+    Machines that were bought for it, and that another job has taken over, are not among them.
+    """
     runtime = current_runtime()
     store, tags = runtime.store, machine_tags(job_id)
     records = store.allocations(job_id, after_s=runtime.clock.now_s() - LISTED_S)
     known = {
         name: {ORDER_TAG: record.allocation_id, TIER_TAG: str(record.allocation.tier)}
-        for record in records
+        for record in sorted(records, key=lambda record: record.alive)  # it may have come back from another job
         for name in record.instance_ids
     }
     sent = {
@@ -51,7 +54,12 @@ def job_machines(job_id: str) -> list[InstanceFact]:
     }
     living = [name for record in records for name in record.living_ids]
     facts = runtime.pinned_market().describe(tags, living, list(sent))
-    return [_tagged(fact, tags, known.get(fact.instance_id) or sent.get(fact.token)) for fact in facts]
+    handed_on = store.handed_on(job_id).difference(living)
+    return [
+        _tagged(fact, tags, known.get(fact.instance_id) or sent.get(fact.token))
+        for fact in facts
+        if fact.instance_id not in handed_on
+    ]
 
 
 def _tagged(fact: InstanceFact, tags: Sequence[tuple[str, str]], by_book: Mapping[str, str] | None) -> InstanceFact:
@@ -80,11 +88,13 @@ def observed_events(held: ReconciledHoldings, facts: Sequence[InstanceFact], now
     A machine that the market does not list has ended with its last lease that was written; where the bucket does not
     answer, with the last that a tick can have written.
     """
-    runtime, groups = current_runtime(), by_order(facts)
+    runtime, groups, job_id = current_runtime(), by_order(facts), held.job_id or ""
     ends_s: dict[str, float | None] = {}
-    for name in forgotten_ids(held, groups):
+    forgotten = forgotten_ids(held, groups)
+    buyers = runtime.store.buyers(job_id) if forgotten else {}
+    for name in forgotten:
         try:
-            ends_s[name] = read_lease(runtime.blobs, held.job_id or "", name).until_s
+            ends_s[name] = read_lease(runtime.blobs, buyers.get(name, job_id), name).until_s
         except BlobMissing:
             ends_s[name] = None
         except BlobError:
@@ -121,7 +131,8 @@ def end(job_id: str, instance_ids: Sequence[str]) -> None:
     runtime = current_runtime()
     runtime.market.terminate(instance_ids)
     lease = Lease(runtime.now_s(), reason="its job has ended it", is_last=True)
-    for name, error in write_leases(runtime.blobs, job_id, dict.fromkeys(instance_ids, lease)).items():
+    errors = write_leases(runtime.blobs, job_id, dict.fromkeys(instance_ids, lease), runtime.store.buyers(job_id))
+    for name, error in errors.items():
         _log.warning("%s: if nobody sees its end, it is charged to the end of its lease: %s", name, error)
 
 

@@ -143,7 +143,7 @@ def _on_demand_usd(records: Sequence[AllocationRecord], from_s: float, until_s: 
         a = record.allocation
         for life in record.lives:
             end_s = until_s if life.ended_at_s is None else min(life.ended_at_s, until_s)
-            vcpu_s += max(end_s - max(a.launched_at_s, from_s), 0.0) * life.count * kinds[a.market].vcpu
+            vcpu_s += max(end_s - max(record.since_s, from_s), 0.0) * life.count * kinds[a.market].vcpu
     return vcpu_s / HOUR_S * per_vcpu_h / MICROS_PER_DOLLAR
 
 
@@ -155,7 +155,7 @@ def _machine_hours(records: Sequence[AllocationRecord], lines: Sequence[LedgerLi
         for life in record.lives:
             end_s = life.ended_at_s if life.ended_at_s is not None else int(now_s)
             for index, start_s in enumerate(range(a.launched_at_s, end_s, HOUR_S)):
-                part = min(end_s - start_s, HOUR_S) / HOUR_S * life.count
+                part = max(min(end_s, start_s + HOUR_S) - max(start_s, record.since_s), 0) / HOUR_S * life.count
                 free = (a.allocation_id, index) in refunded and life.taken_within(start_s, start_s + HOUR_S)
                 kind = "on_demand" if a.bid_micros is None else "free" if free else "paid"
                 hours[kind] += part

@@ -7,4 +7,5 @@ machine_ends       machines of a job, whatever the book says: all of them ended 
 open_jobs          an open job at a tick: kept training on machines that work, or closed
 reliable_machines  the reliable tier of a job while it goes on: what is unfit ends, what is missing is bought
 stop_answer        the request of `proteus stop`, and its answer: what stays, until when and why
+turns              turns of the jobs of a queue, for which their runs wait
 """

@@ -197,7 +197,9 @@ def _await_end(jobs: JobStore, job_id: str) -> None:
 def _lease_until_s(job_id: str, instance_id: str) -> float | None:
     """Return when the lease of a machine ends; None where no tick has extended it yet, or it cannot be read."""
     try:
-        return read_lease(current_runtime().blobs, job_id, instance_id).until_s
+        runtime = current_runtime()
+        buyer = runtime.store.buyers(job_id).get(instance_id, job_id)
+        return read_lease(runtime.blobs, buyer, instance_id).until_s
     except BlobError:
         return None
 

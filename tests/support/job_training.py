@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from proteus_spot.bidding.market.model import InstanceFact
 from proteus_spot.infra.nodes.controller_client import ControllerUnreachable
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.tasks.market.purchases.order_chains import CONTROLLER_ORDER, purchase
@@ -23,6 +24,7 @@ class Training:
 
     def __init__(self, world: JobWorld, clocks: int) -> None:
         self.world = world
+        self.job_id = world.job_id
         self.clocks = clocks
         self.machine = ""
         self.state = ""  # of the job that was started on this machine; none yet
@@ -37,12 +39,15 @@ class Training:
     def serving(self) -> str | None:
         """The machine on which a controller answers; it starts again on another one."""
         for fact in self.world.living():
-            order = purchase(self.world.job_id, fact.tags.get("proteus:order", ""))
-            if order == CONTROLLER_ORDER and self.world.is_up(fact):
+            if purchase(self.job_id, self.order_of(fact)) == CONTROLLER_ORDER and self.world.is_up(fact):
                 if fact.instance_id != self.machine:
                     self.machine, self.state, self.clock = fact.instance_id, "", float(self.saved)
                 return self.machine
         return None
+
+    def order_of(self, fact: InstanceFact) -> str:
+        """The order that a machine is there for, as it knows it."""
+        return fact.tags.get("proteus:order", "")
 
     def work(self, seconds: float) -> None:
         """Train for some seconds."""
@@ -65,7 +70,7 @@ class Training:
         result = {"clocks": int(self.clock), "stopped": reason or None, "lost_micro_tasks": 0}
         with self.world.boundary.outside():
             blobs = self.world.blobs
-            blobs.write_set(JobPaths(self.world.job_id).model, {"w.npz": b"model"}, result)
+            blobs.write_set(JobPaths(self.job_id).model, {"w.npz": b"model"}, result)
 
     def status(self, since_clock: int = 0) -> dict[str, Any]:
         nodes = [
@@ -78,7 +83,7 @@ class Training:
             if self.world.is_up(fact)
         ]
         return {
-            "job_id": self.world.job_id if self.state else None,
+            "job_id": self.job_id if self.state else None,
             "state": self.state or "starting",
             "reason": self.reason,
             "clock": int(self.clock),

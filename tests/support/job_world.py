@@ -184,7 +184,7 @@ class JobWorld:
         blobs: Any = _MayFail(self.blobs, lambda: BlobError("the bucket is away") if self.bucket_fails else None)
         self.runtime = Runtime(settings, self.clock, store, blobs, boundary.of_market(self.market), catalog)
         self._database = directory / "state.db"
-        self.training = Training(self, self.spec.training.clocks or 0)
+        self.training = self.made_training()
         self.ticks_run = True
         #: How often the event of a notice arrives, and how late.
         self.notice_copies, self.notice_delay_s = 1, 5.0
@@ -224,6 +224,10 @@ class JobWorld:
         self.boundary.watch_files(directory, patch)
         answers = {"run_deployment": self._book, "create_progress_artifact": lambda *args, **more: UUID(int=1)}
         self.boundary.watch_prefect(patch, answers, lambda: self.clock.wait_until(self.now_s + 1))
+
+    def made_training(self) -> Any:
+        """The controller of the job, as `Training` is."""
+        return Training(self, self.spec.training.clocks or 0)
 
     # What lives
 
@@ -330,7 +334,7 @@ class JobWorld:
         """End every machine whose lease has ended, as the guard on it does."""
         for fact in self.living():
             try:
-                until_s = read_lease(self.blobs, self.job_id, fact.instance_id).until_s
+                until_s = read_lease(self.blobs, fact.tags["proteus:job"], fact.instance_id).until_s
             except BlobMissing:
                 until_s = fact.launched_at_s + FIRST_S
             except BlobError as error:

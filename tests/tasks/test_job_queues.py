@@ -8,12 +8,13 @@ from proteus_spot.infra.local_market.job_stores import JobStore
 from proteus_spot.infra.state.records import JobState
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import request_stop
-from proteus_spot.tasks.job_queues import await_turn, jobs_before, waiting_line
+from proteus_spot.tasks.job_queues import jobs_before, waiting_line
 from proteus_spot.tasks.job_records import record_job
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.job_opening import close_job
 from proteus_spot.tasks.reports.job_list import job_lines
 from proteus_spot.tasks.supervision.deadlines import check_start
+from proteus_spot.tasks.supervision.turns import await_turn
 from proteus_spot.tasks.training.submission import with_options
 from tests.support.plain_ticks import plain_tick
 from tests.support.task_runtime import TaskRuntime, plain, spec

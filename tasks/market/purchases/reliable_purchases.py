@@ -17,6 +17,7 @@ from proteus_spot.infra.state.records import AllocationRecord, Intent, IntentSta
 from proteus_spot.infra.state.store import Store
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import is_active
+from proteus_spot.tasks.job_queues import next_to_take_over
 from proteus_spot.tasks.job_records import saved_result
 from proteus_spot.tasks.market.bookkeeping import stop_at_budget
 from proteus_spot.tasks.market.engine_journal import JobEngine
@@ -217,6 +218,13 @@ def release_reliable_tier(job_engine: JobEngine) -> None:
     facts = by_order(job_machines(job_id))
     end(job_id, [fact.instance_id for name in names for fact in facts.get(name, ()) if fact.alive])
     _enter_listed(job_engine)
+
+
+def release_at_end(job_engine: JobEngine) -> None:
+    """Release the reliable tier of a job that has ended, unless the next job of its queue takes it over."""
+    store = current_runtime().store
+    if next_to_take_over(store, store.job(job_engine.job_id)) is None:
+        release_reliable_tier(job_engine)
 
 
 def _enter_listed(job_engine: JobEngine) -> None:

@@ -20,7 +20,9 @@ from proteus_spot.bidding.engine.engine import BidEngine
 from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
+    AllocationHandedOver,
     AllocationRefused,
+    AllocationTaken,
     BidEvent,
     JobClosed,
     JobOpened,
@@ -113,6 +115,16 @@ ITEMS = {
     AllocationRefused: st.builds(AllocationRefused, at_s=TIMES, order_id=NAMES, code=NAMES, message=NAMES),
     NoticeSeen: st.builds(NoticeSeen, at_s=TIMES, allocation_id=NAMES, takes_at_s=TIMES),
     AllocationGone: st.builds(AllocationGone, at_s=TIMES, allocation_id=NAMES, cause=st.sampled_from(EndCause)),
+    AllocationHandedOver: st.builds(AllocationHandedOver, at_s=TIMES, allocation_id=NAMES, to_job=NAMES),
+    AllocationTaken: st.builds(
+        AllocationTaken,
+        at_s=TIMES,
+        order_id=NAMES,
+        allocation=allocations(),
+        instance_ids=st.lists(NAMES, max_size=3).map(tuple),
+        from_job=NAMES,
+        bought_for=NAMES,
+    ),
     MachineSeen: st.builds(MachineSeen, at_s=TIMES, allocation_id=NAMES, instance_id=NAMES),
     MachineNoticed: st.builds(MachineNoticed, at_s=TIMES, allocation_id=NAMES, instance_id=NAMES, takes_at_s=TIMES),
     MachineGone: st.builds(

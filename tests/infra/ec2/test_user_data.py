@@ -20,6 +20,7 @@ from proteus_spot.infra.ec2.user_data import MAX_BYTES, NodeBoot, lease_unit, us
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.nodes.lease_guard import MachineFiles
 from proteus_spot.infra.nodes.lease_guard import parse as parse_guard
+from proteus_spot.infra.nodes.main import parse
 from proteus_spot.infra.nodes.trial_main import parse as parse_trial
 from proteus_spot.infra.simulated_ec2.instances import command_of
 from tests.support.timeouts import PATIENCE
@@ -171,6 +172,17 @@ def test_a_killed_node_is_started_again(machine: Machine) -> None:
     os.kill(first, signal.SIGKILL)
     eventually(lambda: len(machine.starts()) == 2)
     assert process.poll() is None
+
+
+def test_a_node_that_starts_again_works_for_the_job_that_the_guard_has_kept(machine: Machine) -> None:
+    machine.boot("stay")
+    eventually(machine.starts)
+    (first,) = machine.starts()
+    MachineFiles(machine.units).keep_job("next-job")
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: len(machine.starts()) == 2)
+    (again,) = (arguments for pid, arguments in machine.starts().items() if pid != first)
+    assert parse(again.split()[3:]).job == "next-job"
 
 
 def test_a_node_that_ends_well_ends_the_machine_and_is_not_started_again(machine: Machine) -> None:

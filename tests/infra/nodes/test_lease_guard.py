@@ -58,6 +58,7 @@ class Machine:
         self.lock = self.files.script_lock.open("wb")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.alarms: list[tuple[float, str, str | None]] = []
+        self.alarmed: list[str] = []
         self.ended_at_s: float | None = None
         self.read: Callable[[str], Lease] = missing
         self.guard: LeaseGuard | None = None
@@ -67,7 +68,8 @@ class Machine:
         self.guard = LeaseGuard("job", self.clock, self.files, lambda name: self.read(name), self.warn, self.end)
         self.guard.run()
 
-    def warn(self, alarm: Alarm, webhook: str | None) -> None:
+    def warn(self, job_id: str, alarm: Alarm, webhook: str | None) -> None:
+        self.alarmed.append(job_id)
         self.alarms.append((alarm.at_s - T0, alarm.reason, webhook))
 
     def end(self) -> None:
@@ -131,6 +133,19 @@ def test_a_lease_that_the_budget_cuts_is_no_sign_that_ticks_are_missing(machine:
     ]
 
 
+def test_a_lease_for_another_job_is_kept_for_the_nodes_processes_and_alarms_are_that_jobs(machine: Machine) -> None:
+    moved = Lease(T0 + HOUR_S, "next-taken-0", "a tick", job="next")
+    assert Lease.from_json(moved.to_json()) == moved
+    assert machine.files.job_id() is None
+    machine.clock.then = [(T0 + 60, lambda: machine.extend(moved))]
+    machine.run()
+    assert machine.files.job_id() == "next"
+    assert set(machine.alarmed) == {"next"}
+    ended = Lease(T0 + HOUR_S + 10, reason="its job has ended it", is_last=True)
+    machine.extend(ended)
+    assert machine.files.job_id() == "next", "a lease that names no job sends it to none"
+
+
 def test_a_guard_that_starts_again_knows_the_lease_of_before(machine: Machine) -> None:
     machine.files.keep_lease(Lease(T0 + 5000, "order", "a tick"))
     machine.run()
@@ -170,7 +185,7 @@ def test_neither_a_store_that_hangs_nor_an_alarm_that_hangs_keeps_the_machine_on
         raise BlobMissing("is not there")
 
     machine.read = lambda name: hang(reading)
-    monkeypatch.setattr(machine, "warn", lambda alarm, webhook: hang(warning))
+    monkeypatch.setattr(machine, "warn", lambda *alarm: hang(warning))
     machine.run()
     assert machine.ended_at_s == FIRST_S
     assert reading.wait(10 * PATIENCE)
@@ -204,6 +219,9 @@ def test_leases_are_written_together_and_one_that_fails_does_not_hold_up_the_oth
     del leases["i-7"]
     assert {name: read_lease(blobs, "job", name) for name in leases} == leases
     assert write_leases(blobs, "job", {}) == {}
+    taken = {"i-1": Lease(T0, "job-taken-0", job="job")}
+    assert write_leases(blobs, "job", taken, {"i-1": "buyer"}) == {}
+    assert read_lease(blobs, "buyer", "i-1") == taken["i-1"], "a machine looks where it was told at its launch"
 
 
 class Hook(BaseHTTPRequestHandler):

@@ -27,8 +27,8 @@ NEXT = """
 from alembic import op
 import sqlalchemy as sa
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 
 
 def upgrade():
@@ -47,7 +47,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         connection.execute("PRAGMA journal_mode=DELETE")  # all of it in one file, for comparisons
     later = tmp_path / "a folder: of revisions"
     shutil.copytree(upgrades._VERSIONS, later, ignore=shutil.ignore_patterns("__pycache__"))
-    (later / "0003_colours.py").write_text(NEXT)
+    (later / "0004_colours.py").write_text(NEXT)
     monkeypatch.setattr(upgrades, "_VERSIONS", later)
     upgrades.revisions.cache_clear()
     yield tmp_path / "state.db"
@@ -122,12 +122,12 @@ def test_a_database_of_an_earlier_revision_is_upgraded_and_a_copy_is_left(
         (job,) = store.jobs()
         assert (job.job_id, len(store.journal("old"))) == ("old", 1)
         with transaction(store._engine, writes=False) as connection:
-            assert connection.scalar(select(schema.schema_revision.c.version_num)) == "0003"
+            assert connection.scalar(select(schema.schema_revision.c.version_num)) == "0004"
             assert connection.exec_driver_sql("SELECT colour FROM jobs").scalar() == "red"
             assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
-    copy = path.with_name("state.db.schema-0002")
+    copy = path.with_name("state.db.schema-0003")
     (line,) = [record.getMessage() for record in caplog.records if record.name == upgrades.__name__]
-    assert f"from schema 0002 to 0003; a copy of it is {copy}" in line
+    assert f"from schema 0003 to 0004; a copy of it is {copy}" in line
     with sqlite3.connect(copy) as old, sqlite3.connect(":memory:") as written:
         written.deserialize(before)
         assert list(old.iterdump()) == list(written.iterdump())
@@ -185,7 +185,7 @@ def test_a_database_of_an_unknown_revision_is_refused(store: Store, url: str, re
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("revision", ["", "0003"])
+@pytest.mark.parametrize("revision", ["", "0004"])
 def test_a_database_from_before_the_first_revision_is_refused_and_what_to_do_is_said(
     bare: Engine, url: str, revision: str
 ) -> None:
@@ -212,8 +212,8 @@ def test_a_read_only_old_database_is_refused(path: Path) -> None:
 
 
 def test_a_database_that_cannot_be_copied_is_not_upgraded(path: Path) -> None:
-    path.with_name("state.db.schema-0002").mkdir()
+    path.with_name("state.db.schema-0003").mkdir()
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"cannot be copied to .*schema-0002 before its upgrade: Is a directory"):
+    with pytest.raises(InputError, match=r"cannot be copied to .*schema-0003 before its upgrade: Is a directory"):
         Store.open(f"sqlite:///{path}")
     assert path.read_bytes() == before

@@ -1,0 +1,222 @@
+"""The next job of a queue takes over what it can use of the one before, in one transaction; each pays its own time."""
+
+from typing import Any
+
+import pytest
+
+import proteus_spot.tasks.market.hand_over
+from proteus_spot.bidding.engine.events import AllocationHandedOver, AllocationTaken
+from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.infra.simulated_ec2.rules.market_bill import by_hour, by_second
+from proteus_spot.infra.state.records import AllocationRecord
+from proteus_spot.infra.state.store import Store
+from proteus_spot.infra.storage.leases import read_lease
+from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.tasks.job_leases import extend_leases
+from proteus_spot.tasks.job_records import record_job
+from proteus_spot.tasks.market.bookkeeping import book_ledger, spending_now
+from proteus_spot.tasks.market.costs import cost_rows
+from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.hand_over import take_over
+from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
+from proteus_spot.tasks.market.job_opening import close_job, open_job
+from proteus_spot.tasks.market.listed_machines import end, job_machines
+from proteus_spot.tasks.market.purchases.reliable_purchases import secure_reliable_tier
+from proteus_spot.tasks.market.reaping import orphans
+from proteus_spot.tasks.supervision.machine_ends import end_machines
+from tests.support.plain_ticks import plain_tick
+from tests.support.task_runtime import MARKET, OTHER, TaskRuntime, plain, spec
+
+BILLINGS = ["hourly-refund", "per-second-first-hour-free"]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def queued(job_id: str, **fields: Any) -> JobSpec:
+    transient = fields.pop("transient", {})
+    return JobSpec.model_validate(spec(job_id, **transient).model_dump() | {"queue": "nightly", **fields})
+
+
+def first_ends(here: TaskRuntime, second: JobSpec, after_s: int = 1800, **transient: Any) -> None:
+    """Have the first job hold its machines, the second be recorded, and the first end."""
+    first = queued("one", transient=transient)
+    here.begin(first)
+    plain(take_over)(first, JobEngine("one"))
+    here.tick(first)
+    here.clock.at_s += after_s
+    plain(record_job)(second)
+    plain(close_job)(JobEngine("one"), {"clocks": 3})
+
+
+def begin(here: TaskRuntime, second: JobSpec) -> None:
+    plain(fetch_prices)(markets_of(second), history_days())
+    for step in (open_job, take_over, secure_reliable_tier):
+        plain(step)(second, JobEngine(second.job_id))
+
+
+def held(here: TaskRuntime, job_id: str) -> dict[str, AllocationRecord]:
+    return {record.allocation_id: record for record in here.store.allocations(job_id, alive=True)}
+
+
+def alive(here: TaskRuntime) -> list[str]:
+    return sorted(fact.instance_id for fact in here.market.log() if fact.alive)
+
+
+@pytest.fixture(autouse=True)
+def no_prefect(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> Any:
+    return plain_tick(monkeypatch)
+
+
+def test_the_machines_change_their_job_and_nothing_is_bought(here: TaskRuntime, no_prefect: Any) -> None:
+    second = queued("two")
+    first_ends(here, second)
+    bought = alive(here)
+    assert len(bought) == 3
+    here.clock.at_s += 120
+    assert no_prefect("one") == "nothing to do", "the machines of the first are kept for the second"
+    assert alive(here) == bought
+    begin(here, second)
+    assert alive(here) == bought == sorted(name for record in held(here, "two").values() for name in record.living_ids)
+    assert sorted(held(here, "two")) == ["two-reliable-0", "two-taken-0"]
+    assert held(here, "one") == {}
+    at_s = int(here.store.job("one").ended_at_s or 0)
+    assert {(r.end_cause, r.ended_at_s) for r in here.store.allocations("one")} == {(EndCause.USER, at_s)}
+    assert {(r.bought_for, r.held_from_s) for r in held(here, "two").values()} == {("one", at_s)}
+    kinds = {job: [e.record["kind"] for e in here.store.journal(job)] for job in ("one", "two")}
+    assert kinds["one"].count(AllocationHandedOver.__name__) == kinds["two"].count(AllocationTaken.__name__) == 2
+    for _ in range(3):  # whatever tags they have, the first job's ticks and the reaper leave them alone
+        here.clock.at_s += 1200
+        no_prefect("one")
+        here.tick(second)
+    assert alive(here) == bought
+    assert plain(orphans)() == {}
+    assert job_machines("one") == []
+
+
+def test_a_machine_learns_of_its_job_by_the_lease_where_it_looks(here: TaskRuntime) -> None:
+    first_ends(here, queued("two"))
+    plain(extend_leases)("one")
+    now_s = here.clock.at_s
+    (name, *_) = alive(here)
+    assert read_lease(here.runtime.blobs, "one", name).until_s > now_s + 900, "it lives until it is taken over"
+    begin(here, queued("two"))
+    lease = read_lease(here.runtime.blobs, "one", name)
+    assert (lease.job, lease.order.startswith("two-")) == ("two", True)
+    end("two", [name])
+    assert read_lease(here.runtime.blobs, "one", name).until_s == int(here.clock.at_s)
+
+
+@pytest.mark.parametrize("billing", BILLINGS)
+@pytest.mark.parametrize("idle_s", [30, 300, 3000])
+@pytest.mark.parametrize("taken", [False, True])
+def test_both_ledgers_are_the_bill_and_the_idle_time_is_the_next_jobs(
+    here: TaskRuntime, billing: str, idle_s: int, taken: bool
+) -> None:
+    second = queued("two", transient={"billing": billing})
+    first_ends(here, second, billing=billing)
+    plain(book_ledger)("one")
+    here.clock.at_s += idle_s
+    begin(here, second)
+    plain(book_ledger)("two")
+    here.clock.at_s += 1000
+    if taken:  # the market takes one of the spot machines
+        here.market.shut_down(held(here, "two")["two-taken-0"].living_ids[0])
+    plain(book_ledger)("one")
+    first = here.store.spent("one")
+    plain(close_job)(JobEngine("two"), {"clocks": 3})
+    plain(end_machines)(JobEngine("two"))
+    here.clock.at_s += 7200
+    for job_id in ("two", "one"):
+        plain(book_ledger)(job_id)
+    rule = by_second if second.billing_model.by_second else by_hour
+    assert here.store.spent("one") == first > 0, "what comes after its end does not change what the first has paid"
+    assert here.store.spent("one") + here.store.spent("two") == sum(here.market.bill(rule, rule).values())
+    for job_id in ("one", "two"):
+        assert sum(row.spent for row in cost_rows([job_id])) == here.store.spent(job_id)
+
+
+def test_a_budget_counts_what_the_next_job_pays_alone(here: TaskRuntime) -> None:
+    second = queued("two", budget_usd=5.0)
+    first_ends(here, second, after_s=3000)
+    begin(here, second)
+    spending = spending_now(second, JobEngine("two").cached())
+    assert spending is not None
+    bought = queued("alone", budget_usd=5.0, queue=None)
+    here.begin(bought)
+    here.tick(bought)
+    anew = spending_now(bought, JobEngine("alone").cached())
+    assert anew is not None
+    assert spending.committed_micros < anew.committed_micros, "the hour that the first has paid is not counted"
+
+
+def test_what_the_next_job_cannot_use_is_let_go(here: TaskRuntime, no_prefect: Any) -> None:
+    reliable = {"count": 1, "instance_type": OTHER.instance_type, "zone": OTHER.zone}
+    second = queued("two", reliable=reliable, transient={"max_vcpus": 2, "allocation_vcpus": 2})
+    first_ends(here, second, billing="hourly-refund")
+    begin(here, second)
+    assert sorted(held(here, "two")) == ["two-reliable-0"], "another type, and more vCPUs than it may hold"
+    assert held(here, "two")["two-reliable-0"].bought_for is None
+    here.clock.at_s += 120
+    no_prefect("one")
+    assert [r.allocation.tier for r in held(here, "one").values()] == ["transient"], "on demand they go at once"
+    for _ in range(15):
+        here.clock.at_s += 120
+        no_prefect("one")
+    assert held(here, "one") == {}, "spot machines at the end of their hour"
+
+
+def test_without_a_next_job_the_machines_go(here: TaskRuntime, no_prefect: Any) -> None:
+    second = queued("two", queue="another")
+    first_ends(here, second, billing="per-second-first-hour-free")
+    here.clock.at_s += 120
+    no_prefect("one")
+    here.clock.at_s += 120
+    no_prefect("one")
+    assert alive(here) == []
+
+
+def test_a_next_job_that_does_not_begin_in_time_lets_the_machines_go(here: TaskRuntime, no_prefect: Any) -> None:
+    first_ends(here, queued("two"), billing="per-second-first-hour-free")
+    for _ in range(10):
+        here.clock.at_s += 120
+        no_prefect("two")
+        no_prefect("one")
+    assert "did not open it within 15 minutes" in str(here.store.job("two").failure)
+    assert alive(here) == []
+    assert here.store.spent("one") == sum(here.market.bill(by_second, by_second).values()), "the last one's, then"
+
+
+def test_a_process_that_dies_after_the_transaction_is_followed_by_a_tick(
+    here: TaskRuntime, no_prefect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = queued("two")
+    first_ends(here, second)
+    bought = alive(here)
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    plain(fetch_prices)(markets_of(second), history_days())
+    plain(open_job)(second, JobEngine("two"))
+    for place, name in ((Store, "observe"), (proteus_spot.tasks.market.hand_over, "extend_leases")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, die)
+            with pytest.raises(Killed):
+                plain(take_over)(second, JobEngine("two"))
+        assert sorted(held(here, "two")) == ["two-reliable-0", "two-taken-0"]
+    here.clock.at_s += 120
+    no_prefect("one")
+    no_prefect("two")
+    assert alive(here) == bought
+    assert {read_lease(here.runtime.blobs, "one", name).job for name in bought} == {"two"}
+
+
+def test_a_machine_that_was_handed_over_has_one_life(here: TaskRuntime) -> None:
+    first_ends(here, queued("two"))
+    launched_at_s = here.market.log()[0].launched_at_s
+    begin(here, queued("two"))
+    here.clock.at_s += 600
+    lives = here.store.lives([MARKET], launched_at_s, int(here.clock.at_s))
+    assert [(life.launched_at_s, life.until_s) for life in lives] == [(launched_at_s, int(here.clock.at_s))] * 2
