@@ -3,91 +3,59 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal
-
-from pydantic import ValidationError
+from typing import Any
 
 from proteus_spot.bidding.market.model import HOUR_S, MINUTE_S
 from proteus_spot.flows.terminal.interrupts import Interrupted, Interrupts
 from proteus_spot.flows.terminal.run_view import Display
 from proteus_spot.flows.terminal.train_view import TrainingMoment, closing_table, display, event_log_table
 from proteus_spot.infra.clock import SystemClock
-from proteus_spot.infra.datasets import kinds as data_kinds
 from proteus_spot.infra.errors import InputError, JobFailed, ProteusError
 from proteus_spot.infra.extras import need_extra
 from proteus_spot.infra.local_market.environment import own_directory
-from proteus_spot.infra.processes.surroundings import proteus_command
-from proteus_spot.infra.validation import first_fault
 from proteus_spot.psengine.controller.model_saving import NOT_SAVED
-from proteus_spot.studies.job_spec import SCALE_IN, Training
+from proteus_spot.studies.job_spec import Training
 from proteus_spot.tasks.local_market.run_checks import check_directory
 from proteus_spot.tasks.local_nodes.event_script import NodeEventScript, read_script
 from proteus_spot.tasks.local_nodes.explanations import subject
 from proteus_spot.tasks.local_nodes.node_training import LocalJob, LocalTraining, figures_of, hints, open_store
 from proteus_spot.tasks.local_nodes.run_files import RunFiles
 from proteus_spot.tasks.reports.training_page import write_training_report
-from proteus_spot.tasks.training.application_checks import application, check_application, default_params
-from proteus_spot.tasks.training.data_checks import default_data, has_same_data, partitions_of
+from proteus_spot.tasks.training.application_checks import check_application
+from proteus_spot.tasks.training.data_checks import asked_training, has_same_data
 from proteus_spot.tasks.training.hints import loss_hint
 
 #: Default number of clocks of a job.
 CLOCKS = 50
-#: Default number of partitions.
-PARTITIONS = 16
 #: Bytes for logs and the smallest data, model and checkpoint.
 _NEEDED_BYTES = 2**20
 _TIERS = {"r": "reliable", "t": "transient"}
 _MOST_NODES = 64
-_STAGES: Mapping[str, Literal[1, 2, 3] | None] = MappingProxyType({"auto": None, "1": 1, "2": 2, "3": 3})
-#: {field of a training: its option}, where the names differ in more than hyphens.
-_OPTIONS: Mapping[str, str] = MappingProxyType(
-    {"app_params": "param", "hours": "seconds", "checkpoint_minutes": "checkpoint-every"}
-)
 
 
 @dataclass(frozen=True)
-class TrainOptions:
-    """The options of `proteus train`; see its `--help`."""
+class TrainRun:
+    """What a training on local nodes has besides its job.
 
-    app: str
-    code: str | None
-    params: tuple[str, ...]
-    data: str | None
-    nodes: str
-    stage: str
-    stage_above: str
-    threads: int
-    staleness: int
-    clocks: int | None
-    passes: int | None
-    seconds: float | None
-    until: str
-    partitions: int | None
-    shards: int
-    seed: int
-    job: str | None
-    directory: Path | None
+    Attributes
+    ----------
+    again : the command that continues the job.
+    directory : holds the logs, and the blobs if `checkpoint` is None.
+    checkpoint, events, report, explain, dashboard : as the options of `proteus train`.
+    """
+
+    again: str
+    directory: Path
     checkpoint: str | None
-    checkpoint_every: float
-    evaluate_every: int | None
-    max_partitions_per_node: int | None
     events: Path | None
     report: Path | None
     explain: tuple[str, ...]
     dashboard: bool
-    #: The options given, except APP, the job's id and its directory, as words of a command line.
-    given: tuple[str, ...] = ()
-    scale_in: str = "auto"
-    nan: Literal["fail", "allow"] = "fail"
-    label: str = ""
-    empty: Literal["refuse", "drop", "mean"] = "refuse"
 
 
-def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
+def train_locally(job: LocalJob, run: TrainRun, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
     """Train one job on this machine to its end; return its figures, those of an ended job again.
 
     Raises
@@ -97,23 +65,20 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
     Interrupted
         If a signal asked to end, after the state is saved and every process ended.
     """
-    if options.dashboard:
+    if run.dashboard:
         need_extra("local", "--dashboard")
-    job_id = options.job or f"train-{datetime.fromtimestamp(SystemClock().now_s(), UTC):%Y%m%d-%H%M%S}"
-    job = LocalJob(job_id, _training(options), _tiers(options.nodes), options.threads)
-    directory = (options.directory or Path("runs") / job_id).absolute()
-    again = _again(job, directory, options)
-    events = () if options.events is None else read_script(options.events, job.tiers, job.training.clocks)
+    job_id, directory = job.job_id, run.directory
+    events = () if run.events is None else read_script(run.events, job.tiers, job.training.clocks)
     check_application(job.training, code=False)  # its file is checked when it is shipped
     check_directory("--dir", directory, _NEEDED_BYTES)
     show = display(quiet)
     with own_directory(directory):
-        blobs = open_store("--checkpoint", options.checkpoint or str(directory / "blobs"))
+        blobs = open_store("--checkpoint", run.checkpoint or str(directory / "blobs"))
         books = RunFiles(blobs, job_id)
-        wanted = _defining(job, options)
+        wanted = _defining(job)
         begun = books.check(wanted, partial(has_same_data, blobs, job_id, job.training))
         names = (*job.tiers, *(event.node for event in events))
-        subjects = [subject(blobs, job_id, text, names, job.training.shards) for text in options.explain]
+        subjects = [subject(blobs, job_id, text, names, job.training.shards) for text in run.explain]
 
         def tell() -> None:
             for of in subjects:
@@ -124,9 +89,9 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
             figures = books.figures() or figures_of(job_id, blobs, result, [], books.applied_events())
         else:
             script = NodeEventScript(events, books.applied_events_of(events))
-            training = LocalTraining(directory, blobs, job, books, script, options.dashboard)
-            with _also_if_broken_off(tell, show), training, _pausing(training, books, job, again, interrupts):
-                show.say(f"job {job_id}: nodes {options.nodes} on this machine; state in {directory}")
+            training = LocalTraining(directory, blobs, job, books, script, run.dashboard)
+            with _also_if_broken_off(tell, show), training, _pausing(training, books, job, run.again, interrupts):
+                show.say(f"job {job_id}: nodes {job.nodes} on this machine; state in {directory}")
                 for hint in hints(job, events):
                     show.say(hint)
                 show.say("1/3 data: it is read and cut")
@@ -142,14 +107,12 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
                 show.say("3/3 nodes: they join")
                 figures = _follow(training, job_id, show, interrupts)
             for event in script.to_come:
-                show.say(
-                    f"--events {options.events}: {event.at} never came, so {event.action} {event.node} was left out"
-                )
+                show.say(f"--events {run.events}: {event.at} never came, so {event.action} {event.node} was left out")
     show.console.print(closing_table(figures))
     tell()
-    if options.report is not None:
-        write_training_report(figures, options.report)
-        show.say(f"report: {options.report}")
+    if run.report is not None:
+        write_training_report(figures, run.report)
+        show.say(f"report: {run.report}")
     show.say(f"model: {figures['model']}")
     if hint := loss_hint(job.training, figures["losses"] or [], figures["metrics"]):
         show.say(f"hint: {hint}")
@@ -236,51 +199,37 @@ def _outcome(training: LocalTraining, books: RunFiles, job: LocalJob, failed: bo
     return f"job {job.job_id} is at clock {clock}{total}; to go on"
 
 
-def _again(job: LocalJob, directory: Path, options: TrainOptions) -> str:
-    """Return the command that continues the job, quoted for a shell."""
-    where = ["--job", job.job_id, "--dir", str(directory)]
-    return proteus_command("train", options.app, *where, *options.given)
+def given_training(app: str, asked: Mapping[str, Any], stage_above: str) -> Training:
+    """Return the training that options describe.
 
+    Parameters
+    ----------
+    asked : the values of the options, by field; times are seconds.
+    stage_above : the two ratios of nodes above which stages 2 and 3 apply.
 
-def _training(options: TrainOptions) -> Training:
-    """Return the training that the options describe; `InputError` names an invalid option."""
-    chosen = application("APP", options.app, options.code, options.params)
-    data = options.data or default_data(chosen.app)
-    unlimited = options.passes is not None or options.seconds is not None
-    clocks = CLOCKS if options.clocks is None and not unlimited else options.clocks
-    try:
-        return Training(
-            app=chosen.app,
-            code=chosen.code,
-            app_params={**default_params(chosen.app, data, options.seed), **chosen.params},
-            data=data_kinds.absolute(data),
-            label=options.label,
-            empty=options.empty,
-            partitions=partitions_of(chosen, options.partitions, PARTITIONS),
-            shards=options.shards,
-            staleness=options.staleness,
-            stage=_STAGES[options.stage],
-            stage_2_above=_ratios(options.stage_above)[0],
-            stage_3_above=_ratios(options.stage_above)[1],
-            clocks=clocks,
-            passes=options.passes,
-            evaluate_every=_evaluate_every(options.evaluate_every, clocks),
-            hours=None if options.seconds is None else options.seconds / HOUR_S,
-            checkpoint_minutes=options.checkpoint_every / MINUTE_S,
-            seed=options.seed,
-            until=options.until,
-            max_partitions_per_node=options.max_partitions_per_node,
-            scale_in=SCALE_IN[options.scale_in],
-            nan=options.nan,
-        )
-    except ValidationError as error:
-        raise InputError(f"{first_fault(error, _option)}; fix the option") from None
-
-
-def _option(location: str) -> str:
-    field, _, rest = location.partition(".")
-    option = _OPTIONS.get(field, field.replace("_", "-"))
-    return f"--{option}.{rest}" if rest else f"--{option}"
+    Raises
+    ------
+    InputError
+        One line that names the option and the fix.
+    ValidationError
+        If a value is none that its field can have.
+    """
+    training = asked_training(app, asked)
+    seconds, clocks = training["hours"], training["clocks"]
+    if clocks is None and seconds is None and training["passes"] is None:
+        clocks = CLOCKS
+    second, third = _ratios(stage_above)
+    return Training.model_validate(
+        {
+            **training,
+            "clocks": clocks,
+            "hours": None if seconds is None else seconds / HOUR_S,
+            "checkpoint_minutes": training["checkpoint_minutes"] / MINUTE_S,
+            "evaluate_every": _evaluate_every(training["evaluate_every"], clocks),
+            "stage_2_above": second,
+            "stage_3_above": third,
+        }
+    )
 
 
 def _evaluate_every(asked: int | None, clocks: int | None) -> int | None:
@@ -293,7 +242,7 @@ def _evaluate_every(asked: int | None, clocks: int | None) -> int | None:
     return asked or None
 
 
-def _tiers(text: str) -> dict[str, str]:
+def asked_tiers(text: str) -> dict[str, str]:
     """Return {node: tier} of `r=1,t=3`: r1, t1, t2, t3."""
     tiers: dict[str, str] = {}
     seen: set[str] = set()
@@ -321,7 +270,7 @@ def _ratios(text: str) -> tuple[float, float]:
     return second, third
 
 
-def _defining(job: LocalJob, options: TrainOptions) -> dict[str, Any]:
+def _defining(job: LocalJob) -> dict[str, Any]:
     """Return the values that must not change when a job continues, by option; others, such as threads, may."""
     training = job.training
     return {
@@ -333,7 +282,7 @@ def _defining(job: LocalJob, options: TrainOptions) -> dict[str, Any]:
         "--staleness": training.staleness,
         "--clocks": training.clocks,
         "--passes": training.passes,
-        "--seconds": options.seconds,
+        "--seconds": None if training.hours is None else round(training.hours * HOUR_S, 6),
         "--partitions": training.partitions,
         "--shards": training.shards,
         "--seed": training.seed,

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 
 from proteus_spot.bidding.billing import BillingModel
 from proteus_spot.bidding.market.model import Market
@@ -136,6 +137,11 @@ FlatPrice = Annotated[
     ),
     AfterValidator(_is_charged_somehow),
 ]
+
+
+def meaning(field: FieldInfo) -> str:
+    """Return what a field means, in one line."""
+    return " ".join(". ".join(filter(None, (field.title, field.description))).split())
 
 
 def in_this_order(schema: dict[str, Any]) -> None:

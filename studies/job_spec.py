@@ -1,7 +1,6 @@
 """The description of a training job. The Prefect UI draws its form from this model."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
@@ -38,8 +37,6 @@ MOST_RELIABLE = 64
 #: vCPUs of more machines than any region has.
 _MOST_VCPUS = 10_000_000
 _DAY_S = 86_400
-#: {value of `--scale-in`: the setting of a job}.
-SCALE_IN: Mapping[str, bool | None] = MappingProxyType({"auto": None, "on": True, "off": False})
 
 
 def _choice_of_policies(schema: dict[str, Any]) -> None:
@@ -92,7 +89,7 @@ class Training(FormModel):
         title="Clocks between evaluations",
         description="On what is held out. Empty: only at the end.",
     )
-    seed: int = Field(0, ge=0, le=MOST_COUNT, title="Seed")
+    seed: int = Field(0, ge=0, le=MOST_COUNT, title="Seed", description="Of the order of the data and of the model.")
     max_partitions_per_node: int | None = Field(
         None,
         ge=1,
@@ -108,11 +105,16 @@ class Training(FormModel):
         title="Cells without a value",
         description="drop leaves their rows out, mean fills in the mean of the column.",
     )
-    partitions: int = Field(16, ge=1, le=4096, title="Input partitions")
-    shards: int = Field(4, ge=1, le=1024, title="Shards", description="Half of the most machines ever held.")
+    partitions: int = Field(16, ge=1, le=4096, title="Partitions", description="Slices of the data.")
+    shards: int = Field(
+        4, ge=1, le=1024, title="Shards", description="Slices of the model: half of the most machines ever held."
+    )
     staleness: int = Field(0, ge=0, le=100, title="Staleness", description="0 is bulk synchronous.")
     stage: Literal[1, 2, 3] | None = Field(
-        None, title="Stage", description="Which nodes serve (docs/engine.md). Empty: by the ratio of the tiers."
+        None,
+        title="Stage",
+        description="Nodes that serve. 1: the reliable ones; 2 and 3: half of the transient ones; 3: only transient "
+        "nodes work. Empty: by the numbers of nodes.",
     )
     stage_2_above: float = Field(1.0, ge=0, title="Transient / reliable nodes above which stage 2 holds")
     stage_3_above: float = Field(15.0, ge=0, title="Transient / reliable nodes above which stage 3 holds")
@@ -164,7 +166,9 @@ class Training(FormModel):
 class ReliableTier(FormModel):
     """The reliable tier: machines bought on demand and held while the job runs."""
 
-    count: int = Field(1, ge=1, le=MOST_RELIABLE, title="Machines")
+    count: int = Field(
+        1, ge=1, le=MOST_RELIABLE, title="Machines", description="Bought on demand, and held while the job runs."
+    )
     instance_type: str = Field("", title="Instance type", description="Empty: that of the first market.")
     zone: str = Field("", title="Zone", description="Empty: that of the first market, as bytes between zones cost.")
 
@@ -183,7 +187,7 @@ class TransientTier(FormModel):
     policy: str = Field(
         "best",
         title="Bidding policy",
-        description=f"One by name, or {PATTERN}: so many dollars above the price.",
+        description=f"{', '.join(sorted(POLICIES))}, or {PATTERN}: so many dollars above the price.",
         json_schema_extra=_choice_of_policies,
     )
     rules: Literal["today", "2016"] | None = Field(

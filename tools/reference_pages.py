@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from proteus_spot.flows.cli.main import GROUPS
 from proteus_spot.infra.settings import Settings
+from proteus_spot.studies.form_fields import meaning
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec
 
@@ -80,11 +81,6 @@ def _model_of(field: FieldInfo) -> type[BaseModel] | None:
     return found[0] if found else None
 
 
-def _meaning(field: FieldInfo) -> str:
-    title, description = field.title or "", field.description or ""
-    return _text(f"{title}. {description}" if title and description else title or description)
-
-
 def _tables(model: type[BaseModel], name: str = "") -> Iterator[str]:
     """Yield the table of a model, then those of the models in it."""
     rows, inner = [], []
@@ -94,7 +90,7 @@ def _tables(model: type[BaseModel], name: str = "") -> Iterator[str]:
         if nested is not None:
             inner.append((place, nested))
         default = f"[below](#{place.replace('.', '')})" if nested is not None else _default(field)
-        rows.append(f"| `{key}` | {_meaning(field)} | {default} |\n")
+        rows.append(f"| `{key}` | {_text(meaning(field))} | {default} |\n")
     title = f"\n## `{name}`\n\n" if name else "\n"
     yield title + _text(inspect.getdoc(model) or "") + "\n\n" + _HEAD + "".join(rows)
     for place, nested in inner:

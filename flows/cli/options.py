@@ -1,70 +1,22 @@
-"""Options shared by several verbs: application, billing model, prices, state, `--json`."""
+"""Options shared by several verbs: prices, markets, state, `--json`."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-scale_in_option = click.option(
-    "--scale-in",
-    type=click.Choice(["auto", "on", "off"]),
-    default="auto",
-    show_default=True,
-    help="Have fewer servers, and offer nodes for release, as the memory falls. auto: if the application says that it "
-    "may, as lda.",
-)
-nan_option = click.option(
-    "--nan",
-    type=click.Choice(["fail", "allow"]),
-    default="fail",
-    show_default=True,
-    help="What a number means that is not finite, in the model, an update or a loss: the job fails, or goes on.",
-)
-_PARAM = click.option(
-    "--param",
-    "params",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Parameter of the application (repeat); VALUE is parsed as JSON if possible, else taken as text.",
-)
-_CODE = click.option(
-    "--code",
-    metavar="FILE",
-    help="Path or URL of the .py file or wheel with module:Class. Default: module.py in this directory.",
-)
+from proteus_spot.infra.clock import SystemClock
+from proteus_spot.infra.processes.surroundings import proteus_command
+
 _DATABASE = click.option(
     "--database", metavar="URL", help="State database. Default: the run's, else PROTEUS_DATABASE_URL."
 )
 _DIR = click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory with the run's state.")
-
-
-_LABEL = click.option(
-    "--label", default="", metavar="NAME", help="Column of the labels of a CSV. Default: by its name, else the last."
-)
-_EMPTY = click.option(
-    "--empty",
-    type=click.Choice(["refuse", "drop", "mean"]),
-    default="refuse",
-    show_default=True,
-    help="Cells without a value: an error; leave their rows out; fill in the mean of the column.",
-)
-
 Command = TypeVar("Command", bound=Callable[..., Any])
+_PATH = click.Path(path_type=Path)
 
-_OPTIONS = (
-    click.option(
-        "--billing",
-        metavar="MODEL",
-        default="hourly-refund",
-        show_default=True,
-        help="Billing model: hourly-refund, per-second-first-hour-free (EC2 today) or flat (a fixed price).",
-    ),
-    click.option(
-        "--reprice", type=click.Choice(["hour", "change"]), help="per-second-…: when a new price counts. [hour]"
-    ),
-    click.option("--flat-price", metavar="USD", help="flat: the price per instance-hour."),
-)
 #: Options of a price file, and of the instance types, which it does not describe.
 catalog_option = click.option("--catalog", metavar="FILE", help="CSV of instance types. Default: the shipped one.")
 product_option = click.option(
@@ -82,19 +34,7 @@ seed_option = click.option(
     show_default=True,
     help="Seed of the start times and of a generated market.",
 )
-_MAX_LIFE = click.option("--max-life", metavar="H", help="flat: hours after which every machine is evicted.")
-
-
-def charge_options(command: Command) -> Command:
-    """Add `--billing`, `--reprice` and `--flat-price`, which define the charges of an allocation."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def billing_options(command: Command) -> Command:
-    """Add the options of `charge_options` and `--max-life`, for a verb that also simulates evictions."""
-    return charge_options(_MAX_LIFE(command))
+max_life_option = click.option("--max-life", metavar="H", help="flat: hours after which every machine is evicted.")
 
 
 def price_options(
@@ -123,14 +63,41 @@ def price_options(
     return decorate
 
 
-def table_options(command: Command) -> Command:
-    """Add `--label` and `--empty`, which say how a table of examples is read."""
-    return _LABEL(_EMPTY(command))
+def market_options(directory: str) -> Callable[[Command], Command]:
+    """Return the options of a run over a market of this machine; the verb gets the fields of a `LocalRun`.
 
+    Parameters
+    ----------
+    directory : the default of `--dir`, in its help.
+    """
+    options = (
+        click.option(
+            "--scale",
+            type=click.FloatRange(min=1),
+            show_default="60, or less where ticks are kept only so",
+            help="Market seconds per real second.",
+        ),
+        click.option("--prices", type=_PATH, help="Price file to replay. Default: a generated market."),
+        click.option("--catalog", type=_PATH, help="CSV of instance types. Default: the shipped one."),
+        click.option(
+            "--availability",
+            multiple=True,
+            metavar="TYPE/ZONE=FILE",
+            help="When a market has capacity, at any bid (repeat); the trace begins with the run.",
+        ),
+        click.option(
+            "--endpoint", metavar="URL", help="A running EC2-compatible endpoint. Default: one started by the run."
+        ),
+        click.option("--dir", "directory", type=_PATH, help=f"Directory of the state. Default: {directory}."),
+        click.option("--database", metavar="URL", help="State database. Default: a SQLite file in --dir."),
+    )
 
-def code_options(command: Command) -> Command:
-    """Add `--code` and `--param`; the command gets `code` (or None) and `params` (texts)."""
-    return _CODE(_PARAM(command))
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def state_options(command: Command) -> Command:
@@ -141,6 +108,17 @@ def state_options(command: Command) -> Command:
 def json_option(what: str = "the result") -> Callable[[Command], Command]:
     """Return the option ``--json FILE``; `what` names the content of the file."""
     return click.option("--json", "json_target", metavar="FILE", help=f"Write {what} as JSON; - is standard output.")
+
+
+def new_job_id(verb: str) -> str:
+    """Return the id of a job to which the user gives none."""
+    return f"{verb}-{datetime.fromtimestamp(SystemClock().now_s(), UTC):%Y%m%d-%H%M%S}"
+
+
+def command_again(*words: str, directory: Path) -> str:
+    """Return the command that goes on with a job: `words`, which have its id, its directory and the options given."""
+    given = given_options(click.get_current_context(), "job_id", "sweep_id", "directory")
+    return proteus_command(*words, "--dir", str(directory), *given)
 
 
 def given_options(context: click.Context, *without: str) -> tuple[str, ...]:

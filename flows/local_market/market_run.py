@@ -7,33 +7,50 @@ flows that prefect.yaml schedules at scale 1 are called by the scaled clock, aga
 import errno
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
 from proteus_spot.bidding.market.spot_market import MarketError
-from proteus_spot.flows.local_market.job_threads import FLOW_LATENCY_S, SCALE, TOUCHES, in_thread, measured_latency_s
+from proteus_spot.flows.local_market.job_threads import (
+    FLOW_LATENCY_S,
+    HISTORY_DAYS,
+    SCALE,
+    TOUCHES,
+    in_thread,
+    measured_latency_s,
+)
 from proteus_spot.flows.terminal.interrupts import Interrupted, Interrupts
 from proteus_spot.flows.terminal.run_view import clock_time
 from proteus_spot.infra.clock import ScaledClock
 from proteus_spot.infra.errors import InputError, ProteusError
 from proteus_spot.infra.extras import need_extra
 from proteus_spot.infra.local_market.environment import LocalEnvironment, own_directory
-from proteus_spot.studies.market_data.local_market import MarketFile, write_generated, write_generated_capacity
+from proteus_spot.studies.market_data.local_market import (
+    MarketFile,
+    check_availability,
+    generated_market,
+    given_market,
+    write_generated,
+    write_generated_capacity,
+)
 from proteus_spot.tasks.local_market.run_checks import (
     JobStatus,
     check_database,
     check_directory,
     check_endpoint,
+    check_finite,
     check_place,
     check_settings,
     kept_scale,
     note_place,
 )
 from proteus_spot.tasks.local_market.run_environment import (
+    environment_variables,
     forget_claims,
+    local_settings,
     make_database,
     opened_environment,
     record_command,
@@ -49,42 +66,62 @@ _PAUSE_S = 8.0
 
 
 @dataclass(frozen=True)
-class MarketRun:
-    """A run over a market of this machine.
+class LocalRun:
+    """What a run over a market of this machine has besides its job or sweep.
 
     Attributes
     ----------
     job_id : the job or sweep that is run.
-    directory : holds the state of the run.
     again : the command that goes on with it.
-    variables : environment variables of this run and of the processes it starts.
-    market, market_hours : the price file, and the hours that a generated one must last.
-    prices, catalog, endpoint, database, availability, seed, scale : as the options of the verb; None: not given.
+    directory : holds the state of the run.
+    scale, prices, catalog, availability, endpoint, database : as the options of the verb; None: not given.
+    seed : of a generated market.
+    markets : those of the price file that are bid in; none: all.
     today : whether today's rules hold: where no availability is given, it is generated.
     """
 
     job_id: str
-    directory: Path
     again: str
-    variables: Mapping[str, str]
-    market: MarketFile
-    market_hours: float
-    prices: Path | None = None
-    catalog: Path | None = None
-    endpoint: str | None = None
-    database: str | None = None
-    availability: tuple[str, ...] = ()
-    seed: int = 0
-    scale: float | None = None
+    directory: Path
+    scale: float | None
+    prices: Path | None
+    catalog: Path | None
+    availability: tuple[str, ...]
+    endpoint: str | None
+    database: str | None
+    seed: int
+    markets: tuple[str, ...] = ()
     today: bool = False
+
+    @cached_property
+    def market(self) -> MarketFile:
+        """The price file; a generated one is not written yet. `InputError` if an option does not fit it."""
+        if self.prices is None:
+            file = generated_market(self.directory / "prices.csv.gz", self.markets, self.catalog, HISTORY_DAYS)
+        else:
+            file = given_market(self.prices, self.markets, self.catalog)
+        if self.availability:
+            check_availability(self.availability, file, self.endpoint)
+        return file
+
+    @cached_property
+    def variables(self) -> Mapping[str, str]:
+        """Environment variables of this run and of the processes it starts."""
+        return local_settings(self.directory, self.scale or SCALE, self.database, self.catalog)
 
     @property
     def url(self) -> str:
         """URL of the state database."""
         return self.variables["PROTEUS_DATABASE_URL"]
 
+    def records(self) -> AbstractContextManager[None]:
+        """Return a context in which this process reads the records of the run, without a server."""
+        # Prefect's client needs a directory, even without a request
+        return environment_variables({**self.variables, "PREFECT_HOME": str(self.directory / "prefect")})
+
     def check(self) -> float:
         """Refuse settings, directories and endpoints that cannot be used; return the scale to begin at."""
+        check_finite("--scale", self.scale)
         scale = self.scale or kept_scale(self.variables, SCALE, FLOW_LATENCY_S)
         check_settings(self.variables, scale, FLOW_LATENCY_S)
         check_directory("--dir", self.directory, _NEEDED_BYTES)
@@ -97,7 +134,8 @@ class MarketRun:
 
 
 def run_on_market(
-    run: MarketRun,
+    run: LocalRun,
+    hours: float,
     begun: JobStatus,
     scale: float,
     say: Callable[[str], None],
@@ -108,8 +146,9 @@ def run_on_market(
 
     Parameters
     ----------
+    hours : how long a generated market lasts.
     begun : whether the job was begun before.
-    scale : market seconds per real second, as `MarketRun.check` returned it.
+    scale : market seconds per real second, as `LocalRun.check` returned it.
     say : receives one line on each step.
     to_the_end : runs the flow and the ticks, given the clock of the market.
 
@@ -135,10 +174,10 @@ def run_on_market(
         note_place(run.directory)
         if run.prices is None and not run.market.path.exists():
             bids_decide = not (run.availability or run.today)
-            write_generated(run.market, run.catalog, run.seed, run.market_hours, bids_decide=bids_decide)
+            write_generated(run.market, run.catalog, run.seed, hours, bids_decide=bids_decide)
         availability = run.availability
         if run.today and not availability and run.endpoint is None:
-            availability = write_generated_capacity(run.market, run.directory / "capacity", run.seed, run.market_hours)
+            availability = write_generated_capacity(run.market, run.directory / "capacity", run.seed, hours)
         say("2/4 Prefect: its server starts, which takes up to a minute on a busy machine")
         made = LocalEnvironment(
             directory=run.directory,
@@ -194,7 +233,7 @@ def _begun(again: str, begun: JobStatus) -> Iterator[None]:
 
 
 @contextmanager
-def _pausing(run: MarketRun, interrupts: Interrupts) -> Iterator[None]:
+def _pausing(run: LocalRun, interrupts: Interrupts) -> Iterator[None]:
     """Save the state of the job before the runtime ends, if an error or a signal ends the context."""
     try:
         yield

@@ -37,13 +37,20 @@ BEGIN = datetime(2016, 6, 1, tzinfo=UTC)
 class MarketFile:
     """A price file that a run replays: where, which markets, and the market time at which the run begins.
 
-    `smallest_vcpus` are the vCPUs of the smallest machine in these markets.
+    `smallest_vcpus` are the vCPUs of the smallest machine in these markets; `until_s` is when the run must have ended,
+    None for a market that is generated for it.
     """
 
     path: Path
     markets: tuple[Market, ...]
     start_s: int
     smallest_vcpus: int
+    until_s: int | None = None
+
+    def check_lasts(self, hours: float, fix: str = "less --hours") -> None:
+        """Refuse a file that ends before a run of so many hours has; `fix` is what else helps, in the message."""
+        if self.until_s is not None and self.start_s + hours * HOUR_S > self.until_s:
+            raise InputError(f"{self.path}: ends before {hours:g} hours have passed; give a longer file, or {fix}")
 
 
 def generated_market(path: Path, wanted: tuple[str, ...], catalog: Path | None, history_days: float) -> MarketFile:
@@ -103,14 +110,8 @@ def _with_a_rush_at(at_s: int, traces: TraceSet, on_demand: Mapping[Market, Micr
     return TraceSet({name: Trace(trace.times_s + by_s, trace.prices_micros) for name, trace in traces.items()})
 
 
-def given_market(
-    path: Path, wanted: tuple[str, ...], catalog: Path | None, hours: float, fix: str = "less --hours"
-) -> MarketFile:
+def given_market(path: Path, wanted: tuple[str, ...], catalog: Path | None) -> MarketFile:
     """Return the market of a price file; the run begins when half of the file's time, at most two weeks, has passed.
-
-    Parameters
-    ----------
-    hours : how long the prices must last; `fix` is what else helps, in a message.
 
     Raises
     ------
@@ -120,13 +121,12 @@ def given_market(
     traces = read_prices(path)
     markets = tuple(market_of(text, traces, str(path)) for text in wanted) or traces.markets
     start_s = traces.first_s + min((traces.last_s - traces.first_s) // 2, 14 * DAY_S)
-    if start_s + hours * HOUR_S > traces.last_s + DAY_S:
-        raise InputError(f"{path}: ends before {hours:g} hours have passed; give a longer file, or {fix}")
     for market in markets:
         if traces[market].price_at(start_s) is None:
             begin = datetime.fromtimestamp(start_s, UTC).isoformat()
             raise InputError(f"{path}: {market} has no price at {begin}, when the run begins; leave it out by --market")
-    return MarketFile(path, markets, start_s, _smallest_vcpus(markets, catalog, start_s, str(path)))
+    smallest = _smallest_vcpus(markets, catalog, start_s, str(path))
+    return MarketFile(path, markets, start_s, smallest, traces.last_s + DAY_S)
 
 
 def check_availability(given: Sequence[str], market: MarketFile, endpoint: str | None) -> None:

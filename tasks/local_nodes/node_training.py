@@ -52,6 +52,11 @@ class LocalJob:
         JobPaths(self.job_id)  # refuses an invalid id
 
     @property
+    def nodes(self) -> str:
+        """How many nodes of each tier it has, as they are given: ``r=1,t=3``."""
+        return f"r={self.n_reliable},t={len(self.tiers) - self.n_reliable}"
+
+    @property
     def n_reliable(self) -> int:
         """How many of the nodes are reliable."""
         return sum(tier == "reliable" for tier in self.tiers.values())

@@ -10,27 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from proteus_spot.infra.applications.code_shipping import ship_code
 from proteus_spot.infra.child_process import Child
-from proteus_spot.infra.datasets import kinds as data_kinds
-from proteus_spot.infra.datasets.formats.reading import Empty
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.processes.surroundings import python_module
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.storage.blobs import open_blobs
 from proteus_spot.infra.urls import file_url
-from proteus_spot.infra.validation import first_fault
 from proteus_spot.psengine.application_check import CLOCKS
 from proteus_spot.studies.job_spec import Training
 from proteus_spot.tasks.training.application_checks import (
-    NamedApplication,
     check_application,
     check_sizes_here,
-    default_params,
 )
-from proteus_spot.tasks.training.data_checks import cut_data, default_data, partitions_of
+from proteus_spot.tasks.training.data_checks import asked_training, cut_data
 from proteus_spot.tasks.training.job_config import job_config
 
 #: Digits of the seeds with which the two processes scatter the texts in their sets.
@@ -105,27 +98,6 @@ def report_of(child: Child, report: Path) -> Mapping[str, Any]:
     return found
 
 
-def checked_training(
-    chosen: NamedApplication,
-    data: str | None,
-    partitions: int | None,
-    seed: int,
-    label: str = "",
-    empty: Empty = "refuse",
-) -> Training:
-    """Return the training to check of an application; `InputError` names an invalid option."""
-    data = data or default_data(chosen.app)
-    try:
-        return Training(
-            app=chosen.app,
-            code=chosen.code,
-            app_params={**default_params(chosen.app, data, seed), **chosen.params},
-            data=data_kinds.absolute(data),
-            label=label,
-            empty=empty,
-            partitions=partitions_of(chosen, partitions, _PARTITIONS),
-            seed=seed,
-            clocks=CLOCKS,
-        )
-    except ValidationError as error:
-        raise InputError(f"{first_fault(error, lambda field: f'--{field}')}; fix the option") from None
+def checked_training(app: str, asked: Mapping[str, Any]) -> Training:
+    """Return the training to check of an application; `asked` are values of options, by field."""
+    return Training(**asked_training(app, asked, _PARTITIONS), clocks=CLOCKS)

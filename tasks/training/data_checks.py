@@ -1,6 +1,8 @@
 """Checks of the user's data before a job begins. Imports no Prefect: `proteus run` and `train` check data first."""
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from proteus_spot.infra.applications.code_files import UnreadableCode
 from proteus_spot.infra.applications.net_source import NetSource, net_source
@@ -12,7 +14,15 @@ from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.psengine.apps.registry import kind_for
 from proteus_spot.studies.job_spec import JobSpec, Training
-from proteus_spot.tasks.training.application_checks import NamedApplication, check_sizes_here
+from proteus_spot.tasks.training.application_checks import (
+    NamedApplication,
+    application,
+    check_sizes_here,
+    default_params,
+)
+
+#: Default number of partitions.
+PARTITIONS: int = Training.model_fields["partitions"].default
 
 
 def net_of(training: Training) -> NetSource | None:
@@ -33,8 +43,7 @@ def _check_net(training: Training, net: NetSource) -> None:
     """Refuse a net whose library is not installed, and what a job of a net cannot have."""
     if net.library:
         need_extra(net.library, f"app {training.app}")
-    usual = Training.model_fields["partitions"].default
-    if training.partitions not in (usual, net.workers):
+    if training.partitions not in (PARTITIONS, net.workers):
         raise InputError(
             f"partitions: is {training.partitions}, and {training.app} has {net.workers} workers, and a partition for "
             "each; leave it out, or set workers"
@@ -45,6 +54,31 @@ def _check_net(training: Training, net: NetSource) -> None:
         raise InputError(
             f"nan: is {training.nan}, and {training.app} is a net; want fail, and its setting nan = 'skip'"
         )
+
+
+def asked_training(app: str, asked: Mapping[str, Any], partitions: int = PARTITIONS) -> dict[str, Any]:
+    """Return the fields of a training, filled in by what its application and its data say.
+
+    Parameters
+    ----------
+    asked : the values of options, by field.
+    partitions : their default number.
+
+    Raises
+    ------
+    InputError
+        One line that names the option and the fix. Files are checked later.
+    """
+    chosen = application("APP", app, asked["code"] or None, asked["app_params"])
+    data = asked["data"] or data_kinds.DEFAULT_SETS[kind_for(app)]
+    return {
+        **asked,
+        "app": app,
+        "code": chosen.code,
+        "app_params": {**default_params(app, data, asked["seed"]), **chosen.params},
+        "data": data_kinds.absolute(data),
+        "partitions": partitions_of(chosen, asked.get("partitions"), partitions),
+    }
 
 
 def partitions_of(chosen: NamedApplication, given: int | None, default: int) -> int:
@@ -67,11 +101,6 @@ def partitions_of(chosen: NamedApplication, given: int | None, default: int) -> 
             "or set workers"
         )
     return net.workers
-
-
-def default_data(app: str) -> str:
-    """Return the built-in set that an application trains on if the user names no data."""
-    return data_kinds.DEFAULT_SETS[kind_for(app)]
 
 
 def check_data(spec: JobSpec) -> tuple[str, ...]:

@@ -72,20 +72,16 @@ def _with_given(model: _Model, values: Mapping[str, Any]) -> _Model:
     return model.model_copy(update={name: value for name, value in values.items() if name in model.model_fields_set})
 
 
-def with_options(spec: JobSpec, budget_usd: float | None, deadline: str | None, queue: str | None = None) -> JobSpec:
+def with_options(spec: JobSpec, options: Mapping[str, Any]) -> JobSpec:
     """Return the job with limits and a queue in place of its own; None leaves one as it is.
 
     Raises
     ------
-    InputError
-        Naming the option that is wrong.
+    ValidationError
+        If one is wrong.
     """
-    given = {"budget_usd": budget_usd, "deadline": deadline, "queue": queue}
-    changed = spec.model_dump(exclude_unset=True) | {name: value for name, value in given.items() if value is not None}
-    try:
-        return JobSpec.model_validate(changed)
-    except ValidationError as error:
-        raise InputError(first_fault(error, lambda name: f"--{name.removesuffix('_usd')}")) from None
+    given = {name: value for name, value in options.items() if value is not None}
+    return JobSpec.model_validate(spec.model_dump(exclude_unset=True) | given)
 
 
 @dataclass(frozen=True, slots=True)

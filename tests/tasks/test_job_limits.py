@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.validation import first_fault
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.studies.times import parse_deadline
@@ -72,13 +71,14 @@ def test_a_budget_is_an_amount_of_dollars(budget: Any) -> None:
 
 def test_options_of_submit_take_the_place_of_the_file_s_limits() -> None:
     own = job(budget_usd=2.5, deadline="12h")
-    assert with_options(own, None, None) == own
-    assert (with_options(own, 1.0, None).budget_usd, with_options(own, 1.0, None).deadline) == (1.0, "12h")
-    assert with_options(own, None, "90m").deadline == "90m"
-    with pytest.raises(InputError, match=r"^--deadline: 'x' is not a deadline"):
-        with_options(own, None, "x")
-    with pytest.raises(InputError, match=r"^--budget: must be above 0"):
-        with_options(own, -1.0, None)
+    assert with_options(own, {}) == own
+    cheaper = with_options(own, {"budget_usd": 1.0, "deadline": None})
+    assert (cheaper.budget_usd, cheaper.deadline) == (1.0, "12h")
+    assert with_options(own, {"deadline": "90m"}).deadline == "90m"
+    with pytest.raises(ValidationError, match="'x' is not a deadline"):
+        with_options(own, {"deadline": "x"})
+    with pytest.raises(ValidationError, match="greater than 0"):
+        with_options(own, {"budget_usd": -1.0})
 
 
 def test_the_reliable_tier_is_bought_where_the_first_market_is() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from proteus_spot.infra.errors import InputError, JobFailed
+from proteus_spot.infra.errors import JobFailed
 from proteus_spot.infra.local_market.job_stores import JobStore
 from proteus_spot.infra.state.records import JobState
 from proteus_spot.studies.job_spec import JobSpec
@@ -100,9 +100,9 @@ def test_the_wait_ends_with_the_job_before(here: TaskRuntime, monkeypatch: pytes
 
 
 def test_the_option_puts_a_job_in_a_queue_and_a_bad_name_is_refused(here: TaskRuntime) -> None:
-    assert with_options(spec("one"), None, None, "nightly").queue == "nightly"
-    assert with_options(queued("one"), None, None).queue == "nightly"
-    with pytest.raises(InputError, match=r"^--queue: "):
-        with_options(spec("one"), None, None, "Not a name")
+    assert with_options(spec("one"), {"queue": "nightly"}).queue == "nightly"
+    assert with_options(queued("one"), {}).queue == "nightly"
+    with pytest.raises(ValidationError, match="queue"):
+        with_options(spec("one"), {"queue": "Not a name"})
     with pytest.raises(ValidationError, match="queue"):
         JobSpec.model_validate(spec("one").model_dump() | {"queue": "-"})

@@ -36,7 +36,7 @@ def old(here: TaskRuntime, tmp_path: Path) -> TaskRuntime:
 def submitted(directory: Path, text: str) -> JobSpec:
     """The job as a run of `train` gets it, of a file that a user has written."""
     (directory / "job.yaml").write_text(text)
-    parameters = with_options(read_job(directory / "job.yaml"), None, None).model_dump(mode="json", exclude_unset=True)
+    parameters = with_options(read_job(directory / "job.yaml"), {}).model_dump(mode="json", exclude_unset=True)
     return JobSpec.model_validate(parameters)
 
 

@@ -60,7 +60,7 @@ def test_every_option_of_every_verb_says_what_it_is() -> None:
     assert "proteus run" in commands
     for path, command in commands.items():
         assert command.help, path
-        for option in command.params:
+        for option in command.get_params(click.Context(command)):
             assert isinstance(option, click.Argument) or getattr(option, "help", None), f"{path} {option.name}"
 
 

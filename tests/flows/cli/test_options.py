@@ -1,5 +1,7 @@
 """How an application is named on the command line."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from proteus_spot.flows.cli.options import code_options, given_options
+from proteus_spot.flows.cli.job_options import JobCommand, application_options, job_options
+from proteus_spot.flows.cli.options import given_options
 from proteus_spot.infra.errors import InputError
 from proteus_spot.tasks.training.application_checks import application
 
@@ -19,29 +22,29 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_options_are_taken_as_they_are() -> None:
-    @click.command()
+    @click.command(cls=JobCommand)
     @click.argument("app")
-    @code_options
-    def train(**options: Any) -> None:
-        click.echo(repr(sorted(options.items())))
+    @application_options
+    def train(app: str, job: Mapping[str, Any]) -> None:
+        click.echo(json.dumps([app, job["training"]]))
 
-    said = CliRunner().invoke(train, ["mlr"]).output
-    assert said == "[('app', 'mlr'), ('code', None), ('params', ())]\n"
+    default = {"code": "", "app_params": [], "data": None, "label": "", "empty": "refuse"}
+    assert json.loads(CliRunner().invoke(train, ["mlr"]).output) == ["mlr", default]
     said = CliRunner().invoke(train, ["a:B", "--code", "a.py", "--param", "k=1", "--param", "s=x"]).output
-    assert said == "[('app', 'a:B'), ('code', 'a.py'), ('params', ('k=1', 's=x'))]\n"
+    assert json.loads(said) == ["a:B", {**default, "code": "a.py", "app_params": ["k=1", "s=x"]}]
 
 
 def test_options_that_were_given_make_a_command_line_again() -> None:
-    @click.command()
-    @code_options
-    @click.option("--job")
+    @click.command(cls=JobCommand)
+    @job_options("training.app_params")
+    @click.option("--job", "job_id")
     @click.option("--hours", type=float, default=2.0)
     @click.option("--dir", "directory", type=click.Path(path_type=Path))
     @click.option("--quiet", "-q", is_flag=True)
     @click.option("--follow/--no-follow", default=True)
     @click.argument("name", required=False)
     def run(**_: Any) -> None:
-        click.echo(repr(given_options(click.get_current_context(), "job")))
+        click.echo(repr(given_options(click.get_current_context(), "job_id")))
 
     def given(*arguments: str) -> str:
         done = CliRunner().invoke(run, list(arguments))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from proteus_spot.flows.cli.main import cli
+from proteus_spot.flows.local_training import TrainRun
 from proteus_spot.infra.errors import InputError
+from proteus_spot.tasks.local_nodes.node_training import LocalJob
+from proteus_spot.tasks.training.application_checks import FEATURES
 
 
 @pytest.mark.parametrize(
@@ -44,10 +48,10 @@ def test_what_an_application_does_not_have_is_refused_in_one_line(
 
 
 def test_the_options_are_parameters_and_are_repeated_to_continue(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
+    seen: list[tuple[Mapping[str, Any], list[str]]] = []
 
-    def train(options: Any, interrupts: Any, quiet: bool) -> dict[str, Any]:
-        seen.append(options)
+    def train(job: LocalJob, run: TrainRun, interrupts: Any, quiet: bool) -> dict[str, Any]:
+        seen.append((job.training.app_params, run.again.partition(" --dir ")[2].split(maxsplit=1)[1:]))
         return {}
 
     monkeypatch.setattr("proteus_spot.flows.local_training.train_locally", train)
@@ -56,10 +60,8 @@ def test_the_options_are_parameters_and_are_repeated_to_continue(monkeypatch: py
     assert CliRunner().invoke(cli, ["train", "mlr", "--staleness-aware"]).exit_code == 0
     descent = ["--solver", "gradient", "--missing", "ignore", "--approximation", "redone"]
     assert CliRunner().invoke(cli, ["train", "bgd", *descent]).exit_code == 0
-    assert [options.params for options in seen] == [
-        ("k=5", "parallel=model"),
-        ("staleness_aware=true",),
-        ("solver=gradient", "missing=ignore", "approximation=redone"),
-    ]
-    assert sorted(seen[0].given) == sorted(arguments)
-    assert seen[1].given == ("--staleness-aware",)
+    params, given = zip(*seen, strict=True)
+    assert params[0] == {"k": 5, "parallel": "model"}
+    assert params[1].items() >= {"staleness_aware": True, "features": FEATURES}.items()
+    assert params[2] == {"solver": "gradient", "missing": "ignore", "approximation": "redone"}
+    assert given[:2] == (["--param k=5 --parallel model"], ["--staleness-aware"])

@@ -1,11 +1,12 @@
 """`proteus sweep run` in a directory that holds an unfinished sweep of that name goes on with it."""
 
+import re
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from proteus_spot.flows.local_market.sweep_run import SweepOptions, unfinished_sweep
+from proteus_spot.flows.local_market.sweep_run import asked_sweep
 from proteus_spot.infra.state.records import JobKind, JobState
 from proteus_spot.infra.state.store import Store
 
@@ -40,6 +41,8 @@ def test_an_unfinished_sweep_of_that_name_is_found(
                 store.move_job(f"{name}-{number}", JobState.RUNNING, number + 1)
                 store.move_job(f"{name}-{number}", end, number + 1, result={})
         store.create_job("a-job", {"sweep": "digits"}, 9)
-    assert unfinished_sweep(SweepOptions(sweep, directory=tmp_path)) == expected
-    assert unfinished_sweep(SweepOptions(sweep)) is None  # it makes a directory of its own
-    assert unfinished_sweep(SweepOptions(sweep, directory=tmp_path / "new")) is None
+    (tmp_path / "mine.py").write_text("")
+    ids = [asked_sweep(sweep, None, place, None).job_id for place in (tmp_path, tmp_path / "new", None)]
+    new = re.compile(r"digits-\d{12}")
+    assert ids[0] == expected if expected else new.fullmatch(ids[0])
+    assert all(new.fullmatch(each) for each in ids[1:]), "without --dir it makes a directory of its own"

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
+from proteus_spot.flows.cli.job_options import JobCommand, faults_by_option, job_option
 from proteus_spot.flows.cli.options import json_option
 from proteus_spot.flows.terminal.interrupts import Interrupted, explain_interrupt
 from proteus_spot.flows.terminal.output import notes, write_json
 
 
-@click.command(short_help="Submit a job file (YAML) to the Prefect server.")
+@click.command(cls=JobCommand, short_help="Submit a job file (YAML) to the Prefect server.")
 @click.argument("job_file", type=click.Path(path_type=Path))
 @click.option(
     "--dir",
@@ -18,20 +20,17 @@ from proteus_spot.flows.terminal.output import notes, write_json
     type=click.Path(path_type=Path),
     help="Directory of a running `proteus up`. Default: the server at PREFECT_API_URL, else runs/up.",
 )
-@click.option("--budget", type=float, metavar="USD", help="Maximum cost, in place of the file's.")
-@click.option("--deadline", metavar="TIME", help="90m or 12h from the start, or a time with its zone; in place of the "
-              "file's.")  # fmt: skip
-@click.option("--queue", metavar="NAME", help="Run after the jobs submitted to this queue before, on their machines.")
+@job_option("budget_usd", show_default="the file's")
+@job_option("deadline", show_default="the file's")
+@job_option("queue", show_default="the file's")
 @click.option("--follow", "-f", is_flag=True, help="Print the run's log until it ends, or Ctrl-C.")
 @json_option()
 def submit(
     job_file: Path,
     directory: Path | None,
-    budget: float | None,
-    deadline: str | None,
-    queue: str | None,
     follow: bool,
     json_target: str | None,
+    job: dict[str, Any],
 ) -> None:
     """Submit the job described by JOB_FILE (YAML) to a Prefect server: that of `proteus up`, or at PREFECT_API_URL.
 
@@ -40,7 +39,8 @@ def submit(
     from proteus_spot.tasks.training.submission import follow_run, prefect_server, read_job, with_options
     from proteus_spot.tasks.training.submission import submit as submit_job
 
-    spec = with_options(read_job(job_file), budget, deadline, queue)
+    with faults_by_option():
+        spec = with_options(read_job(job_file), job)
     unknown = f"whether job {spec.job_id} was submitted is not known; submit it again, and it attaches"
     with explain_interrupt(unknown), prefect_server(directory) as server:
         finished = server.is_finished(spec.job_id)

@@ -1,15 +1,17 @@
 """The verb `proteus backtest`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from proteus_spot.flows.cli.job_options import JobCommand, billing_options
 from proteus_spot.flows.cli.options import (
     allow_gaps_option,
-    billing_options,
     given_options,
     json_option,
+    max_life_option,
     price_options,
     seed_option,
 )
@@ -20,7 +22,7 @@ from proteus_spot.flows.terminal.progress_bar import progress
 from proteus_spot.infra.errors import InputError
 
 
-class _NamesItsSchemes(click.Command):
+class _NamesItsSchemes(JobCommand):
     """A command whose help ends with the names of the schemes, which are loaded only for the help."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -96,6 +98,7 @@ _WHOLE = click.IntRange(min=0)
 @click.option("--starts", type=_COUNT, default=1000, show_default=True, help="Jobs per scheme, zone and length.")
 @seed_option
 @billing_options
+@max_life_option
 @click.option("--lambda", "eviction_overhead_s", type=_WHOLE, default=60, show_default=True, metavar="SECONDS",
               help="Time lost per eviction, for schemes without their own overhead.")  # fmt: skip
 @click.option("--sigma", "resize_overhead_s", type=_WHOLE, default=20, show_default=True, metavar="SECONDS",
@@ -148,6 +151,7 @@ def backtest(
     elasticities: tuple[str, ...],
     reliable_counts: list[int] | None,
     reliable_tier: str | None,
+    job: Mapping[str, Any],
     **asked: Any,
 ) -> None:
     """Compare the costs and run times of schemes on recorded prices.
@@ -173,6 +177,7 @@ def backtest(
     if availability_set is not None:
         _on_records(context, availability_set, asked["starts"], asked["seed"], json_target)
         return
+    asked |= job["transient"]
     fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()}
     fields["schemes"] = [name.strip() for names in fields["schemes"] for name in names.split(",")]
     fields["elasticity"] = [read_elasticity(name) for name in elasticities]

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
-from proteus_spot.flows.cli.options import billing_options, json_option, product_option
+from proteus_spot.flows.cli.job_options import JobCommand, billing_options
+from proteus_spot.flows.cli.options import json_option, max_life_option, product_option
 from proteus_spot.flows.terminal.output import write_text
 from proteus_spot.flows.terminal.progress_bar import progress
 from proteus_spot.infra.errors import InputError
@@ -18,7 +20,7 @@ SHOWN = 10
 _STRIDE = 1000
 
 
-@click.command(short_help="Compute the bill of an allocation on recorded prices.")
+@click.command(cls=JobCommand, short_help="Compute the bill of an allocation on recorded prices.")
 @click.option("--prices", required=True, metavar="FILE", help="Price file: path or URL.")
 @product_option
 @click.option("--market", metavar="TYPE/ZONE", help="Market of the request, as in c4.large/us-east-1a.")
@@ -31,16 +33,15 @@ _STRIDE = 1000
     "--requests", metavar="FILE", help="Many requests: CSV or JSON lines: type,zone,count,bid,at,until,hours."
 )
 @billing_options
+@max_life_option
 @json_option()
 def bill(
     prices: str,
     product: str | None,
     requests: str | None,
-    billing: str,
-    reprice: str | None,
-    flat_price: str | None,
     max_life: str | None,
     json_target: str | None,
+    job: dict[str, Any],
     **fields: str | None,
 ) -> None:
     """Compute the bill of an allocation: whether it is granted, its eviction, the charge of every hour, and refunds.
@@ -68,7 +69,8 @@ def bill(
 
     _check_target(json_target)
     given = _given(requests, fields)
-    model = billing_model(billing, flat_price=flat_price, max_life=max_life, reprice=reprice)
+    billing = job["transient"].pop("billing")
+    model = billing_model(billing, **job["transient"], max_life=max_life)
     with progress() as report:
         report(0, 1, f"reading {prices}")
         traces = read_prices(prices, product=product)

@@ -1,47 +1,35 @@
 """The verb `proteus check`."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 
-from proteus_spot.flows.cli.options import code_options, json_option, table_options
+from proteus_spot.flows.cli.job_options import (
+    JobCommand,
+    application_options,
+    faults_by_option,
+    job_option,
+    job_options,
+)
+from proteus_spot.flows.cli.options import json_option
 from proteus_spot.flows.terminal.interrupts import explain_interrupt
 from proteus_spot.flows.terminal.output import write_json
 from proteus_spot.infra.errors import ProteusError
 
 
-@click.command(short_help="Check an application before it is trained.")
+@click.command(cls=JobCommand, short_help="Check an application before it is trained.")
 @click.argument("app", metavar="APP")
-@code_options
-@click.option(
-    "--data", metavar="FILE", help="Built-in set, or a data file. Default: digits; ratings for mf, topics for lda."
-)
-@table_options
-@click.option(
-    "--partitions",
+@application_options
+@job_option(
+    "training.partitions",
     type=click.IntRange(2, 64),
-    help="Slices of the data. [4; a net has as many as it has workers]",
+    default=None,
+    show_default="4; a net has as many as it has workers",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of the order of the data and of the model.",
-)
+@job_options("training.seed")
 @json_option("the faults")
-def check(
-    json_target: str | None,
-    app: str,
-    code: str | None,
-    params: tuple[str, ...],
-    data: str | None,
-    label: str,
-    empty: Literal["refuse", "drop", "mean"],
-    partitions: int | None,
-    seed: int,
-) -> None:
+def check(json_target: str | None, app: str, job: dict[str, Any]) -> None:
     """Run each task of APP twice, in two processes, and compare the bits; nothing is bought or kept.
 
     A line for each fault: other bits the second time or in another process, `data` or `params` that were written to,
@@ -56,13 +44,12 @@ def check(
     """  # noqa: D301 - click reads the control character
     from proteus_spot.studies.output_files import check_file_target
     from proteus_spot.tasks.local_nodes.two_process_check import checked_training, find_faults
-    from proteus_spot.tasks.training.application_checks import application
 
     if json_target not in (None, "-"):
         check_file_target("--json", Path(json_target))
-    chosen = application("APP", app, code, params)
+    with faults_by_option("training."):
+        training = checked_training(app, job["training"])
     with explain_interrupt("nothing was kept"):
-        training = checked_training(chosen, data, partitions, seed, label, empty)
         faults, notes = find_faults(training)
     write_json(json_target, {"app": app, "faults": list(faults), "notes": list(notes)})
     for fault in faults if json_target != "-" else ():
