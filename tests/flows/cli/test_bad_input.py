@@ -72,6 +72,7 @@ BAD: Mapping[str, Bad] = {
     "a deadline that is none": Bad("run --clocks 9 --deadline soon", r"--deadline: .*soon.*; fix the option"),
     "a deadline for hours": Bad("run --deadline 12h", r"--deadline: .* counts its work in clocks; give --clocks; fix"),
     "a price of another billing model": Bad("run --flat-price 1", r"--flat-price 1: is for --billing flat, not for"),
+    "unknown billing model": Bad("run --billing free", r"'--billing': 'free' is not one of 'hourly-refund', 'per-sec"),
     "unknown policy": Bad(
         "run --policy greedy", r"--policy: unknown policy 'greedy'; there are best, deadline, fixed-delta:USD, "
     ),

@@ -174,7 +174,6 @@ HOURS = (*OPTIONS, "--hours", "1")
         ((*HOURS, "--at", "2016-04-01"), r"^--at 2016-04-01: has no zone; write it as 2016-04-01T12:30:00Z"),
         ((*HOURS, "--until", "2016-03-31T00:00:00Z"), r"^--until .*: is before --at 2016-04-01T00:00:00Z"),
         ((*HOURS, "--hours", "0"), r"^--hours 0: is less than a second"),
-        ((*HOURS, "--billing", "free"), r"'--billing': 'free' is not one of 'hourly-refund', 'per-second"),
         ((*HOURS, "--billing", "flat"), r"^--billing flat: needs a price; give --flat-price USD"),
         ((*HOURS, "--flat-price", "1"), r"^--flat-price 1: is for --billing flat, not for hourly-refund"),
         ((*HOURS, "--max-life", "1"), r"^--max-life 1: is for --billing flat"),
