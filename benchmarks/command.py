@@ -101,13 +101,10 @@ def bench(
     Run it on an idle machine: figures of a busy one mean nothing. The first line shows the load.
     """
     from proteus_spot.benchmarks.runner import NAMES, as_json, chosen, measure, show
-    from proteus_spot.studies.output_files import check_file_target
 
     if unknown := [name for name in names if name not in NAMES]:
         raise click.UsageError(f"{unknown[0]}: is not a benchmark; give one of {', '.join(NAMES)}")
     names = tuple(chosen(names))
-    if json_target not in (None, "-"):
-        check_file_target("--json", Path(json_target))
     found = measure(
         names,
         quiet=json_target == "-",

@@ -15,6 +15,7 @@ _DATABASE = click.option(
 )
 _DIR = click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory with the run's state.")
 Command = TypeVar("Command", bound=Callable[..., Any])
+Target = TypeVar("Target", str | None, Path | None)
 _PATH = click.Path(path_type=Path)
 
 #: Options of a price file, and of the instance types, which it does not describe.
@@ -105,9 +106,24 @@ def state_options(command: Command) -> Command:
     return _DATABASE(_DIR(command))
 
 
+def check_target(_: click.Context, option: click.Parameter, target: Target) -> Target:
+    """Refuse an output file that cannot be written, before the work; ``-`` is standard output."""
+    if target is not None and str(target) != "-":
+        from proteus_spot.studies.output_files import check_file_target
+
+        check_file_target(option.opts[0], Path(target))
+    return target
+
+
 def json_option(what: str = "the result") -> Callable[[Command], Command]:
     """Return the option ``--json FILE``; `what` names the content of the file."""
-    return click.option("--json", "json_target", metavar="FILE", help=f"Write {what} as JSON; - is standard output.")
+    return click.option(
+        "--json",
+        "json_target",
+        metavar="FILE",
+        callback=check_target,
+        help=f"Write {what} as JSON; - is standard output.",
+    )
 
 
 def new_job_id(verb: str) -> str:

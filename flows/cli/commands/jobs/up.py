@@ -34,10 +34,6 @@ def up(json_target: str | None, **options: Any) -> None:
     """
     with interruptible() as interrupts:
         from proteus_spot.flows.local_market.standing_market import UpOptions, local_up
-        from proteus_spot.studies.output_files import check_file_target
-
-        if json_target not in (None, "-"):
-            check_file_target("--json", Path(json_target))
 
         def say(text: str) -> None:
             click.echo(text, err=json_target == "-")

@@ -100,7 +100,6 @@ def fit(
     if out is None:
         raise InputError("evictions fit: want --out FILE, as in --out model.npz")
     _check_target("--out", out)
-    _check_target("--json", json_target)
     with progress() as report:
         model = fit_model(
             name or "survival",
@@ -145,7 +144,6 @@ def _fit_predictor(
 
     target = predictor_url(name) if out is None else out
     _check_target("--out", out)
-    _check_target("--json", json_target)
     with progress() as report:
         found = fit_and_check(name, sources, from_time=from_time, to_time=to_time, seed=seed, report=report)
         report(0, 1, f"writing {target}")
@@ -173,7 +171,6 @@ def show(file: str, picture: str | None, json_target: str | None) -> None:
     from proteus_spot.flows.terminal.evictions_view import show_model
     from proteus_spot.studies.market_data.eviction_models import draw_model, open_model
 
-    _check_target("--json", json_target)
     _check_target("--picture", picture)
     model = open_model(file)
     found = summary(model)
@@ -213,7 +210,6 @@ def check(
     from proteus_spot.studies.market_data.eviction_models import check_models, draw_check
     from proteus_spot.studies.market_data.eviction_sources import Sources
 
-    _check_target("--json", json_target)
     _check_target("--picture", picture)
     if len(set(files)) < len(files):
         raise InputError("evictions check: name each FILE once")

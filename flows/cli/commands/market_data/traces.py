@@ -1,6 +1,5 @@
 """The verbs `proteus traces …`: describe, generate and convert price files."""
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -62,7 +61,6 @@ def describe_files(
     from proteus_spot.studies.market_data.trace_files import draw, open_traces
     from proteus_spot.studies.market_data.trace_summary import describe
 
-    _check_json(json_target)
     if plot is not None and len(files) > 1:
         raise InputError(f"--picture {plot}: one picture shows one file; give a single FILE")
     summaries = []
@@ -120,7 +118,6 @@ def generate_prices(out: str, json_target: str | None, **options: Any) -> None:
     """  # noqa: D301 - click reads the control character
     from proteus_spot.studies.market_data.trace_files import generate_file
 
-    _check_json(json_target)
     options["types"], options["zones"] = (_listed(options[name]) for name in ("types", "zones"))
     options["begin"] = options["begin"].date()
     with progress() as report:
@@ -149,7 +146,6 @@ def convert(
     """  # noqa: D301 - click reads the control character
     from proteus_spot.studies.market_data.trace_files import convert_price_list, convert_prices
 
-    _check_json(json_target)
     if price_list is None:
         if len(paths) != 2:
             raise InputError(f"traces convert: want IN and OUT, not {len(paths)} name{'s' * (len(paths) != 1)}")
@@ -174,14 +170,6 @@ def convert(
 def _listed(text: str) -> list[str]:
     """Return the names between commas, each once."""
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def _check_json(target: str | None) -> None:
-    """Refuse an unusable target before the work, not after."""
-    if target not in (None, "-"):
-        from proteus_spot.studies.output_files import check_file_target
-
-        check_file_target("--json", Path(str(target)))
 
 
 def _say_written(json_target: str | None, out: str, made: Any) -> None:

@@ -9,6 +9,7 @@ import click
 from proteus_spot.flows.cli.job_options import JobCommand, billing_options
 from proteus_spot.flows.cli.options import (
     allow_gaps_option,
+    check_target,
     given_options,
     json_option,
     max_life_option,
@@ -132,10 +133,10 @@ _WHOLE = click.IntRange(min=0)
 @click.option("--resume", is_flag=True, help="Reuse the finished cells of an earlier run in --dir.")
 @click.option("--explain", metavar="START", help="Instead, print the events of the one job that starts then.")
 @json_option()
-@click.option("--csv", "csv_target", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as CSV.")
-@click.option(
-    "--report", "report_target", type=click.Path(path_type=Path), metavar="FILE", help="Write a .html report."
-)
+@click.option("--csv", "csv_target", type=click.Path(path_type=Path), metavar="FILE", callback=check_target,
+              help="Write the table as CSV.")  # fmt: skip
+@click.option("--report", "report_target", type=click.Path(path_type=Path), metavar="FILE", callback=check_target,
+              help="Write a .html report.")  # fmt: skip
 @click.pass_context
 def backtest(
     context: click.Context,
@@ -168,12 +169,8 @@ def backtest(
     """  # noqa: D301 - click reads the control character
     from proteus_spot.studies.backtest.backtest_spec import backtest_spec, read_elasticity, read_reliable_tier
     from proteus_spot.studies.backtest.job_runs import DEFAULT_DIRECTORY
-    from proteus_spot.studies.output_files import check_file_target
     from proteus_spot.tasks.local_market.run_checks import check_directory
 
-    for option, target in (("--json", json_target), ("--csv", csv_target), ("--report", report_target)):
-        if target not in (None, "-"):
-            check_file_target(option, Path(str(target)))
     if availability_set is not None:
         _on_records(context, availability_set, asked["starts"], asked["seed"], json_target)
         return

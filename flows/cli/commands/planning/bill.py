@@ -1,7 +1,6 @@
 """The verb `proteus bill`."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -67,7 +66,6 @@ def bill(
         the_request,
     )
 
-    _check_target(json_target)
     given = _given(requests, fields)
     billing = job["transient"].pop("billing")
     model = billing_model(billing, **job["transient"], max_life=max_life)
@@ -109,11 +107,3 @@ def _given(requests: str | None, fields: Mapping[str, str | None]) -> dict[str, 
         if name not in given:
             raise InputError(f"--{name}: is missing; give it, or many requests by --requests FILE")
     return given
-
-
-def _check_target(target: str | None) -> None:
-    """Refuse an unusable target before the work, not after."""
-    if target not in (None, "-"):
-        from proteus_spot.studies.output_files import check_file_target
-
-        check_file_target("--json", Path(str(target)))

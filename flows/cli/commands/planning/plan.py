@@ -7,6 +7,7 @@ import click
 
 from proteus_spot.flows.cli.options import (
     allow_gaps_option,
+    check_target,
     given_options,
     json_option,
     price_options,
@@ -57,7 +58,8 @@ _SECONDS = click.IntRange(min=0)
 @click.option("--live", is_flag=True, help="Plan JOB.yaml by what is known of its markets now, not by a price history.")
 @state_options
 @json_option()
-@click.option("--picture", metavar="FILE", help="Draw the distributions into a .png, .svg or .pdf.")
+@click.option("--picture", metavar="FILE", callback=check_target,
+              help="Draw the distributions into a .png, .svg or .pdf.")  # fmt: skip
 @click.pass_context
 def plan(
     context: click.Context,
@@ -84,13 +86,9 @@ def plan(
     """  # noqa: D301 - click reads the control character
     from proteus_spot.infra.clock import SystemClock
     from proteus_spot.reports.pictures.plan_pictures import check_picture
-    from proteus_spot.studies.output_files import check_file_target
     from proteus_spot.studies.plan.plan_files import draw, plan_json
     from proteus_spot.studies.plan.plan_spec import plan_spec
 
-    for option, target in (("--json", json_target), ("--picture", picture)):
-        if target is not None and (target, option) != ("-", "--json"):
-            check_file_target(option, Path(target))
     if live:
         if unused := given_options(context, *_OF_LIVE):
             raise InputError(f"--live: {unused[0]} has no effect, the plan is that of JOB.yaml; leave it out")

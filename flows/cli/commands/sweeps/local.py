@@ -32,15 +32,12 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
       proteus sweep local sweep.yaml --dir runs/digits --json -
     """  # noqa: D301 - click reads the control character
     from proteus_spot.infra.local_market.environment import own_directory
-    from proteus_spot.studies.output_files import check_file_target
     from proteus_spot.tasks.local_market.run_checks import check_directory
     from proteus_spot.tasks.sweeps.local_sweep import LocalSweep
     from proteus_spot.tasks.sweeps.sweep_checks import check_import
     from proteus_spot.tasks.sweeps.sweep_spec import read_sweep
 
     spec = read_sweep(sweep)
-    if json_target not in (None, "-"):
-        check_file_target("--json", Path(str(json_target)))
     folder = (directory or Path("runs") / spec.job_id).absolute()
     check_directory("--dir", folder)
     states: dict[int, str] = {}

@@ -35,10 +35,7 @@ def run(
     with interruptible() as interrupts:
         from proteus_spot.flows.local_market.market_run import LocalRun
         from proteus_spot.flows.local_market.sweep_run import asked_sweep, local_sweep
-        from proteus_spot.studies.output_files import check_file_target
 
-        if json_target not in (None, "-"):
-            check_file_target("--json", Path(json_target))
         spec = asked_sweep(sweep_file, sweep_id, directory, place["database"])
         directory = (directory or Path("runs") / spec.job_id).absolute()
         again = command_again("sweep", "run", str(sweep_file), "--sweep-id", spec.job_id, directory=directory)

@@ -1,6 +1,5 @@
 """The verb `proteus check`."""
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -42,11 +41,8 @@ def check(json_target: str | None, app: str, job: dict[str, Any]) -> None:
       proteus check mine:App --data points.csv
       proteus check kmeans:KMeans --code docs/examples/kmeans.py --param k=10
     """  # noqa: D301 - click reads the control character
-    from proteus_spot.studies.output_files import check_file_target
     from proteus_spot.tasks.local_nodes.two_process_check import checked_training, find_faults
 
-    if json_target not in (None, "-"):
-        check_file_target("--json", Path(json_target))
     with faults_by_option("training."):
         training = checked_training(app, job["training"])
     with explain_interrupt("nothing was kept"):

@@ -1,11 +1,10 @@
 """The verb `proteus predict`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from proteus_spot.flows.cli.options import json_option
+from proteus_spot.flows.cli.options import check_target, json_option
 from proteus_spot.flows.terminal.output import write_json, write_text
 from proteus_spot.infra.errors import InputError
 
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
 @click.argument("model", metavar="MODEL")
 @click.argument("app", metavar="[APP]", required=False)
 @click.option("--data", metavar="NAME|FILE", help="Built-in set, or path or URL of a data file.")
-@click.option("--out", required=True, metavar="FILE", help="CSV of the predictions, one per row; - is standard output.")
+@click.option("--out", required=True, metavar="FILE", callback=check_target,
+              help="CSV of the predictions, one per row; - is standard output.")  # fmt: skip
 @click.option("--label", default="", metavar="NAME", help="Column of the labels. Default: as in the training data.")
 @click.option("--no-labels", is_flag=True, help="Ignore the labels of the data, if any.")
 @click.option(
@@ -73,11 +73,6 @@ def predict(
         raise InputError("--topics: does not use --label, --no-labels and --code; leave them out")
     if label and no_labels:
         raise InputError(f"--label {label}: names the labels that --no-labels ignores; give one of the two")
-    from proteus_spot.studies.output_files import check_file_target
-
-    for option, target in (("--out", out), ("--json", json_target)):
-        if target not in (None, "-"):
-            check_file_target(option, Path(str(target)))
     found = (
         _rows(model, str(data), app, code, not no_labels, label)
         if topics is None

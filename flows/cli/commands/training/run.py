@@ -47,10 +47,7 @@ def run(app: str, directory: Path | None, json_target: str | None, job: dict[str
         from proteus_spot.flows.local_market.market_run import LocalRun
         from proteus_spot.flows.local_market.training_run import asked_job, local_run
         from proteus_spot.studies.billing_options import TODAYS_BILLING
-        from proteus_spot.studies.output_files import check_file_target
 
-        if json_target not in (None, "-"):
-            check_file_target("--json", Path(json_target))
         transient = job["transient"]
         today = transient["rules"] == "today"
         if today:

@@ -13,7 +13,7 @@ from proteus_spot.flows.cli.job_options import (
     job_option,
     job_options,
 )
-from proteus_spot.flows.cli.options import command_again, json_option, new_job_id
+from proteus_spot.flows.cli.options import check_target, command_again, json_option, new_job_id
 from proteus_spot.flows.terminal.interrupts import explain_interrupt, interruptible
 from proteus_spot.flows.terminal.output import write_json
 
@@ -85,7 +85,13 @@ from proteus_spot.flows.terminal.output import write_json
     help="Clocks between evaluations on what is held out, in the background; 0: only at the end.",
 )
 @click.option("--events", type=click.Path(path_type=Path), help="CSV of node events to inject: at,action,node,seconds.")
-@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write an HTML page of the training.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    callback=check_target,
+    help="Write an HTML page of the training.",
+)
 @click.option(
     "--explain",
     multiple=True,
@@ -129,13 +135,8 @@ def train(
     """  # noqa: D301 - click reads the control character
     with interruptible() as interrupts:
         from proteus_spot.flows.local_training import TrainRun, asked_tiers, given_training, train_locally
-        from proteus_spot.studies.output_files import check_file_target
         from proteus_spot.tasks.local_nodes.node_training import LocalJob
 
-        if json_target not in (None, "-"):
-            check_file_target("--json", Path(json_target))
-        if own["report"] is not None:
-            check_file_target("--report", own["report"])
         ways = {"parallel": parallel, "solver": solver, "missing": missing, "approximation": approximation}
         job["training"]["app_params"] += tuple(f"{name}={value}" for name, value in ways.items() if value is not None)
         if staleness_aware:
