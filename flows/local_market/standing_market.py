@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,23 +63,20 @@ _PAUSE_S = 6.0
 _TICK_ENDS_S = 1.0
 
 
-@dataclass(frozen=True)
-class UpOptions:
-    """The options of `proteus up`; see its `--help`."""
-
-    directory: Path | None
-    scale: float | None
-    seed: int | None
-    port: int | None
-
-
 def local_up(
-    options: UpOptions, interrupts: Interrupts, say: Callable[[str], None], ready: Callable[[Mapping[str, Any]], None]
+    directory: Path | None,
+    scale: float | None,
+    seed: int | None,
+    port: int | None,
+    interrupts: Interrupts,
+    say: Callable[[str], None],
+    ready: Callable[[Mapping[str, Any]], None],
 ) -> None:
     """Keep the deployments running until a signal ends this process; everything it started ends with it.
 
     Parameters
     ----------
+    directory, scale, seed, port : as the options of `proteus up`.
     say : receives lines for the user.
     ready : receives the addresses, once jobs can be submitted.
 
@@ -91,16 +87,16 @@ def local_up(
     Interrupted
         When a signal has asked to end, after everything has ended.
     """
-    check_finite("--scale", options.scale)
-    directory = (options.directory or UP_DIRECTORY).absolute()
+    check_finite("--scale", scale)
+    directory = (directory or UP_DIRECTORY).absolute()
     again = proteus_command("up", "--dir", str(directory))
-    settings = local_settings(directory, options.scale or SCALE)
+    settings = local_settings(directory, scale or SCALE)
     url = settings["PROTEUS_DATABASE_URL"]
-    scale = options.scale or kept_scale(settings, SCALE, FLOW_LATENCY_S)
-    check_settings(settings, scale, FLOW_LATENCY_S)
+    fastest = scale or kept_scale(settings, SCALE, FLOW_LATENCY_S)
+    check_settings(settings, fastest, FLOW_LATENCY_S)
     check_directory("--dir", directory, _NEEDED_BYTES)
-    check_up(options.port)
-    market = standing_market(directory, options.seed, HISTORY_DAYS)
+    check_up(port)
+    market = standing_market(directory, seed, HISTORY_DAYS)
     check_database(url)
     with own_directory(directory):
         check_place(directory, url)
@@ -114,9 +110,9 @@ def local_up(
             prices=market.file.path,
             catalog=None,
             start_s=last_market_s(directory, url, market.file.start_s),
-            scale=scale,
+            scale=fastest,
             notice_s=120,
-            port=kept_port(directory / "prefect-port", options.port),
+            port=kept_port(directory / "prefect-port", port),
             auth=f"proteus:{secrets.token_urlsafe(16)}",
         )
         with opened_environment(made, settings) as world:
@@ -126,8 +122,8 @@ def local_up(
             say(f"for Prefect's own commands: export {exports}")
             with _pausing(again, interrupts), deployments_of(world, os.environ.copy()) as deployments:
                 tick_takes_s = TOUCHES * measured_latency_s()
-                if options.scale is None:
-                    scale = kept_scale(settings, scale, tick_takes_s)
+                if scale is None:
+                    scale = kept_scale(settings, fastest, tick_takes_s)
                     world.clock.run_at(scale)
                 check_settings(settings, scale, tick_takes_s)
                 say(f"scale: {scale:g} market seconds a second")

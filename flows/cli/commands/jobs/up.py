@@ -33,7 +33,7 @@ def up(json_target: str | None, **options: Any) -> None:
     the end; the same command goes on with the jobs that were under way.
     """
     with interruptible() as interrupts:
-        from proteus_spot.flows.local_market.standing_market import UpOptions, local_up
+        from proteus_spot.flows.local_market.standing_market import local_up
 
         def say(text: str) -> None:
             click.echo(text, err=json_target == "-")
@@ -42,4 +42,4 @@ def up(json_target: str | None, **options: Any) -> None:
             write_json(json_target, dict(announcement))
             say("ready: `proteus submit JOB.yaml` in another terminal; Ctrl-C ends all of it")
 
-        local_up(UpOptions(**options), interrupts, say, ready)
+        local_up(**options, interrupts=interrupts, say=say, ready=ready)
