@@ -40,11 +40,10 @@ from proteus_spot.tasks.reports.publish import FOLLOWED_S, link_page, show_job, 
 from proteus_spot.tasks.run_labels import due_day
 from proteus_spot.tasks.supervision.cancelled_runs import record_follower, stop_cancelled_job
 from proteus_spot.tasks.supervision.turns import await_turn
-from proteus_spot.tasks.training.code_of_job import prepare_code
-from proteus_spot.tasks.training.follow import follow
+from proteus_spot.tasks.training.job_inputs import prepare_code, prepare_data, prepare_keys
 from proteus_spot.tasks.training.preflight import check
 from proteus_spot.tasks.training.run_names import name_ended, name_running
-from proteus_spot.tasks.training.running_controller import await_controller, prepare_data, prepare_keys, start_training
+from proteus_spot.tasks.training.running_controller import await_controller, follow, start_training
 
 
 @required_in_form

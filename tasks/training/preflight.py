@@ -11,7 +11,7 @@ from proteus_spot.tasks.market.job_opening import priced
 from proteus_spot.tasks.market.purchases.dry_run import check_purchases
 from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 from proteus_spot.tasks.training.application_checks import check_asked
-from proteus_spot.tasks.training.code_of_job import check_code
+from proteus_spot.tasks.training.job_inputs import check_code
 
 
 @runtime_task("check", market=True)

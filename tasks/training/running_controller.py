@@ -1,22 +1,20 @@
-"""The training as the controller of a job reports it."""
+"""The training as the controller of a job reports it: begun, followed, drained. It does not need its follower."""
 
 import logging
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from proteus_spot.infra.datasets.prepare import DataSummary
+from proteus_spot.infra.errors import JobFailed
 from proteus_spot.infra.json_values import finite
 from proteus_spot.infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, OtherVersion
 from proteus_spot.infra.state.records import IllegalTransition, JobState, ObservationKind
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import is_active
-from proteus_spot.tasks.job_records import saved_result
+from proteus_spot.tasks.job_records import ended_result, saved_result
 from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
-from proteus_spot.tasks.training.application_checks import check_sizes
-from proteus_spot.tasks.training.code_of_job import job_code
-from proteus_spot.tasks.training.data_checks import cut_data
 from proteus_spot.tasks.training.job_config import job_config
+from proteus_spot.tasks.training.job_inputs import job_code, prepare_data
 from proteus_spot.tasks.training.rendezvous import meet_controller
 
 logger = logging.getLogger(__name__)
@@ -26,31 +24,10 @@ _CALL_S = 5.0
 #: Real seconds that a tick waits for a controller that imports a large module; the next tick asks again.
 TICK_START_S = 60.0
 _LOOK_S = 0.5
+#: Real seconds between two status calls of the flow that follows the training.
+_FOLLOW_S = 0.5
 #: Real seconds to look for a controller before it is checked again that one is wanted.
 _MEET_S = 5.0
-
-
-@runtime_task("prepare data")
-def prepare_data(spec: JobSpec) -> DataSummary:
-    """Write the job's partitions to the blob store, or find them there.
-
-    Raises
-    ------
-    InputError
-        If the data cannot be used, or the job's parameters do not fit them.
-    """
-    training = spec.training
-    fits = partial(check_sizes, f"job {spec.job_id}: training.app_params", training)
-    return cut_data(current_runtime().blobs, spec.job_id, training, fits)
-
-
-@runtime_task("prepare keys")
-def prepare_keys(job_id: str) -> None:
-    """Write the keys of the job's processes to the blob store, if they use TLS, or find them there."""
-    from proteus_spot.infra.tls.certificates import ensure_keys
-
-    runtime = current_runtime()
-    ensure_keys(runtime.blobs, job_id, runtime.settings)
 
 
 @runtime_task("meet the controller")
@@ -138,6 +115,48 @@ def keep_training(spec: JobSpec, begun_at_s: float, wait_s: float | None = None)
         return start_training(spec, address, prepare_data(spec), current_runtime().clock.now_s(), wait_s)
     _note_begun(spec.job_id, address, begun_at_s)
     return status
+
+
+@runtime_task("follow training")
+def follow(spec: JobSpec, show: Callable[[Mapping[str, Any] | None], None], begun_at_s: float = 0.0) -> dict[str, Any]:
+    """Follow the training to its end; return its result.
+
+    A controller that does not answer is waited for: its machine restarts it, under the same job, and it resumes from
+    its checkpoint. Ticks buy machines of the reliable tier again, carry out stops, and close a job that cannot go on.
+
+    Parameters
+    ----------
+    show : called after each look at the controller with its status, None without an answer; shows what is new.
+    begun_at_s : when the job was begun, or begun again.
+
+    Raises
+    ------
+    JobFailed
+        If the controller reports a failure, or a tick has closed the job as failed.
+    """
+    runtime = current_runtime()
+    clock = 0
+    while not (job := runtime.store.job(spec.job_id)).state.terminal:
+        # with the loss of the last clock, which is shown until there is another
+        status = look(job.controller_address, clock - 1) if job.controller_address else None
+        if status is None or status["job_id"] is None:
+            result = saved_result(spec.job_id)
+            if result is not None:
+                return result
+            if is_active(spec.job_id):
+                keep_training(spec, begun_at_s)
+        else:
+            clock = status["clock"]
+            note(spec.job_id, status)
+            if status["state"] == "failed":
+                raise JobFailed(f"job {spec.job_id}: {status['reason']}")
+            if status["state"] in ("finished", "stopped"):
+                return dict(saved_result(spec.job_id) or status["result"] or {"clocks": 0, "stopped": status["reason"]})
+        show(status)
+        runtime.clock.wait_until(runtime.clock.now_s() + _FOLLOW_S * runtime.clock.scale)
+    if job.failure is not None:
+        raise JobFailed(job.failure)
+    return ended_result(spec.job_id) or {}
 
 
 def _last_clock(job_id: str) -> int:

@@ -28,7 +28,7 @@ import proteus_spot.infra.state.store
 import proteus_spot.infra.storage.leases
 import proteus_spot.tasks.reports.publish
 import proteus_spot.tasks.task_runtime
-import proteus_spot.tasks.training.follow
+import proteus_spot.tasks.training.running_controller
 from proteus_spot.bidding.market.model import EndCause, InstanceFact, InstanceState, Market
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.traces import Trace, TraceSet
@@ -206,7 +206,7 @@ class JobWorld:
         patch.setattr(proteus_spot.tasks.task_runtime, "open_runtime", lambda: self.runtime)
         patch.setattr(proteus_spot.infra.state.store, "now_s", lambda connection: literal(self.clock.now_s()))
         patch.setattr(proteus_spot.infra.storage.leases, "_WRITERS", 1)  # in a fixed order
-        patch.setattr(proteus_spot.tasks.training.follow, "_LOOK_S", float(TICK_S) / 2)
+        patch.setattr(proteus_spot.tasks.training.running_controller, "_FOLLOW_S", float(TICK_S) / 2)
         patch.setattr(proteus_spot.tasks.reports.publish, "show_job", lambda job_id: None)
         patch.setattr(proteus_spot.flows.train, "show_job", lambda job_id: None)
         doubles = {ControllerClient: self.training.client, wait_rendezvous: self.training.find}

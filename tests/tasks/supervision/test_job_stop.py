@@ -20,8 +20,7 @@ from proteus_spot.tasks.market.purchases.sending import PurchaseBlocked
 from proteus_spot.tasks.reports.job_list import job_lines
 from proteus_spot.tasks.reports.job_report import gather
 from proteus_spot.tasks.reports.job_summary import summary
-from proteus_spot.tasks.training.follow import follow
-from proteus_spot.tasks.training.running_controller import await_controller
+from proteus_spot.tasks.training.running_controller import await_controller, follow
 from tests.support.fake_controllers import FakeControllers
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, plain, spec
 from tests.tasks.supervision.conftest import TICK_S, Ticks

@@ -14,7 +14,7 @@ from proteus_spot.tasks.job_records import record_job, ticking_jobs, training_be
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
 from proteus_spot.tasks.market.job_opening import close_job, open_job, reopen_job
-from proteus_spot.tasks.training.follow import follow
+from proteus_spot.tasks.training.running_controller import follow
 from tests.support.fake_controllers import FakeControllers
 from tests.support.task_runtime import ON_DEMAND, TaskRuntime, plain, spec
 from tests.tasks.supervision.conftest import TICK_S, Ticks
