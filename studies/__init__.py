@@ -1,6 +1,6 @@
 """Studies: what is computed before a job or apart from one, from files and settings alone, without Prefect.
 
-availability/    backtests of jobs with deadlines, on records of what could be had
+availability     backtests of jobs with deadlines, on records of what could be had
 backtest/        backtests: request, inputs, simulated jobs, tables, report
 market_data/     price files, generated markets and eviction models
 plan/            plans: cost and end of a job, estimated by simulation before it is bought

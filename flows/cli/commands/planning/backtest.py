@@ -199,7 +199,7 @@ _OF_RECORDS = ("availability_set", "starts", "seed", "json_target")
 
 def _on_records(context: click.Context, name: str, starts: int, seed: int, json_target: str | None) -> None:
     from proteus_spot.flows.terminal.availability_view import show_availability
-    from proteus_spot.studies.availability.figures import AvailabilitySpec, availability_figures
+    from proteus_spot.studies.availability import AvailabilitySpec, availability_figures
 
     if unused := given_options(context, *_OF_RECORDS):
         raise InputError(

@@ -9,7 +9,7 @@ import pytest
 
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.market_data.capacity_sets import COUNTS, PRICES
-from proteus_spot.studies.availability.figures import ELASTIC_BOUND, OURS, AvailabilitySpec, availability_figures
+from proteus_spot.studies.availability import ELASTIC_BOUND, OURS, AvailabilitySpec, availability_figures
 
 
 def quiet(_done: int, _total: int, _what: str) -> None:
