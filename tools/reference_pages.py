@@ -124,10 +124,11 @@ def _limits(text: str) -> str:
 def _command(command: click.Command, parent: click.Context, level: int) -> Iterator[str]:
     """Yield the section of a verb, then those of its own verbs."""
     context = click.Context(command, parent, command.name, max_content_width=1000)
-    places = [param.make_metavar(context) for param in command.params if isinstance(param, click.Argument)]
+    *params, _ = command.get_params(context)  # the last one is --help
+    places = [param.make_metavar(context) for param in params if isinstance(param, click.Argument)]
     yield f"\n{'#' * level} `{' '.join([context.command_path, *places])}`\n\n"
     yield "\n\n".join(_help(command.help or "")) + "\n"
-    records = [param.get_help_record(context) for param in command.params if isinstance(param, click.Option)]
+    records = [param.get_help_record(context) for param in params if isinstance(param, click.Option)]
     rows = [f"| `{_text(name)}` | {_limits(_text(means))} |\n" for name, means in filter(None, records)]
     if rows:
         yield "\n| option | is |\n|---|---|\n" + "".join(rows)
