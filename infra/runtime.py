@@ -37,7 +37,7 @@ class Runtime:
     @cached_property
     def owner(self) -> str:
         """Owner of the machines of this state database: the tag that tells them from all others in the account."""
-        return self.store.identity().owner_id
+        return self.store.owner.identity().owner_id
 
     def pinned_market(self) -> SpotMarket:
         """Return the market, after a check that it is in the account and region in which this database's machines are.
@@ -53,7 +53,7 @@ class Runtime:
 
     @cached_property
     def _market_of_account(self) -> SpotMarket:
-        identity = self.store.pin(self.market.account_id(), self.settings.region)
+        identity = self.store.owner.pin(self.market.account_id(), self.settings.region)
         write_owner_file(self.settings.database_url, identity, self.settings.ec2_endpoint_url)
         return self.market
 
@@ -75,7 +75,7 @@ def open_runtime() -> Runtime:
     settings = load_settings()
     clock = open_clock(settings.clock)
     store = Store.open(settings.database_url)
-    identity = store.identity()
+    identity = store.owner.identity()
     if settings.owner not in ("", identity.owner_id):
         store.close()
         raise InputError(

@@ -57,18 +57,18 @@ def request_stop(job_id: str, why: str, *, now: bool = False, by: str = "") -> J
         If there is no such job.
     """
     runtime = current_runtime()
-    return runtime.store.request_stop(job_id, why, by, runtime.clock.now_s(), at_once=now)
+    return runtime.store.jobs.request_stop(job_id, why, by, runtime.clock.now_s(), at_once=now)
 
 
 def is_active(job_id: str) -> bool:
     """Return whether machines may be bought for the job: it has not ended, and is not to stop."""
-    state = current_runtime().store.job(job_id).state
+    state = current_runtime().store.jobs.job(job_id).state
     return not state.terminal and state is not JobState.STOPPING
 
 
 def stop_urgency(job_id: str) -> int:
     """Return 0 while the job goes on, 1 when it is to stop, 2 when its machines are to end at once."""
-    job = current_runtime().store.job(job_id)
+    job = current_runtime().store.jobs.job(job_id)
     return 2 if job.stop_now else int(job.stop_at_s is not None)
 
 

@@ -76,8 +76,8 @@ def extend_leases(job_id: str, latest_s: Callable[[AllocationRecord], float] | N
         bought: a new machine would end with its first lease.
     """
     runtime = current_runtime()
-    settings, job = runtime.settings, runtime.store.job(job_id)
-    records = runtime.store.allocations(job_id, alive=True)
+    settings, job = runtime.settings, runtime.store.jobs.job(job_id)
+    records = runtime.store.purchases.allocations(job_id, alive=True)
     paid_until_s = None
     if job.state.terminal and next_to_take_over(runtime.store, job) is None:
         ended_at_s = int(runtime.clock.now_s() if job.ended_at_s is None else job.ended_at_s)
@@ -88,7 +88,7 @@ def extend_leases(job_id: str, latest_s: Callable[[AllocationRecord], float] | N
         }
     webhook = None if settings.alarm_webhook is None else settings.alarm_webhook.get_secret_value()
     leases = leases_of(records, runtime.now_s(), settings.lease_minutes * 60, paid_until_s, webhook, latest_s)
-    errors = list(write_leases(runtime.blobs, job_id, leases, runtime.store.buyers(job_id)).values())
+    errors = list(write_leases(runtime.blobs, job_id, leases, runtime.store.purchases.buyers(job_id)).values())
     if not leases and paid_until_s is None:
         errors = _unwritable(job_id)  # it may hold no machine because no lease could be written
     try:
@@ -118,5 +118,5 @@ def _record_alarms(job_id: str) -> None:
     runtime = current_runtime()
     for alarm in read_alarms(runtime.blobs, job_id):
         _log.warning("job %s: machine %s: %s", job_id, alarm.instance_id, alarm.reason)
-        runtime.store.observe(job_id, alarm.at_s, ObservationKind.ALARM, asdict(alarm))
+        runtime.store.jobs.observe(job_id, alarm.at_s, ObservationKind.ALARM, asdict(alarm))
         remove_alarm(runtime.blobs, job_id, alarm)

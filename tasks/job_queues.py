@@ -25,19 +25,21 @@ def open_jobs_of(store: Store, job: Job) -> list[Job]:
     """Return the jobs of a job's queue that have not ended, in the order in which they run."""
     if (queue := queue_of(job)) is None:
         return []
-    return sorted((one for one in store.jobs(_OPEN) if queue_of(one) == queue), key=lambda one: _place(store, one))
+    return sorted(
+        (one for one in store.jobs.list_jobs(_OPEN) if queue_of(one) == queue), key=lambda one: _place(store, one)
+    )
 
 
 def next_to_take_over(store: Store, job: Job) -> Job | None:
     """Return the job that will take over what a job that has ended holds: the next of its queue, until it has."""
     following = open_jobs_of(store, job) if job.state.terminal else []
-    if not following or store.last_observation(following[0].job_id, ObservationKind.TOOK_OVER) is not None:
+    if not following or store.jobs.last_observation(following[0].job_id, ObservationKind.TOOK_OVER) is not None:
         return None
     return following[0]
 
 
 def _place(store: Store, job: Job) -> tuple[float, str]:
-    queued = store.last_observation(job.job_id, ObservationKind.QUEUED)
+    queued = store.jobs.last_observation(job.job_id, ObservationKind.QUEUED)
     return (job.created_at_s if queued is None else float(queued.payload["submitted_s"])), job.job_id
 
 
@@ -45,7 +47,7 @@ def turn_since_s(store: Store, job: Job) -> float:
     """Return since when it is a job's turn, as no other job of its queue runs; 0 for a job without a queue."""
     if (queue := queue_of(job)) is None:
         return 0.0
-    return max(one.ended_at_s or 0.0 for one in store.jobs() if queue_of(one) == queue)
+    return max(one.ended_at_s or 0.0 for one in store.jobs.list_jobs() if queue_of(one) == queue)
 
 
 def waiting_line(store: Store, job: Job) -> str:

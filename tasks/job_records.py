@@ -70,10 +70,10 @@ def record_job(spec: JobSpec) -> Job:
     """Record the job, or return the recorded one; the same id with another spec is refused (`resolve_spec`)."""
     store = current_runtime().store
     resolve_spec(spec)
-    job = store.find_job(spec.job_id)
+    job = store.jobs.find_job(spec.job_id)
     if job is not None and job.kind is JobKind.JOB:
         return job
-    return store.create_job(spec.job_id, spec.model_dump(mode="json"), current_runtime().clock.now_s())
+    return store.jobs.create_job(spec.job_id, spec.model_dump(mode="json"), current_runtime().clock.now_s())
 
 
 def resolve_spec(spec: JobSpec) -> JobSpec:
@@ -87,7 +87,7 @@ def resolve_spec(spec: JobSpec) -> JobSpec:
     StoreError
         Naming the fields that differ.
     """
-    job = current_runtime().store.find_job(spec.job_id)
+    job = current_runtime().store.jobs.find_job(spec.job_id)
     if job is None or job.kind is not JobKind.JOB:  # recording it refuses an id that a sweep has
         return spec
     recorded = with_larger_limits(job, spec, _progress_minutes()) or recorded_spec(job)
@@ -129,7 +129,7 @@ def _progress_minutes() -> float:
 
 def has_larger_limits(spec: JobSpec) -> bool:
     """Return whether a limit has stopped the job of this id, and `spec` (see `resolve_spec`) has a larger one."""
-    job = current_runtime().store.find_job(spec.job_id)
+    job = current_runtime().store.jobs.find_job(spec.job_id)
     return (
         job is not None and job.kind is JobKind.JOB and with_larger_limits(job, spec, _progress_minutes()) is not None
     )
@@ -153,17 +153,17 @@ def recorded_spec(job: Job) -> JobSpec:
 
 def job_spec(job_id: str) -> JobSpec:
     """Return the description of a recorded job."""
-    return recorded_spec(current_runtime().store.job(job_id))
+    return recorded_spec(current_runtime().store.jobs.job(job_id))
 
 
 def is_paid_by_hour(job_id: str) -> bool:
     """Return whether the spot machines of a job or sweep are paid by the hour, not by the second."""
-    return not terms_of(current_runtime().store.job(job_id)).billing_model.by_second
+    return not terms_of(current_runtime().store.jobs.job(job_id)).billing_model.by_second
 
 
 def is_sweep(job_id: str) -> bool:
     """Return whether the row of the state database is a sweep; False where there is none."""
-    job = current_runtime().store.find_job(job_id)
+    job = current_runtime().store.jobs.find_job(job_id)
     return job is not None and job.kind is JobKind.SWEEP
 
 
@@ -180,7 +180,7 @@ def saved_result(job_id: str) -> dict[str, Any] | None:
     if manifest is None:
         return None
     result = dict(manifest.about)
-    left = runtime.store.last_observation(job_id, ObservationKind.WENT_ON)
+    left = runtime.store.jobs.last_observation(job_id, ObservationKind.WENT_ON)
     if left is not None and left.payload["model"] == _digest(result):
         return None  # it is of the stop from which the job went on
     if result.get("lost_micro_tasks"):
@@ -194,7 +194,7 @@ def note_going_on(job_id: str) -> None:
     manifest = runtime.blobs.manifest(JobPaths(job_id).model)
     if manifest is not None:
         model = {"model": _digest(dict(manifest.about))}
-        runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.WENT_ON, model)
+        runtime.store.jobs.observe(job_id, runtime.clock.now_s(), ObservationKind.WENT_ON, model)
 
 
 def _digest(result: dict[str, Any]) -> str:
@@ -203,29 +203,29 @@ def _digest(result: dict[str, Any]) -> str:
 
 def is_known(job_id: str) -> bool:
     """Return whether the job is in the state database."""
-    return current_runtime().store.find_job(job_id) is not None
+    return current_runtime().store.jobs.find_job(job_id) is not None
 
 
 def is_open(job_id: str) -> bool:
     """Return whether the job's work goes on."""
-    return not current_runtime().store.job(job_id).state.terminal
+    return not current_runtime().store.jobs.job(job_id).state.terminal
 
 
 def has_failed(job_id: str) -> bool:
     """Return whether the job has failed; it goes on from its checkpoint when it is run again."""
-    return current_runtime().store.job(job_id).state is JobState.FAILED
+    return current_runtime().store.jobs.job(job_id).state is JobState.FAILED
 
 
 def can_go_on(job_id: str) -> bool:
     """Return whether a job, or a sweep, that has ended goes on when it is run again, with a larger limit if need be."""
-    job = current_runtime().store.job(job_id)
+    job = current_runtime().store.jobs.job(job_id)
     is_stopped = job.state is JobState.STOPPED
     return job.state is JobState.FAILED or (is_stopped and (job.kind is JobKind.SWEEP or bool(stopping_limit(job))))
 
 
 def how_to_go_on(job_id: str) -> str:
     """Return the line on a job that a limit has stopped; empty for any other."""
-    return how_it_goes_on(current_runtime().store.job(job_id))
+    return how_it_goes_on(current_runtime().store.jobs.job(job_id))
 
 
 def ended_result(job_id: str) -> dict[str, Any] | None:
@@ -236,7 +236,7 @@ def ended_result(job_id: str) -> dict[str, Any] | None:
     JobFailed
         If updates of tasks are missing from the model that it saved.
     """
-    job = current_runtime().store.job(job_id)
+    job = current_runtime().store.jobs.job(job_id)
     if job.state in (JobState.FINISHED, JobState.STOPPED):
         return dict(job.result or {})
     return saved_result(job_id)
@@ -248,16 +248,16 @@ def ticking_jobs(job_id: str | None = None) -> list[str]:
     With `job_id`, that one if it is among them.
     """
     store = current_runtime().store
-    jobs = store.jobs() if job_id is None else [store.job(job_id)]
+    jobs = store.jobs.list_jobs() if job_id is None else [store.jobs.job(job_id)]
     return [job.job_id for job in jobs if not job.state.terminal or not _settled(job.job_id)]
 
 
 def _settled(job_id: str) -> bool:
     store = current_runtime().store
-    settled, job = store.last_observation(job_id, ObservationKind.SETTLED), store.job(job_id)
+    settled, job = store.jobs.last_observation(job_id, ObservationKind.SETTLED), store.jobs.job(job_id)
     # A job that failed, and went on, was settled in its first life, too.
     is_settled = settled is not None and job.ended_at_s is not None and settled.at_s >= job.ended_at_s
-    return is_settled and not store.allocations(job_id, alive=True)
+    return is_settled and not store.purchases.allocations(job_id, alive=True)
 
 
 def settle_job(job_id: str, booked_until_s: int, *, lacks_prices: bool = False) -> None:
@@ -270,13 +270,15 @@ def settle_job(job_id: str, booked_until_s: int, *, lacks_prices: bool = False) 
     lacks_prices : whether hours are booked without their price: that is waited for, for a day.
     """
     store = current_runtime().store
-    open_orders = [intent for intent in store.intents(job_id, [IntentState.PLANNED]) if intent.kind == "acquire"]
-    if not store.job(job_id).state.terminal or open_orders:
+    open_orders = [
+        intent for intent in store.purchases.intents(job_id, [IntentState.PLANNED]) if intent.kind == "acquire"
+    ]
+    if not store.jobs.job(job_id).state.terminal or open_orders:
         return
-    ends_s = [life.ended_at_s for record in store.allocations(job_id) for life in record.lives]
+    ends_s = [life.ended_at_s for record in store.purchases.allocations(job_id) for life in record.lives]
     final_s = booked_until_s - (FINAL_S if lacks_prices else 0)
     if all(at_s is not None and at_s <= final_s for at_s in ends_s):
-        store.observe(job_id, current_runtime().clock.now_s(), ObservationKind.SETTLED, {})
+        store.jobs.observe(job_id, current_runtime().clock.now_s(), ObservationKind.SETTLED, {})
 
 
 def training_begun(job_id: str, begun_at_s: float = 0.0) -> bool:
@@ -286,5 +288,5 @@ def training_begun(job_id: str, begun_at_s: float = 0.0) -> bool:
     ----------
     begun_at_s : when the job was begun, or begun again; a start of before does not count.
     """
-    last = current_runtime().store.last_observation(job_id, ObservationKind.TRAINING_BEGUN)
+    last = current_runtime().store.jobs.last_observation(job_id, ObservationKind.TRAINING_BEGUN)
     return last is not None and last.at_s >= begun_at_s

@@ -58,13 +58,13 @@ class JobMetrics(Collector):
             for name, what in _OF_JOBS.items()
         }
         now_s = self._clock.now_s()
-        for job in self._store.jobs():
+        for job in self._store.jobs.list_jobs():
             if job.ended_at_s is None or now_s - job.ended_at_s < _SHOWN_S:
                 figures = self._of_job if job.kind is JobKind.JOB else self._of_sweep
                 for name, labels, value in chain(self._of_both(job), figures(job)):
                     families[name].add_metric([job.job_id, *labels], value)
         yield from families.values()
-        newest_s = self._store.newest_entry_s()
+        newest_s = self._store.journals.newest_entry_s()
         if newest_s is not None:
             age_s = max(now_s - newest_s, 0.0)
             yield GaugeMetricFamily("proteus_last_tick_age_seconds", "Since the last decision.", value=age_s)
@@ -72,12 +72,12 @@ class JobMetrics(Collector):
     def _of_both(self, job: Job) -> Iterable[Found]:
         store, job_id = self._store, job.job_id
         yield "open", (), float(not job.state.terminal)
-        yield "cost_dollars", (), to_dollars(store.spent(job_id))
+        yield "cost_dollars", (), to_dollars(store.purchases.spent(job_id))
         if (budget := job.spec.get("budget_usd")) is not None:
             yield "budget_dollars", (), float(budget)
-        last = {line.allocation_id: line for line in sorted(store.ledger(job_id), key=_when)}
+        last = {line.allocation_id: line for line in sorted(store.purchases.ledger(job_id), key=_when)}
         held, rate = dict.fromkeys(Tier, 0), 0
-        for record in store.allocations(job_id, alive=True):
+        for record in store.purchases.allocations(job_id, alive=True):
             held[record.allocation.tier] += record.living_count
             if (line := last.get(record.allocation_id)) is not None:
                 rate += line.price_micros * record.living_count
@@ -86,12 +86,12 @@ class JobMetrics(Collector):
 
     def _of_job(self, job: Job) -> Iterable[Found]:
         store, job_id = self._store, job.job_id
-        point = store.last_observation(job_id, ObservationKind.PROGRESS)
+        point = store.jobs.last_observation(job_id, ObservationKind.PROGRESS)
         if point is not None:
             yield "clock", (), float(point.payload["clock"])
             if point.payload.get("loss") is not None:
                 yield "loss", (), float(point.payload["loss"])
-        ticks = [seen.payload["failed"] for seen in store.observations(job_id, ObservationKind.TICK)]
+        ticks = [seen.payload["failed"] for seen in store.jobs.observations(job_id, ObservationKind.TICK)]
         yield "ticks_failed", (), float(sum(map(bool, ticks)))
         yield "tick_failing", (), float(bool(ticks and ticks[-1]))
 

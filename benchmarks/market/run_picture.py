@@ -87,7 +87,7 @@ def _draw_footprint(axes: Any, job: Job, records: list[AllocationRecord], ends_s
 
 
 def _draw_dollars(axes: Any, job: Job, store: Store, records: list[AllocationRecord], ends_s: float) -> None:
-    lines = store.ledger(job.job_id)
+    lines = store.purchases.ledger(job.job_id)
     times = _minutes([job.created_at_s, *(line.at_s for line in lines), ends_s], job)
     spent = np.cumsum([0, *(line.amount_micros for line in lines), 0]) / MICROS_PER_DOLLAR
     axes.step(times, spent, where="post", color="tab:green", lw=1.8, label=f"ledger: ${spent[-1]:.4f}")
@@ -111,7 +111,7 @@ def _draw_dollars(axes: Any, job: Job, store: Store, records: list[AllocationRec
 
 
 def _draw_loss(axes: Any, job: Job, store: Store) -> None:
-    points = [p for p in store.observations(job.job_id, ObservationKind.PROGRESS) if p.payload["loss"] is not None]
+    points = [p for p in store.jobs.observations(job.job_id, ObservationKind.PROGRESS) if p.payload["loss"] is not None]
     times = _minutes([p.at_s for p in points], job)
     axes.plot(times, [p.payload["loss"] for p in points], color="tab:blue", lw=1.6)
     axes.set_yscale("log")
@@ -135,8 +135,8 @@ def _colours(records: list[AllocationRecord]) -> dict[Market, Any]:
 def draw(directory: Path, prices: Path, out: Path) -> None:
     """Draw the one job of a run's directory into `out`."""
     with Store.open(f"sqlite:///{directory / 'state.db'}") as store:
-        (job,) = store.jobs()
-        records = store.allocations(job.job_id)
+        (job,) = store.jobs.list_jobs()
+        records = store.purchases.allocations(job.job_id)
         ends_s = max([record.ended_at_s or 0 for record in records] + [job.ended_at_s or 0])
         figure, panels = plt.subplots(
             4, 1, figsize=_INCHES, sharex=True, height_ratios=[3, 2.4, 1.6, 2], constrained_layout=True

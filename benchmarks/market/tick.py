@@ -45,6 +45,7 @@ from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from proteus_spot.infra.simulated_ec2.rules.behaviour import Ec2Behaviour
 from proteus_spot.infra.simulated_ec2.stored_market import MarketState
+from proteus_spot.infra.state.journal_tables import JournalTables
 from proteus_spot.infra.state.records import Entry, IntentState, JournalEntry, ObservationKind
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import Blobs
@@ -139,8 +140,8 @@ def late_job(scratch: Path, ticks: int) -> LateJob:
         fetch_prices(markets_of(_SPEC), history_days())
         open_job(_SPEC, job_engine)
         secure_reliable_tier(_SPEC, job_engine)
-        runtime.store.set_controller(_JOB, "tcp://controller:1")
-        runtime.store.observe(_JOB, start_s, ObservationKind.TRAINING_BEGUN, {"address": "tcp://controller:1"})
+        runtime.store.jobs.set_controller(_JOB, "tcp://controller:1")
+        runtime.store.jobs.observe(_JOB, start_s, ObservationKind.TRAINING_BEGUN, {"address": "tcp://controller:1"})
         for _ in range(ticks):
             prices = traces.prices_at(int(clock.at_s))
             for order in proteus_spot.tasks.market.decisions.decide(job_engine, observe_machines(_JOB), prices, {}):
@@ -172,7 +173,7 @@ def run(scratch: Path, ticks: int = TICKS, rounds: int = _ROUNDS, long_ticks: in
             _take_one(runtime)
             ours.append(seconds(partial(_tick_that_buys, runtime, _tick)))
     with late.world(scratch / "counted.db") as runtime, without_prefect(), _counted() as counts:
-        length = len(runtime.store.journal(_JOB))
+        length = len(runtime.store.journals.entries(_JOB))
         counts.clear()
         _take_one(runtime)
         _tick_that_buys(runtime, _tick)
@@ -254,24 +255,24 @@ def without_prefect() -> Iterator[None]:
 def _counted() -> Iterator[Counter[str]]:
     """Count the loads of an engine, the entries that are read, and the commits to the journal."""
     counts = Counter[str]()
-    read, append, restore = Store.journal, Store.append, JobEngine._restored
+    read, append, restore = JournalTables.entries, JournalTables.append, JobEngine._restored
 
-    def journal(store: Store, job_id: str, from_seq: int = 0, kinds: Sequence[str] = ()) -> list[JournalEntry]:
-        found = read(store, job_id, from_seq, kinds)
+    def entries(journals: JournalTables, *args: Any, **options: Any) -> list[JournalEntry]:
+        found = read(journals, *args, **options)
         counts["entries"] += len(found)
         return found
 
-    def appended(store: Store, job_id: str, expected_seq: int, entries: Sequence[Entry]) -> int:
+    def appended(journals: JournalTables, job_id: str, expected_seq: int, added: Sequence[Entry]) -> int:
         counts["commits"] += 1
-        return append(store, job_id, expected_seq, entries)
+        return append(journals, job_id, expected_seq, added)
 
     def restored(job_engine: JobEngine) -> Any:
         counts["loads"] += 1
         return restore(job_engine)
 
     with (
-        patch.object(Store, "journal", journal),
-        patch.object(Store, "append", appended),
+        patch.object(JournalTables, "entries", entries),
+        patch.object(JournalTables, "append", appended),
         patch.object(JobEngine, "_restored", restored),
     ):
         yield counts
@@ -289,19 +290,21 @@ def _take_one(runtime: Runtime) -> None:
 def _tick_that_buys(runtime: Runtime, tick: Callable[[], str]) -> None:
     done = tick()
     assert "acquire" in done, f"the tick bought nothing: {done}"
-    assert not runtime.store.intents(_JOB, [IntentState.PLANNED]), "the purchase is written down"
+    assert not runtime.store.purchases.intents(_JOB, [IntentState.PLANNED]), "the purchase is written down"
 
 
 def _least(runtime: Runtime, late: LateJob) -> None:
     """Do the necessary work of a tick: read and replay the journal, decide, and write the decision."""
     store, now_s = runtime.store, int(late.now_s)
-    journal = store.journal(_JOB)
+    journal = store.journals.entries(_JOB)
     engine = replay(entry.record for entry in journal)
     event = TickDue(now_s, late.traces.prices_at(now_s))
     items: list[tuple[Literal["event", "order"], Any]] = [("event", event)]
     items += [("order", order) for order in engine.handle(event)]
     with store.transaction() as both:
-        both.append(_JOB, len(journal), [Entry(side, late.now_s, late.now_s, to_record(item)) for side, item in items])
+        both.journals.append(
+            _JOB, len(journal), [Entry(side, late.now_s, late.now_s, to_record(item)) for side, item in items]
+        )
 
 
 def _under_prefect(late: LateJob, scratch: Path, rounds: int) -> Iterator[tuple[float, float]]:

@@ -61,7 +61,7 @@ def job_directory(job_id: str, directory: Path | None = None) -> Path:
     state = DEFAULT_DIRECTORY / "state.db"
     if not (RUNS / job_id).is_dir() and is_up_directory(DEFAULT_DIRECTORY) and state.is_file():
         with Store.open(sqlite_url(state)) as store:
-            if store.find_job(job_id) is not None:
+            if store.jobs.find_job(job_id) is not None:
                 return DEFAULT_DIRECTORY
     return RUNS / job_id
 

@@ -38,13 +38,13 @@ class JobStore:
         """Return the market time of a job in seconds; a local run has got as far as the last thing recorded of it."""
         if self.directory is None:
             return open_clock(load_settings().clock).now_s()
-        seen_s = self.store.last_seen_s(job_id)
-        return self.store.job(job_id).created_at_s if seen_s is None else seen_s
+        seen_s = self.store.jobs.last_seen_s(job_id)
+        return self.store.jobs.job(job_id).created_at_s if seen_s is None else seen_s
 
     def has(self, job_id: str) -> bool:
         """Return whether the job is recorded here."""
         try:
-            self.store.job(job_id)
+            self.store.jobs.job(job_id)
         except UnknownRecord:
             return False
         return True

@@ -1,4 +1,4 @@
-"""Base class of the state tables: engine, shared transaction, row helpers."""
+"""What the state tables share: the database with its transaction, and row helpers."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,12 +11,22 @@ from proteus_spot.infra.state.database import transaction
 from proteus_spot.infra.state.records import Json, UnknownRecord
 
 
-class Tables:
-    """A database, with a transaction that all methods join if there is one."""
+class Database:
+    """A database, with a transaction that all methods of the tables join if there is one."""
 
     def __init__(self, engine: Engine, connection: Connection | None = None) -> None:
-        self._engine = engine
+        self.engine = engine
         self._connection = connection
+
+    def close(self) -> None:
+        """Close every connection of this process."""
+        self.engine.dispose()
+
+    @contextmanager
+    def joined(self) -> "Iterator[Database]":
+        """Yield the database in one write transaction; an exception rolls it back."""
+        with self.write() as connection:
+            yield Database(self.engine, connection)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -24,7 +34,7 @@ class Tables:
         if self._connection is not None:
             yield self._connection
             return
-        with transaction(self._engine, writes=True) as connection:
+        with transaction(self.engine, writes=True) as connection:
             yield connection
 
     @contextmanager
@@ -33,7 +43,7 @@ class Tables:
         if self._connection is not None:
             yield self._connection
             return
-        with transaction(self._engine, writes=False) as connection:
+        with transaction(self.engine, writes=False) as connection:
             yield connection
 
 

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, create_engine, make_url, select, update
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from proteus_spot.infra.errors import InputError
-from proteus_spot.infra.state.base import Tables, columns
+from proteus_spot.infra.state.base import Database, columns
 from proteus_spot.infra.state.database import insert_or
 from proteus_spot.infra.state.schema import fences, identity
 
@@ -64,12 +64,15 @@ class FenceMarks:
     next_mark: str | None = None
 
 
-class IdentityTable(Tables):
+class IdentityTable:
     """The one row of the identity, and the marks in the fences of jobs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def identity(self) -> Identity:
         """Return the identity of this database."""
-        with self.read() as connection:
+        with self._database.read() as connection:
             return _read(connection)
 
     def pin(self, account_id: str, region: str) -> Identity:
@@ -80,7 +83,7 @@ class IdentityTable(Tables):
         InputError
             If another account or region is recorded: one line that names both and the fix.
         """
-        with self.write() as connection:
+        with self._database.write() as connection:
             unused = identity.c.account_id.is_(None)
             connection.execute(update(identity).where(unused).values(account_id=account_id, region=region))
             pinned = _read(connection)
@@ -99,12 +102,12 @@ class IdentityTable(Tables):
 
     def fence_marks(self, job_id: str) -> FenceMarks:
         """Return the marks that this database has in the fence of a job; the job need not be recorded."""
-        with self.read() as connection:
+        with self._database.read() as connection:
             return _marks(connection, job_id)
 
     def follow_mark(self, job_id: str, before: FenceMarks, mark: str) -> bool:
         """Record the mark that is to follow the one in the fence; return False if `before` are not its marks now."""
-        with self.write() as connection:
+        with self._database.write() as connection:
             if _marks(connection, job_id, locks=True) != before:
                 return False
             row = {"job_id": job_id, "mark": before.next_mark, "next_mark": mark}
@@ -118,7 +121,7 @@ class IdentityTable(Tables):
         Where another process has done so meanwhile, that one is returned.
         """
         newer = f"{int(after.partition('-')[0]) + 1:06d}-{secrets.token_hex(4)}"
-        with self.write() as connection:
+        with self._database.write() as connection:
             present = identity.c.generation == after
             connection.execute(update(identity).where(present).values(generation=newer))
             return _read(connection).generation

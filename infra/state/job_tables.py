@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, selec
 
 from proteus_spot.infra.json_values import finite
 from proteus_spot.infra.state import thinning
-from proteus_spot.infra.state.base import Tables, as_stored, columns, require_row
+from proteus_spot.infra.state.base import Database, as_stored, columns, require_row
 from proteus_spot.infra.state.database import insert_or
 from proteus_spot.infra.state.records import (
     JOB_TRANSITIONS,
@@ -24,8 +24,11 @@ from proteus_spot.infra.state.records import (
 from proteus_spot.infra.state.schema import jobs, journal, observations
 
 
-class JobTables(Tables):
+class JobTables:
     """Jobs and observations."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def create_job(self, job_id: str, spec: Json, now_s: float, kind: JobKind = JobKind.JOB) -> Job:
         """Record a job, or return the recorded one if its `spec` is the same.
@@ -37,7 +40,7 @@ class JobTables(Tables):
         """
         row: dict[str, Any] = {"job_id": job_id, "spec": as_stored(spec), "created_at_s": now_s}
         row |= {"state": JobState.STARTING.value, "kind": kind.value}
-        with self.write() as connection:
+        with self._database.write() as connection:
             connection.execute(insert_or(connection, jobs).values(row).on_conflict_do_nothing())
             job = _job(require_row(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id))
             if job.kind is not kind:
@@ -48,7 +51,7 @@ class JobTables(Tables):
 
     def replace_sweep_spec(self, job_id: str, spec: Json) -> Job:
         """Record that a sweep has another description: it was given more trials."""
-        with self.write() as connection:
+        with self._database.write() as connection:
             row = require_row(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id)
             if _job(row).kind is not JobKind.SWEEP:
                 raise StoreError(f"job {job_id}: is not a sweep; its description stays")
@@ -57,26 +60,26 @@ class JobTables(Tables):
 
     def job(self, job_id: str) -> Job:
         """Return a job; `UnknownRecord` if there is none."""
-        with self.read() as connection:
+        with self._database.read() as connection:
             return _job(require_row(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id))
 
     def find_job(self, job_id: str) -> Job | None:
         """Return a job, or None where there is none."""
-        with self.read() as connection:
+        with self._database.read() as connection:
             row = connection.execute(select(jobs).where(jobs.c.job_id == job_id)).one_or_none()
         return None if row is None else _job(row)
 
-    def jobs(self, states: Sequence[JobState] = ()) -> list[Job]:
+    def list_jobs(self, states: Sequence[JobState] = ()) -> list[Job]:
         """Return all jobs, or those in one of `states`, oldest first."""
         query = select(jobs).order_by(jobs.c.created_at_s, jobs.c.job_id)
         if states:
             query = query.where(jobs.c.state.in_([state.value for state in states]))
-        with self.read() as connection:
+        with self._database.read() as connection:
             return [_job(row) for row in connection.execute(query)]
 
     def set_controller(self, job_id: str, address: str | None) -> None:
         """Record the address of the job's controller."""
-        with self.write() as connection:
+        with self._database.write() as connection:
             updated = connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(controller_address=address))
             if updated.rowcount == 0:
                 raise UnknownRecord(f"job {job_id}: is not in the state database")
@@ -98,7 +101,7 @@ class JobTables(Tables):
         IllegalTransition
             If `state` may not follow; nothing may follow a terminal state.
         """
-        with self.write() as connection:
+        with self._database.write() as connection:
             query = select(jobs).where(jobs.c.job_id == job_id).with_for_update()
             job = _job(require_row(connection, query, "job", job_id))
             if job.state is state:
@@ -120,7 +123,7 @@ class JobTables(Tables):
 
         The first request's reason, author and time stay. A later one can only add that the machines end `at_once`.
         """
-        with self.write() as connection:
+        with self._database.write() as connection:
             query = select(jobs).where(jobs.c.job_id == job_id).with_for_update()
             job = _job(require_row(connection, query, "job", job_id))
             if job.state.terminal:
@@ -142,7 +145,7 @@ class JobTables(Tables):
         IllegalTransition
             If it finished, or is a job that was stopped, and no `spec` is given.
         """
-        with self.write() as connection:
+        with self._database.write() as connection:
             query = select(jobs).where(jobs.c.job_id == job_id).with_for_update()
             job = _job(require_row(connection, query, "job", job_id))
             if not job.state.terminal:
@@ -172,7 +175,7 @@ class JobTables(Tables):
 
         Older observations of its progress are thinned now and then (`thinning`); the other kinds are facts, and stay.
         """
-        with self.write() as connection:
+        with self._database.write() as connection:
             require_row(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
             row = {"job_id": job_id, "at_s": at_s, "kind": kind.value, "payload": finite(dict(payload))}
             if kind is ObservationKind.PROGRESS and thinning.due(_newest_s(connection, job_id, kind), at_s):
@@ -185,20 +188,20 @@ class JobTables(Tables):
         query = query.order_by(observations.c.at_s, observations.c.observation_id)
         if kind is not None:
             query = query.where(observations.c.kind == kind.value)
-        with self.read() as connection:
+        with self._database.read() as connection:
             return [_observation(row) for row in connection.execute(query)]
 
     def last_seen_s(self, job_id: str) -> float | None:
         """Return the market time of the newest observation or journal entry of a job; None if it has none."""
         newest_entry = select(journal.c.known_at_s).where(journal.c.job_id == job_id).order_by(journal.c.seq.desc())
-        with self.read() as connection:
+        with self._database.read() as connection:
             newest_s = [_newest_s(connection, job_id, kind) for kind in ObservationKind]
             newest_s.append(connection.execute(newest_entry.limit(1)).scalar_one_or_none())
         return max((float(at_s) for at_s in newest_s if at_s is not None), default=None)
 
     def last_observation(self, job_id: str, kind: ObservationKind) -> Observation | None:
         """Return the observation of one kind that was stored last, or None."""
-        with self.read() as connection:
+        with self._database.read() as connection:
             row = connection.execute(_newest(job_id, kind)).one_or_none()
         return None if row is None else _observation(row)
 

@@ -78,7 +78,10 @@ def book(
     """
     errors: list[BillingError] = []
     with store.transaction() as shared:
-        records, booked = shared.allocations(job_id, after_s=after_s), shared.ledger(job_id, after_s)
+        records, booked = (
+            shared.purchases.allocations(job_id, after_s=after_s),
+            shared.purchases.ledger(job_id, after_s),
+        )
         bookable, due = [], []
         for record in records:
             try:
@@ -90,7 +93,7 @@ def book(
             else:
                 bookable.append(record)
         booking = compare(bookable, booked, due, int(now_s))
-        shared.add_lines(booking.added)
+        shared.purchases.add_lines(booking.added)
     return replace(booking, errors=tuple(errors))
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import Row, Select, and_, delete, insert, select
 from proteus_spot.bidding.evictions.fit_capacity import Band
 from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, RequestAnswer, Source
 from proteus_spot.bidding.market.model import EndCause, Market
-from proteus_spot.infra.state.base import Tables, columns
+from proteus_spot.infra.state.base import Database, columns
 from proteus_spot.infra.state.purchase_tables import allocation_record
 from proteus_spot.infra.state.records import AllocationRecord, IntentState
 from proteus_spot.infra.state.schema import allocations, intents, market_facts
@@ -24,19 +24,22 @@ _QUOTA = "quota"
 Fact = PlacementScore | AdvisorBand | RequestAnswer | Life
 
 
-class MarketTables(Tables):
+class MarketTables:
     """What is known of markets, of all jobs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def record_facts(self, facts: Iterable[Fact]) -> None:
         """Record what others say of markets."""
         rows = [_row(fact) for fact in facts]
         if rows:
-            with self.write() as connection:
+            with self._database.write() as connection:
                 connection.execute(insert(market_facts), rows)
 
     def forget_facts(self, before_s: int) -> None:
         """Forget what others said of markets before a time."""
-        with self.write() as connection:
+        with self._database.write() as connection:
             connection.execute(delete(market_facts).where(market_facts.c.at_s < before_s))
 
     def record_quotas(self, quotas: Mapping[str, int], at_s: int) -> None:
@@ -45,14 +48,14 @@ class MarketTables(Tables):
             {"kind": _QUOTA, "instance_type": code, "zone": "", "at_s": at_s, "payload": {"vcpus": vcpus}}
             for code, vcpus in quotas.items()
         ]
-        with self.write() as connection:
+        with self._database.write() as connection:
             connection.execute(delete(market_facts).where(market_facts.c.kind == _QUOTA))
             if rows:
                 connection.execute(insert(market_facts), rows)
 
     def quotas(self) -> dict[str, int]:
         """Return the account's quotas in vCPUs, by code, as they were last recorded."""
-        with self.read() as connection:
+        with self._database.read() as connection:
             rows = connection.execute(select(market_facts).where(market_facts.c.kind == _QUOTA))
             return {row.instance_type: int(row.payload["vcpus"]) for row in rows}
 
@@ -67,7 +70,7 @@ class MarketTables(Tables):
         )
         query = query.outerjoin(allocations, allocations.c.order_id == intents.c.order_id)
         wanted = set(markets)
-        with self.read() as connection:
+        with self._database.read() as connection:
             own = [answer for row in connection.execute(query) if (answer := _answer(row)) is not None]
         found = [answer for answer in own if answer.market in wanted]
         found += [
@@ -87,7 +90,7 @@ class MarketTables(Tables):
             allocations.c.ended_at_s.is_(None) | (allocations.c.ended_at_s >= from_s),
         )
         wanted = set(markets)
-        with self.read() as connection:
+        with self._database.read() as connection:
             records = [allocation_record(row) for row in connection.execute(query)]
         records.sort(key=lambda record: record.since_s)
         holder = {name: record.allocation_id for record in records for name in record.instance_ids}
@@ -115,7 +118,7 @@ class MarketTables(Tables):
         query: Select[Any] = select(market_facts).where(_of(kind, markets), market_facts.c.at_s >= from_s)
         query = query.order_by(market_facts.c.at_s, market_facts.c.fact_id)
         wanted = set(markets)
-        with self.read() as connection:
+        with self._database.read() as connection:
             rows = [columns(row) for row in connection.execute(query)]
         found = [(Market(row["instance_type"], row["zone"]), int(row["at_s"]), row["payload"]) for row in rows]
         return [each for each in found if each[0] in wanted]

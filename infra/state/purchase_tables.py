@@ -8,7 +8,7 @@ from sqlalchemy import Row, func, select, update
 
 from proteus_spot.bidding.market.model import Allocation, EndCause
 from proteus_spot.bidding.market.money import Micros
-from proteus_spot.infra.state.base import Tables, as_stored, columns, has_columns, require_row
+from proteus_spot.infra.state.base import Database, as_stored, columns, has_columns, require_row
 from proteus_spot.infra.state.database import insert_or
 from proteus_spot.infra.state.records import (
     AllocationRecord,
@@ -25,8 +25,11 @@ from proteus_spot.infra.state.records import (
 from proteus_spot.infra.state.schema import allocations, intents, jobs, ledger
 
 
-class PurchaseTables(Tables):
+class PurchaseTables:
     """Intents, allocations and the ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def plan(self, order_id: str, job_id: str, kind: str, token: str | None, params: Json, now_s: float) -> Intent:
         """Record an order before it is carried out, or return the same recorded one.
@@ -38,7 +41,7 @@ class PurchaseTables(Tables):
         """
         row = {"order_id": order_id, "job_id": job_id, "kind": kind, "token": token, "params": as_stored(params)}
         new_row = row | {"state": IntentState.PLANNED.value, "planned_at_s": now_s}
-        with self.write() as connection:
+        with self._database.write() as connection:
             require_row(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
             connection.execute(insert_or(connection, intents).values(new_row).on_conflict_do_nothing())
             stored = connection.execute(select(intents).where(intents.c.order_id == order_id)).one_or_none()
@@ -59,7 +62,7 @@ class PurchaseTables(Tables):
         if state is IntentState.PLANNED:
             raise IllegalTransition(f"order {order_id}: planned is not an outcome")
         query = select(intents).where(intents.c.order_id == order_id).with_for_update()
-        with self.write() as connection:
+        with self._database.write() as connection:
             intent = _intent(require_row(connection, query, "order", order_id))
             if intent.state is state:
                 return intent
@@ -76,14 +79,14 @@ class PurchaseTables(Tables):
 
     def intent(self, order_id: str) -> Intent:
         """Return an order; `UnknownRecord` if there is none."""
-        with self.read() as connection:
+        with self._database.read() as connection:
             return _intent(
                 require_row(connection, select(intents).where(intents.c.order_id == order_id), "order", order_id)
             )
 
     def find_intent(self, order_id: str) -> Intent | None:
         """Return an order, or None where there is none."""
-        with self.read() as connection:
+        with self._database.read() as connection:
             row = connection.execute(select(intents).where(intents.c.order_id == order_id)).one_or_none()
         return None if row is None else _intent(row)
 
@@ -94,7 +97,7 @@ class PurchaseTables(Tables):
         `end_sending` says otherwise: this process may die before it has the answer.
         """
         query = select(intents).where(intents.c.order_id == order_id).with_for_update()
-        with self.write() as connection:
+        with self._database.write() as connection:
             before = _intent(require_row(connection, query, "order", order_id))
             if before.state is not IntentState.PLANNED:
                 return before
@@ -117,12 +120,12 @@ class PurchaseTables(Tables):
         if not keep_request:
             new["request"] = None
         is_open = (intents.c.order_id == order_id) & (intents.c.state == IntentState.PLANNED.value)
-        with self.write() as connection:
+        with self._database.write() as connection:
             connection.execute(update(intents).where(is_open).values(new))
 
     def note_answer(self, order_id: str, answer: Json) -> None:
         """Record an error of the market about an order: on the way to it, or the reason why its machines never ran."""
-        with self.write() as connection:
+        with self._database.write() as connection:
             named = intents.c.order_id == order_id
             connection.execute(update(intents).where(named).values(answer=as_stored(answer)))
 
@@ -131,7 +134,7 @@ class PurchaseTables(Tables):
         query = select(intents).where(intents.c.job_id == job_id).order_by(intents.c.planned_at_s, intents.c.order_id)
         if states:
             query = query.where(intents.c.state.in_([state.value for state in states]))
-        with self.read() as connection:
+        with self._database.read() as connection:
             return [_intent(row) for row in connection.execute(query)]
 
     def record_allocation(
@@ -160,7 +163,7 @@ class PurchaseTables(Tables):
         }
         if taken is not None:
             row["bought_for"], row["held_from_s"] = taken
-        with self.write() as connection:
+        with self._database.write() as connection:
             require_row(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
             new_row = row | {"instance_ends": {}}
             connection.execute(insert_or(connection, allocations).values(new_row).on_conflict_do_nothing())
@@ -181,7 +184,7 @@ class PurchaseTables(Tables):
             If another end is recorded, or the end is before the launch.
         """
         query = select(allocations).where(allocations.c.allocation_id == allocation_id).with_for_update()
-        with self.write() as connection:
+        with self._database.write() as connection:
             record = allocation_record(require_row(connection, query, "allocation", allocation_id))
             if (record.ended_at_s, record.end_cause) == (ended_at_s, cause):
                 return record
@@ -203,7 +206,7 @@ class PurchaseTables(Tables):
         other instances. Lines of the ledger are not touched: the next booking corrects what they lack.
         """
         query = select(allocations).where(allocations.c.allocation_id == allocation_id).with_for_update()
-        with self.write() as connection:
+        with self._database.write() as connection:
             record = allocation_record(require_row(connection, query, "allocation", allocation_id))
             if record.alive and instance_id in record.living_ids:
                 return record
@@ -227,7 +230,7 @@ class PurchaseTables(Tables):
             If an instance's end is before the launch.
         """
         query = select(allocations).where(allocations.c.allocation_id == allocation_id).with_for_update()
-        with self.write() as connection:
+        with self._database.write() as connection:
             record = allocation_record(require_row(connection, query, "allocation", allocation_id))
             new = {name: end for name, end in ends.items() if name not in record.ends}
             if not new:
@@ -256,13 +259,13 @@ class PurchaseTables(Tables):
             query = query.where(allocations.c.ended_at_s.is_(None) if alive else allocations.c.ended_at_s.is_not(None))
         if after_s is not None:
             query = query.where(allocations.c.ended_at_s.is_(None) | (allocations.c.ended_at_s >= after_s))
-        with self.read() as connection:
+        with self._database.read() as connection:
             return [allocation_record(row) for row in connection.execute(query)]
 
     def living_allocations(self) -> list[AllocationRecord]:
         """Return the allocations that are held by the book, of all jobs."""
         query = select(allocations).where(allocations.c.ended_at_s.is_(None)).order_by(allocations.c.allocation_id)
-        with self.read() as connection:
+        with self._database.read() as connection:
             return [allocation_record(row) for row in connection.execute(query)]
 
     def living_instances(self) -> set[str]:
@@ -273,14 +276,14 @@ class PurchaseTables(Tables):
         """Return the instances that were bought for a job, and that another one has taken over."""
         others = (allocations.c.bought_for == job_id) & (allocations.c.job_id != job_id)
         query = select(allocations.c.instance_ids).where(others)
-        with self.read() as connection:
+        with self._database.read() as connection:
             return {name for row in connection.execute(query) for name in row.instance_ids}
 
     def buyers(self, job_id: str) -> dict[str, str]:
         """Return the job that a machine was bought for, by instance, of those that a job took over."""
         query = select(allocations.c.instance_ids, allocations.c.bought_for)
         query = query.where(allocations.c.job_id == job_id, allocations.c.bought_for.is_not(None))
-        with self.read() as connection:
+        with self._database.read() as connection:
             return {name: row.bought_for for row in connection.execute(query) for name in row.instance_ids}
 
     def add_lines(self, lines: Sequence[LedgerLine]) -> None:
@@ -299,7 +302,7 @@ class PurchaseTables(Tables):
             }
             for line in lines
         ]
-        with self.write() as connection:
+        with self._database.write() as connection:
             if rows:
                 statement = insert_or(connection, ledger).on_conflict_do_nothing(index_elements=["entry_id"])
                 connection.execute(statement, rows)
@@ -317,13 +320,13 @@ class PurchaseTables(Tables):
             recent = recent.where(allocations.c.ended_at_s.is_(None) | (allocations.c.ended_at_s >= after_s))
             query = query.where(ledger.c.allocation_id.in_(recent))
         query = query.order_by(ledger.c.at_s, ledger.c.allocation_id, ledger.c.hour_index, ledger.c.kind)
-        with self.read() as connection:
+        with self._database.read() as connection:
             return [_line(row) for row in connection.execute(query)]
 
     def spent(self, job_id: str) -> Micros:
         """Return the money spent on a job: the sum of its ledger."""
         query = select(func.coalesce(func.sum(ledger.c.amount_micros), 0)).where(ledger.c.job_id == job_id)
-        with self.read() as connection:
+        with self._database.read() as connection:
             return int(connection.execute(query).scalar_one())
 
 

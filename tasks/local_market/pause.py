@@ -35,7 +35,7 @@ def pause(job_id: str, command: str, market_stays: bool) -> str:
     market_stays : whether the market stands still until then, its machines with it.
     """
     runtime = current_runtime()
-    job = runtime.store.find_job(job_id)
+    job = runtime.store.jobs.find_job(job_id)
     if job is None:
         return f"nothing was bought; to begin again: {command}"
     sweeps = job.kind is JobKind.SWEEP
@@ -43,7 +43,7 @@ def pause(job_id: str, command: str, market_stays: bool) -> str:
     if not market_stays or job.state is JobState.FAILED:
         unwrap(end_machines)(journal_of(job_id))
     unwrap(book_ledger)(job_id)
-    spent, job = usd(runtime.store.spent(job_id)), runtime.store.job(job_id)
+    spent, job = usd(runtime.store.purchases.spent(job_id)), runtime.store.jobs.job(job_id)
     if sweeps:
         says = "has ended" if job.state.terminal else "is paused, each trial at its newest uploaded state"
         return f"sweep {job_id} {says} ({spent} spent), and leaves nothing running; to go on: {command}"
@@ -69,7 +69,7 @@ def _keep(job_id: str) -> int:
 
 def job_states() -> dict[str, JobState]:
     """Return the state of every job, oldest first."""
-    return {job.job_id: job.state for job in current_runtime().store.jobs()}
+    return {job.job_id: job.state for job in current_runtime().store.jobs.list_jobs()}
 
 
 def resume_jobs() -> list[str]:

@@ -116,8 +116,8 @@ def check_place(directory: Path, url: str, job_id: str | None = None) -> None:
     begun_in = Path(record.read_text()) if record.exists() else directory
     if not (begun_in.exists() and begun_in.samefile(directory)) and check_database(url):
         with closing(Store.open(url)) as store:
-            jobs = [job for job in store.jobs() if job_id in (None, job.job_id)]
-            is_open = [not job.state.terminal or store.allocations(job.job_id, alive=True) for job in jobs]
+            jobs = [job for job in store.jobs.list_jobs() if job_id in (None, job.job_id)]
+            is_open = [not job.state.terminal or store.purchases.allocations(job.job_id, alive=True) for job in jobs]
         if any(is_open):
             raise InputError(f"--dir {directory}: this run was begun in {begun_in}; move it back, and give that")
 
@@ -152,7 +152,7 @@ def newest_unfinished(url: str, sweep: str) -> str | None:
     if not check_database(url):
         return None
     with closing(Store.open(url)) as store:
-        jobs = [job for job in store.jobs() if job.kind is JobKind.SWEEP and job.spec["sweep"] == sweep]
+        jobs = [job for job in store.jobs.list_jobs() if job.kind is JobKind.SWEEP and job.spec["sweep"] == sweep]
     return jobs[-1].job_id if jobs and not jobs[-1].state.terminal else None
 
 
@@ -178,10 +178,10 @@ def begun_before(
         If it was begun with another `spec`.
     """
     with closing(Store.open(url)) as store:
-        job = store.find_job(job_id)
+        job = store.jobs.find_job(job_id)
         if job is None:
             return JobStatus.NEW
-        alive = store.allocations(job_id, alive=True)
+        alive = store.purchases.allocations(job_id, alive=True)
     goes_on = {JobState.FAILED}
     if job.kind is JobKind.SWEEP:
         grows = extends(job.spec, job.created_at_s)

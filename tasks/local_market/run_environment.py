@@ -38,8 +38,8 @@ def resume_point(
         raise InputError(f"--scale {scale:g}: job {job_id} was begun at {before:g}; give that")
     state = read_state(market_file(directory))
     with closing(Store.open(url)) as store:
-        seen = store.last_seen_s(job_id)
-        times_s = [store.job(job_id).created_at_s, *([] if seen is None else [seen])]
+        seen = store.jobs.last_seen_s(job_id)
+        times_s = [store.jobs.job(job_id).created_at_s, *([] if seen is None else [seen])]
     if not market_stays and clock.exists():
         times_s.append(ScaledClock(clock).now_s())
     at_s = max([*times_s, *([] if state is None else [float(state.now_s)])])
@@ -86,8 +86,8 @@ def last_market_s(directory: Path, url: str, begin_s: float) -> float:
     state = read_state(market_file(directory))
     times_s = [begin_s, *([] if state is None else [float(state.now_s)])]
     with closing(Store.open(url)) as store:
-        for job in store.jobs():
-            seen_s = store.last_seen_s(job.job_id)
+        for job in store.jobs.list_jobs():
+            seen_s = store.jobs.last_seen_s(job.job_id)
             times_s += [job.created_at_s, *([] if seen_s is None else [seen_s])]
     return max(times_s)
 
@@ -98,7 +98,7 @@ def forget_claims(url: str) -> None:
     Those processes have ended, and no other process uses the database.
     """
     with closing(Store.open(url)) as store:
-        store.release_all()
+        store.claims.release_all()
 
 
 def make_database(url: str) -> None:
@@ -114,13 +114,13 @@ def record_command(url: str, job_id: str, command: str) -> None:
     command = masked(command)
     with closing(Store.open(url)) as store:
         try:
-            job = store.job(job_id)
+            job = store.jobs.job(job_id)
         except UnknownRecord:
             return
-        recorded = store.last_observation(job_id, ObservationKind.COMMAND)
+        recorded = store.jobs.last_observation(job_id, ObservationKind.COMMAND)
         if recorded is None or recorded.payload != {"command": command}:
-            seen_s = store.last_seen_s(job_id)
-            store.observe(
+            seen_s = store.jobs.last_seen_s(job_id)
+            store.jobs.observe(
                 job_id, job.created_at_s if seen_s is None else seen_s, ObservationKind.COMMAND, {"command": command}
             )
 
@@ -128,7 +128,7 @@ def record_command(url: str, job_id: str, command: str) -> None:
 def losses_of(url: str, job_id: str) -> Sequence[Sequence[float | None]]:
     """Return clock and loss of each clock of an ended job."""
     with closing(Store.open(url)) as store:
-        return (store.job(job_id).result or {}).get("losses") or []
+        return (store.jobs.job(job_id).result or {}).get("losses") or []
 
 
 def _send_queued_records() -> None:

@@ -49,10 +49,10 @@ class Booked:
 def report_budget(job_id: str) -> None:
     """Emit an event if the job has spent most of its budget."""
     store = current_runtime().store
-    job = store.job(job_id)
+    job = store.jobs.job(job_id)
     budget = terms_of(job).budget_micros
     if budget is not None:
-        emit_budget(job, store.spent(job_id), budget)
+        emit_budget(job, store.purchases.spent(job_id), budget)
 
 
 @runtime_task("book the ledger", market=True)
@@ -68,11 +68,11 @@ def book_ledger(job_id: str) -> Booked:
         Naming an allocation of which nothing can be booked, when all others are.
     """
     runtime = current_runtime()
-    last = runtime.store.last_observation(job_id, ObservationKind.BOOKED)
+    last = runtime.store.jobs.last_observation(job_id, ObservationKind.BOOKED)
     after_s = None if last is None else last.at_s - FINAL_S
-    records = runtime.store.allocations(job_id, after_s=after_s)
+    records = runtime.store.purchases.allocations(job_id, after_s=after_s)
     spot = [record.allocation for record in records if record.allocation.bid_micros is not None]
-    now_s, job = runtime.now_s(), runtime.store.job(job_id)
+    now_s, job = runtime.now_s(), runtime.store.jobs.job(job_id)
     if job.ended_at_s is not None and next_to_take_over(runtime.store, job) is not None:
         now_s = min(now_s, int(job.ended_at_s))  # what follows is for the next job to pay
     traces = _history([a.market for a in spot], min(a.launched_at_s for a in spot), now_s) if spot else {}
@@ -80,9 +80,9 @@ def book_ledger(job_id: str) -> Booked:
     booking = book(runtime.store, job_id, traces, runtime.catalog, now_s, billing, after_s, _planned(job_id))
     if booking.errors:
         raise booking.errors[0]
-    unpriced = unpriced_hours(runtime.store.ledger(job_id, after_s))
+    unpriced = unpriced_hours(runtime.store.purchases.ledger(job_id, after_s))
     if not unpriced and (last is None or now_s - last.at_s >= HOUR_S):
-        runtime.store.observe(job_id, now_s, ObservationKind.BOOKED, {})
+        runtime.store.jobs.observe(job_id, now_s, ObservationKind.BOOKED, {})
     for booked, due in booking.disputed:
         _log.warning(
             "%s: booked as %s, and would be %s by the prices that are reported now; the ledger keeps the first",
@@ -167,15 +167,17 @@ def _worst_case(
     runtime = current_runtime()
     now_s, job_id = runtime.now_s(), spec.job_id
     ending = _ending(engine, now_s) if isinstance(engine, BidEngine) else {}
-    records = [_ended(record, ending.get(record.allocation_id, {})) for record in runtime.store.allocations(job_id)]
+    records = [
+        _ended(record, ending.get(record.allocation_id, {})) for record in runtime.store.purchases.allocations(job_id)
+    ]
     recorded = {record.order_id for record in records}
-    for intent in runtime.store.intents(job_id, [IntentState.PLANNED]):
+    for intent in runtime.store.purchases.intents(job_id, [IntentState.PLANNED]):
         if intent.kind == "acquire" and intent.order_id not in recorded:
             tier = Tier.RELIABLE if is_reliable_order(job_id, intent.order_id) else Tier.TRANSIENT
             records.append(requested(intent, job_id, tier))
     if is_active(job_id):
         records += _missing_reliable(spec, records, now_s)
-    booked, prices = runtime.store.ledger(job_id), _known_prices(records, now_s)
+    booked, prices = runtime.store.purchases.ledger(job_id), _known_prices(records, now_s)
     billing = spec.billing_model
 
     def worst(until_s: Callable[[AllocationRecord], int]) -> Micros:
@@ -240,7 +242,7 @@ def stop_s(job_id: str) -> float:
     """Return the market seconds that an end takes: two clocks, the model, the release of the machines."""
     runtime = current_runtime()
     scale = runtime.clock.scale
-    last = runtime.store.last_observation(job_id, ObservationKind.PROGRESS)
+    last = runtime.store.jobs.last_observation(job_id, ObservationKind.PROGRESS)
     clock_s = 0.0 if last is None else float(last.payload.get("seconds_per_clock") or 0.0) * scale
     return max(_STOP_S, _STOP_REAL_S * scale) + 2 * clock_s
 

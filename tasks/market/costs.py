@@ -58,7 +58,7 @@ def cost_rows(job_ids: Sequence[str] = (), store: Store | None = None) -> list[C
     They are in `store`; without it, in the database of this process.
     """
     store = current_runtime().store if store is None else store
-    jobs = [store.job(job_id) for job_id in job_ids] or store.jobs()
+    jobs = [store.jobs.job(job_id) for job_id in job_ids] or store.jobs.list_jobs()
     return [row for job in jobs for row in _job_rows(store, job)]
 
 
@@ -94,8 +94,8 @@ def zone_traffic(store: Store, job: Job) -> ZoneTraffic:
     """Return what the job's machines have exchanged, by its result or the last tick that noted it."""
     links = (job.result or {}).get("bytes_by_link")
     if links is not None:
-        return ZoneTraffic(job.job_id, by_zones(links, store.allocations(job.job_id)))
-    last = store.last_observation(job.job_id, ObservationKind.TRAFFIC)
+        return ZoneTraffic(job.job_id, by_zones(links, store.purchases.allocations(job.job_id)))
+    last = store.jobs.last_observation(job.job_id, ObservationKind.TRAFFIC)
     return ZoneTraffic(job.job_id, {} if last is None else last.payload["bytes_by_zones"])
 
 
@@ -120,13 +120,13 @@ def by_zones(links: Sequence[Sequence[Any]], records: Sequence[AllocationRecord]
 
 
 def _job_rows(store: Store, job: Job) -> list[CostRow]:
-    records = {record.allocation_id: record for record in store.allocations(job.job_id)}
+    records = {record.allocation_id: record for record in store.purchases.allocations(job.job_id)}
     lives = _lives(store, job, records)
     lost = _lost_share(job) if job.kind is JobKind.JOB else _repeated_share(store, job)
     sums: dict[tuple[str, str], dict[Use, Micros]] = {}
     hours: dict[tuple[str, str], float] = {}
     charged: dict[tuple[str, str], Micros] = {}
-    ledger = store.ledger(job.job_id)
+    ledger = store.purchases.ledger(job.job_id)
     why = "; ".join(filter(None, (why_ended(job), unpriced_line(ledger, records.values()))))
     for line, refund in charges_and_refunds(ledger):
         record = records[line.allocation_id]
@@ -152,19 +152,19 @@ def _lives(store: Store, job: Job, records: Mapping[str, AllocationRecord]) -> d
     """Return the life of every machine of every allocation, from the records of controller and journal."""
     ready: dict[str, float] = {}
     leaving: dict[str, float] = {}
-    for entry in store.journal(job.job_id, kinds=("TrialReported",)):  # of a sweep; an order is of one machine
+    for entry in store.journals.entries(job.job_id, kinds=("TrialReported",)):  # of a sweep; an order is of one machine
         if entry.record["values"]:
             ready.setdefault(entry.record["deployment"], entry.at_s)
         if entry.record["ended"]:
             leaving.setdefault(entry.record["deployment"], entry.at_s)
-    for point in store.observations(job.job_id, ObservationKind.NODES):
+    for point in store.jobs.observations(job.job_id, ObservationKind.NODES):
         for name, state in point.payload.items():
             if state == "ready":
                 ready.setdefault(name, point.at_s)
             elif state in _LEAVING:
                 leaving.setdefault(name, point.at_s)
     noticed: dict[str, float] = {}  # by allocation, or by machine where it is about some of several
-    for entry in store.journal(job.job_id, kinds=("NoticeSeen", "Lapse", "MachineNoticed")):
+    for entry in store.journals.entries(job.job_id, kinds=("NoticeSeen", "Lapse", "MachineNoticed")):
         whose = entry.record.get("instance_ids") or [entry.record.get("instance_id", entry.record["allocation_id"])]
         for machine in whose:
             noticed.setdefault(machine, entry.at_s)
@@ -188,7 +188,7 @@ def _repeated_share(store: Store, sweep: Job) -> float:
     """Return the part of a sweep's steps that had to be trained again."""
     from proteus_spot.bidding.tuning.sweep_journal import replay
 
-    trials = replay(entry.record for entry in store.journal(sweep.job_id)).sweep.trials.values()
+    trials = replay(entry.record for entry in store.journals.entries(sweep.job_id)).sweep.trials.values()
     repeated = sum(trial.repeated_steps for trial in trials)
     done = sum(len(trial.curve) for trial in trials)
     return repeated / (done + repeated) if done + repeated else 0.0

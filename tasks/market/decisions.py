@@ -70,11 +70,11 @@ def decide(
 
     def tick(engine: BidEngine) -> Sequence[BidEvent]:
         job_id, store = job_engine.job_id, current_runtime().store
-        if engine.holdings.job_id is None or next_to_take_over(store, store.job(job_id)) is not None:
+        if engine.holdings.job_id is None or next_to_take_over(store, store.jobs.job(job_id)) is not None:
             return ()
         begun = training_begun(job_id, engine.holdings.begun_at_s)
         buy = begun and _reliable_tier_stands(engine) and is_active(job_id)
-        limits = (spending, left, crossing_usd_per_vcpu_h, store.identity().generation_of_orders)
+        limits = (spending, left, crossing_usd_per_vcpu_h, store.owner.identity().generation_of_orders)
         due = TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits, known or {}, left_vcpus or {})
         return (*offered(engine, job_id, now_s), due)
 
@@ -83,7 +83,7 @@ def decide(
 
 def offered(engine: BidEngine, job_id: str, now_s: int) -> tuple[BidEvent, ...]:
     """Return the event of the machines that the training offers for release, unless the engine has it."""
-    seen = current_runtime().store.last_observation(job_id, ObservationKind.OFFER)
+    seen = current_runtime().store.jobs.last_observation(job_id, ObservationKind.OFFER)
     if seen is None:
         return ()
     held, nodes, machines = engine.holdings, tuple(seen.payload["nodes"]), seen.payload["machines"]

@@ -140,7 +140,7 @@ class EngineJournal(ABC, Generic[E]):
             self._opened_seq = None
             engine, self._length = self._restored()
             self._snapshot_length = self._length
-        records = [entry.record for entry in current_runtime().store.journal(self.job_id, self._length)]
+        records = [entry.record for entry in current_runtime().store.journals.entries(self.job_id, self._length)]
         self._note_opened(records)
         if engine is not None:
             self._catch_up(engine, records)
@@ -153,11 +153,11 @@ class EngineJournal(ABC, Generic[E]):
     def _restored(self) -> tuple[E | None, int]:
         """Return the engine of the newest snapshot and the number of entries it covers; None without one."""
         store = current_runtime().store
-        snapshot = store.snapshot(self.job_id)
+        snapshot = store.journals.snapshot(self.job_id)
         if snapshot is None or snapshot.program != program_digest():
             return None, 0
         try:
-            opened = store.entry(self.job_id, snapshot.opened_seq).record
+            opened = store.journals.entry(self.job_id, snapshot.opened_seq).record
             if opened.get("kind") != self.opening:
                 raise SnapshotError(f"snapshot: entry {snapshot.opened_seq} opens no job")
             engine = self._from_snapshot(snapshot.engine, opened)
@@ -203,7 +203,7 @@ class EngineJournal(ABC, Generic[E]):
         """Write entries, and what follows from them, in a transaction."""
         now_s = current_runtime().clock.now_s()
         if pending.entries:
-            store.append(self.job_id, self._length, pending.entries)
+            store.journals.append(self.job_id, self._length, pending.entries)
         for order in pending.orders:
             _decide(store, self.job_id, order, now_s)
         for event in pending.events:
@@ -211,7 +211,7 @@ class EngineJournal(ABC, Generic[E]):
         self._note_opened([entry.record for entry in pending.entries])
         pending.snapshot = self._due_snapshot(pending.engine, self._length + len(pending.entries))
         if pending.snapshot is not None:
-            store.save_snapshot(pending.snapshot)
+            store.journals.save_snapshot(pending.snapshot)
 
     def take(self, pending: "Pending[E]") -> None:
         """Take over the engine of entries that are written."""
@@ -317,7 +317,7 @@ class SweepJournal(EngineJournal[SweepEngine]):
 
 def journal_of(job_id: str) -> EngineJournal[Any]:
     """Return the journal of a job or a sweep, whichever the row is; a job's where it is not recorded."""
-    job = current_runtime().store.find_job(job_id)
+    job = current_runtime().store.jobs.find_job(job_id)
     return SweepJournal(job_id) if job is not None and job.kind is JobKind.SWEEP else JobEngine(job_id)
 
 
@@ -337,13 +337,13 @@ def _decide(store: Store, job_id: str, order: Order | SweepOrder, now_s: float) 
         case Acquire() | Deploy():
             params = {"market": str(order.market), "count": order.count, "bid_micros": order.bid_micros}
             token = client_token(current_runtime().owner, order.order_id)
-            store.plan(order.order_id, job_id, "acquire", token, params, now_s)
+            store.purchases.plan(order.order_id, job_id, "acquire", token, params, now_s)
         case Lapse():
             params = {"allocation_id": order.allocation_id, "hour": order.hour, "before_s": order.before_s}
             order_id = f"{order.allocation_id}-lapse-{order.hour}"
             if order.instance_ids:  # a job that closes may end the others before the same hour
                 order_id, params = f"{order_id}-part", params | {"instance_ids": list(order.instance_ids)}
-            store.plan(order_id, job_id, "lapse", None, params, now_s)
+            store.purchases.plan(order_id, job_id, "lapse", None, params, now_s)
 
 
 def _settle(
@@ -358,35 +358,35 @@ def _settle(
                 "count": allocation.count,
                 "bid_micros": allocation.bid_micros,
             }
-            intent = store.find_intent(event.order_id)
+            intent = store.purchases.find_intent(event.order_id)
             if intent is None:  # an unrecorded purchase: its tags are ours, so it is adopted
                 token = client_token(current_runtime().owner, event.order_id)
-                store.plan(event.order_id, job_id, "found", token, params, now_s)
+                store.purchases.plan(event.order_id, job_id, "found", token, params, now_s)
             ids = list(event.instance_ids)
-            store.record_allocation(job_id, event.order_id, allocation, ids)
+            store.purchases.record_allocation(job_id, event.order_id, allocation, ids)
             if intent is None or intent.state is not IntentState.DONE:
-                store.settle(event.order_id, IntentState.DONE, {"instances": ids}, now_s)
+                store.purchases.settle(event.order_id, IntentState.DONE, {"instances": ids}, now_s)
         case AllocationRefused():
             outcome = {"code": event.code, "message": event.message}
             state = IntentState.ABANDONED if event.code == ABANDONED else IntentState.REFUSED
-            store.settle(event.order_id, state, outcome, now_s)
+            store.purchases.settle(event.order_id, state, outcome, now_s)
         case MachineSeen():
-            store.record_instance(event.allocation_id, event.instance_id)
+            store.purchases.record_instance(event.allocation_id, event.instance_id)
         case MachineGone():
-            store.record_instance_ends(event.allocation_id, {event.instance_id: (event.at_s, event.cause)})
+            store.purchases.record_instance_ends(event.allocation_id, {event.instance_id: (event.at_s, event.cause)})
             _note_failed_launch(store, event.allocation_id, instances, now_s)
             _settle_lapses(store, job_id, event, now_s)
         case AllocationGone():
-            store.end_allocation(event.allocation_id, event.at_s, event.cause)
+            store.purchases.end_allocation(event.allocation_id, event.at_s, event.cause)
             _note_failed_launch(store, event.allocation_id, instances, now_s)
             _settle_lapses(store, job_id, event, now_s)
         case AllocationHandedOver():
-            store.end_allocation(event.allocation_id, event.at_s, EndCause.USER)
+            store.purchases.end_allocation(event.allocation_id, event.at_s, EndCause.USER)
             _settle_lapses(store, job_id, event, now_s)
         case AllocationTaken():
             _record_taken(store, job_id, event, now_s)
         case JobReopened() | SweepReopened() | SweepExtended():
-            store.reopen_job(job_id, has_more=isinstance(event, SweepExtended))
+            store.jobs.reopen_job(job_id, has_more=isinstance(event, SweepExtended))
         case JobOpened():
             return
 
@@ -395,22 +395,22 @@ def _record_taken(store: Store, job_id: str, event: AllocationTaken, now_s: floa
     """Record machines that were taken over as if an order had bought them: those of the reliable tier follow it."""
     allocation, ids = event.allocation, list(event.instance_ids)
     params = {"market": str(allocation.market), "count": allocation.count, "bid_micros": allocation.bid_micros}
-    store.plan(event.order_id, job_id, "taken", None, params, now_s)
-    store.settle(event.order_id, IntentState.DONE, {"instances": ids}, now_s)
-    store.record_allocation(job_id, event.order_id, allocation, ids, (event.bought_for, event.at_s))
+    store.purchases.plan(event.order_id, job_id, "taken", None, params, now_s)
+    store.purchases.settle(event.order_id, IntentState.DONE, {"instances": ids}, now_s)
+    store.purchases.record_allocation(job_id, event.order_id, allocation, ids, (event.bought_for, event.at_s))
 
 
 def _settle_lapses(
     store: Store, job_id: str, event: MachineGone | AllocationGone | AllocationHandedOver, now_s: float
 ) -> None:
     """Note as done the orders to end machines of the event's allocation of which none lives any more."""
-    living = {name for record in store.allocations(job_id, alive=True) for name in record.living_ids}
-    for intent in store.intents(job_id, [IntentState.PLANNED]):
+    living = {name for record in store.purchases.allocations(job_id, alive=True) for name in record.living_ids}
+    for intent in store.purchases.intents(job_id, [IntentState.PLANNED]):
         if intent.kind != "lapse" or intent.params["allocation_id"] != event.allocation_id:
             continue
         ending = intent.params.get("instance_ids")
         if not isinstance(event, MachineGone) or (ending is not None and living.isdisjoint(ending)):
-            store.settle(intent.order_id, IntentState.DONE, {"ended_at_s": event.at_s}, now_s)
+            store.purchases.settle(intent.order_id, IntentState.DONE, {"ended_at_s": event.at_s}, now_s)
 
 
 def _note_failed_launch(
@@ -426,7 +426,7 @@ def _note_failed_launch(
     answer = {"code": reason, "message": message, "failure": str(Failure.CONFIGURATION), "at_s": now_s}
     if reason.startswith("Server."):
         answer["failure"] = str(Failure.CAPACITY)
-    store.note_answer(order_id, answer)
+    store.purchases.note_answer(order_id, answer)
     logger.warning("%s: %s: %s", order_id, reason, message)
 
 

@@ -94,7 +94,7 @@ def seen_notices(job_id: str) -> list[EvictionNotice]:
     At scale 1 the controller's event starts the handler; at a larger scale the caller polls with this function.
     """
     try:
-        job = current_runtime().store.job(job_id)
+        job = current_runtime().store.jobs.job(job_id)
         address = None if job.state.terminal else job.controller_address
         status = ControllerClient(address, _CALL_S).status(NO_LOSSES) if address else {"notices": []}
     except (ControllerUnreachable, UnknownRecord):

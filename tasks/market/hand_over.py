@@ -48,9 +48,9 @@ def take_over(spec: JobSpec, job_engine: JobEngine) -> None:
     store, job_id = current_runtime().store, spec.job_id
     if spec.queue is None or not is_active(job_id) or job_engine.cached().holdings.job_id is None:
         return
-    last = store.last_observation(job_id, ObservationKind.TOOK_OVER)
+    last = store.jobs.last_observation(job_id, ObservationKind.TOOK_OVER)
     taken = last is not None and last.at_s >= job_engine.cached().holdings.begun_at_s
-    if not taken and not jobs_before(store, store.job(job_id)):
+    if not taken and not jobs_before(store, store.jobs.job(job_id)):
         take_over_task(spec, job_engine)
         extend_leases(job_id)  # they tell the machines
 
@@ -59,15 +59,15 @@ def take_over(spec: JobSpec, job_engine: JobEngine) -> None:
 def take_over_task(spec: JobSpec, job_engine: JobEngine) -> None:
     """Do what `take_over` does, with a record in Prefect."""
     runtime = current_runtime()
-    for job in runtime.store.jobs():
+    for job in runtime.store.jobs.list_jobs():
         is_before = job.kind is JobKind.JOB and job.state.terminal and queue_of(job) == spec.queue
         if is_before and recorded_spec(job).billing_model == spec.billing_model:
             _take_over_from(job, spec, job_engine)
-    runtime.store.observe(spec.job_id, runtime.clock.now_s(), ObservationKind.TOOK_OVER, {})
+    runtime.store.jobs.observe(spec.job_id, runtime.clock.now_s(), ObservationKind.TOOK_OVER, {})
 
 
 def _take_over_from(job: Job, spec: JobSpec, job_engine: JobEngine) -> None:
-    if not current_runtime().store.allocations(job.job_id, alive=True):
+    if not current_runtime().store.purchases.allocations(job.job_id, alive=True):
         return
     before = JobEngine(job.job_id)
     try:
@@ -94,10 +94,10 @@ def _of_use(job: Job, engine: BidEngine, spec: JobSpec, mine: BidEngine) -> Iter
     Spot machines of its markets are, as far as it may hold so many, and machines of its reliable tier.
     """
     store = current_runtime().store
-    records = {record.allocation_id: record for record in store.allocations(job.job_id, alive=True)}
+    records = {record.allocation_id: record for record in store.purchases.allocations(job.job_id, alive=True)}
     names = _Names(spec.job_id)
     room = Counter({CONTROLLER_ORDER: 1, OTHERS_ORDER: spec.reliable.count - 1})
-    for held in store.allocations(spec.job_id, alive=True):
+    for held in store.purchases.allocations(spec.job_id, alive=True):
         room[purchase(spec.job_id, held.order_id)] -= held.living_count
     room[_TAKEN] = mine.holdings.opened.job.max_spot_vcpus - mine.holdings.spot_vcpus
     for name, position in engine.holdings.positions.items():
@@ -137,8 +137,8 @@ class _Names:
 
     def __init__(self, job_id: str) -> None:
         store = current_runtime().store
-        self._job_id, self._generation = job_id, store.identity().generation_of_orders
-        self._known = [intent.order_id for intent in store.intents(job_id)]
+        self._job_id, self._generation = job_id, store.owner.identity().generation_of_orders
+        self._known = [intent.order_id for intent in store.purchases.intents(job_id)]
 
     def next(self, part: str) -> str:
         """Return the next id for a part."""

@@ -51,7 +51,7 @@ def _markets_of_job(job_id: str) -> Sequence[str]:
     """Return the markets of a job, or of a sweep, by the form in which it was recorded."""
     if not is_sweep(job_id):
         return job_spec(job_id).transient.markets
-    return list(current_runtime().store.job(job_id).spec["markets"])
+    return list(current_runtime().store.jobs.job(job_id).spec["markets"])
 
 
 def markets_of(spec: JobSpec) -> tuple[Market, ...]:
@@ -93,7 +93,7 @@ def fetch_prices(markets: Sequence[Market], days: float) -> int:
     if not markets:
         return 0
     deadline_s = runtime.clock.now_s() + _PATIENCE_S * runtime.clock.scale
-    while not runtime.store.claim(_CLAIM, holder, _CLAIM_S):
+    while not runtime.store.claims.claim(_CLAIM, holder, _CLAIM_S):
         if runtime.clock.now_s() >= deadline_s:
             raise ProteusError("prices: another run is still fetching them; try again when its claim has expired")
         runtime.clock.wait_until(runtime.clock.now_s() + 0.2 * runtime.clock.scale)
@@ -111,4 +111,4 @@ def fetch_prices(markets: Sequence[Market], days: float) -> int:
             new += store.add(points, groups[from_s], (from_s, now_s), source, now_s)
         return new
     finally:
-        runtime.store.release(_CLAIM, holder)
+        runtime.store.claims.release(_CLAIM, holder)

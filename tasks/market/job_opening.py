@@ -174,19 +174,19 @@ def reopen_job(job_engine: JobEngine, larger: JobSpec | None = None) -> None:
     """
     runtime, job_id = current_runtime(), job_engine.job_id
     # What the clock was at the failure is not a measure of progress: the job was not running since.
-    runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.CLOCK, {})
+    runtime.store.jobs.observe(job_id, runtime.clock.now_s(), ObservationKind.CLOCK, {})
     if larger is not None:
         note_going_on(job_id)
-        runtime.store.reopen_job(job_id, spec=larger.model_dump(mode="json"))
+        runtime.store.jobs.reopen_job(job_id, spec=larger.model_dump(mode="json"))
     if is_opened(job_engine):
         event = JobReopened(runtime.now_s())
         job_engine.commit(lambda engine: [event] if engine.holdings.closed else [])
-    runtime.store.reopen_job(job_id)  # also where it failed before its bidding was opened
+    runtime.store.jobs.reopen_job(job_id)  # also where it failed before its bidding was opened
 
 
 def is_half_reopened(job_engine: JobEngine) -> bool:
     """Return whether a run died while it had the job go on: the job starts, and its bidding is still closed."""
-    starts = current_runtime().store.job(job_engine.job_id).state is JobState.STARTING
+    starts = current_runtime().store.jobs.job(job_engine.job_id).state is JobState.STARTING
     return starts and is_opened(job_engine) and job_engine.refresh().holdings.closed
 
 
@@ -199,7 +199,7 @@ def close_job(job_engine: JobEngine, result: Mapping[str, Any] | None, failure: 
     if result is not None and result.get("stopped"):
         state = JobState.STOPPED
     try:
-        emit_end(runtime.store.move_job(job_id, state, runtime.clock.now_s(), result=result, failure=failure))
+        emit_end(runtime.store.jobs.move_job(job_id, state, runtime.clock.now_s(), result=result, failure=failure))
     except IllegalTransition:
-        if not runtime.store.job(job_id).state.terminal:
+        if not runtime.store.jobs.job(job_id).state.terminal:
             raise  # else a tick, or the flow, has closed it

@@ -41,7 +41,7 @@ def job_machines(job_id: str) -> list[InstanceFact]:
     """
     runtime = current_runtime()
     store, tags = runtime.store, machine_tags(job_id)
-    records = store.allocations(job_id, after_s=runtime.clock.now_s() - LISTED_S)
+    records = store.purchases.allocations(job_id, after_s=runtime.clock.now_s() - LISTED_S)
     known = {
         name: {ORDER_TAG: record.allocation_id, TIER_TAG: str(record.allocation.tier)}
         for record in sorted(records, key=lambda record: record.alive)  # it may have come back from another job
@@ -49,12 +49,12 @@ def job_machines(job_id: str) -> list[InstanceFact]:
     }
     sent = {
         intent.token: {ORDER_TAG: intent.order_id, TIER_TAG: str(tier_of(intent.request["tags"]))}
-        for intent in store.intents(job_id, [IntentState.PLANNED])
+        for intent in store.purchases.intents(job_id, [IntentState.PLANNED])
         if intent.token is not None and intent.request is not None
     }
     living = [name for record in records for name in record.living_ids]
     facts = runtime.pinned_market().describe(tags, living, list(sent))
-    handed_on = store.handed_on(job_id).difference(living)
+    handed_on = store.purchases.handed_on(job_id).difference(living)
     return [
         _tagged(fact, tags, known.get(fact.instance_id) or sent.get(fact.token))
         for fact in facts
@@ -91,7 +91,7 @@ def observed_events(held: ReconciledHoldings, facts: Sequence[InstanceFact], now
     runtime, groups, job_id = current_runtime(), by_order(facts), held.job_id or ""
     ends_s: dict[str, float | None] = {}
     forgotten = forgotten_ids(held, groups)
-    buyers = runtime.store.buyers(job_id) if forgotten else {}
+    buyers = runtime.store.purchases.buyers(job_id) if forgotten else {}
     for name in forgotten:
         try:
             ends_s[name] = read_lease(runtime.blobs, buyers.get(name, job_id), name).until_s
@@ -131,7 +131,9 @@ def end(job_id: str, instance_ids: Sequence[str]) -> None:
     runtime = current_runtime()
     runtime.market.terminate(instance_ids)
     lease = Lease(runtime.now_s(), reason="its job has ended it", is_last=True)
-    errors = write_leases(runtime.blobs, job_id, dict.fromkeys(instance_ids, lease), runtime.store.buyers(job_id))
+    errors = write_leases(
+        runtime.blobs, job_id, dict.fromkeys(instance_ids, lease), runtime.store.purchases.buyers(job_id)
+    )
     for name, error in errors.items():
         _log.warning("%s: if nobody sees its end, it is charged to the end of its lease: %s", name, error)
 
@@ -145,7 +147,7 @@ def terminate(instance_ids: Sequence[str]) -> None:
 
 def machine_names(job_id: str, ending: Mapping[str, Collection[str]]) -> list[str]:
     """Return the living instances that end (see `let_go`), which is what the controller calls its nodes."""
-    records = current_runtime().store.allocations(job_id, alive=True)
+    records = current_runtime().store.purchases.allocations(job_id, alive=True)
     return [
         name
         for record in records

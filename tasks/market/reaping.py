@@ -35,8 +35,8 @@ def orphans() -> dict[str, list[str]]:
     facts = [fact for fact in listed if fact.alive or fact.state is InstanceState.STOPPED]
     grown = [fact for fact in facts if now_s - fact.launched_at_s >= grace_s]
     found: dict[str, list[InstanceFact]] = {}
-    living = store.living_instances()
-    planned = [intent for job_id in ticking_jobs() for intent in store.intents(job_id, [IntentState.PLANNED])]
+    living = store.purchases.living_instances()
+    planned = [intent for job_id in ticking_jobs() for intent in store.purchases.intents(job_id, [IntentState.PLANNED])]
     awaited = {name for intent in planned for name in (intent.token, intent.order_id)}
     for fact in sorted(grown, key=lambda fact: (fact.tags.get(JOB_TAG, ""), fact.launched_at_s)):
         if fact.instance_id not in living and awaited.isdisjoint((fact.token, fact.order_id)):
@@ -47,7 +47,7 @@ def orphans() -> dict[str, list[str]]:
 
 def _is_ours(job_id: str, fact: InstanceFact) -> bool:
     """Return whether no other copy of this state database may need a machine that this one does not know."""
-    newest_s = current_runtime().store.newest_entry_s()
+    newest_s = current_runtime().store.journals.newest_entry_s()
     is_younger = newest_s is None or fact.launched_at_s > newest_s
     try:
         is_left = not holds_fence(job_id) if is_known(job_id) else is_younger or has_fence(job_id)

@@ -49,7 +49,7 @@ def due_bookings(job_id: str, now_s: float) -> list[RenewalBooking]:
     """
     runtime = current_runtime()
     lead_s, soon_s = runtime.settings.renewal_lead_s, now_s + _BOOKING_TICKS * runtime.settings.tick_s
-    held = [record.allocation for record in runtime.store.allocations(job_id, alive=True)]
+    held = [record.allocation for record in runtime.store.purchases.allocations(job_id, alive=True)]
     bookings = [
         RenewalBooking(
             HourEnd(job_id=job_id, allocation_id=a.allocation_id, hour=a.hour_index(int(now_s))),

@@ -30,7 +30,7 @@ def claim_tick(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
     name, holder = f"tick/{job_id}", uuid4().hex
     ttl_s = 1.5 * runtime.settings.tick_s / runtime.clock.scale
     deadline_s = runtime.clock.now_s() + patience_s
-    while not (mine := runtime.store.claim(name, holder, ttl_s)):
+    while not (mine := runtime.store.claims.claim(name, holder, ttl_s)):
         if runtime.clock.now_s() >= deadline_s:
             break
         runtime.clock.wait_until(runtime.clock.now_s() + 0.1 * runtime.clock.scale)
@@ -38,7 +38,7 @@ def claim_tick(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
         yield mine
     finally:
         if mine:
-            runtime.store.release(name, holder)
+            runtime.store.claims.release(name, holder)
 
 
 def note_tick(job_id: str, error: Exception | None = None) -> None:
@@ -49,10 +49,10 @@ def note_tick(job_id: str, error: Exception | None = None) -> None:
         name = "" if isinstance(error, ProteusError) else f"{type(error).__name__}: "
         failed = masked(name + " ".join(str(error).split()))
     with suppress(StoreError):  # then the database is what fails
-        last = runtime.store.last_observation(job_id, ObservationKind.TICK)
+        last = runtime.store.jobs.last_observation(job_id, ObservationKind.TICK)
         if failed != ("" if last is None else last.payload["failed"]):
             about = {"failed": failed, "is_purchase": isinstance(error, PurchaseBlocked)}
-            runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.TICK, about)
+            runtime.store.jobs.observe(job_id, runtime.clock.now_s(), ObservationKind.TICK, about)
 
 
 def is_overtaken() -> bool:
@@ -74,7 +74,7 @@ def is_overtaken() -> bool:
     behind_s = SystemClock().now_s() - float(scheduled.timestamp())
     if behind_s <= runtime.settings.tick_s:
         return False
-    return not runtime.store.claim(_LATE, uuid4().hex, runtime.settings.tick_s / 2 / runtime.clock.scale)
+    return not runtime.store.claims.claim(_LATE, uuid4().hex, runtime.settings.tick_s / 2 / runtime.clock.scale)
 
 
 def next_tick_s() -> float:
@@ -90,10 +90,10 @@ def next_hour_end_s(job_id: str) -> float | None:
     """
     runtime = current_runtime()
     now_s = runtime.now_s()
-    held = runtime.store.allocations(job_id, alive=True)
+    held = runtime.store.purchases.allocations(job_id, alive=True)
     lead_s = runtime.settings.renewal_lead_s
     ends = [record.allocation.hour_ends_at_s(now_s) - lead_s for record in held]
-    if ends and runtime.store.job(job_id).state.terminal and not is_paid_by_hour(job_id):
+    if ends and runtime.store.jobs.job(job_id).state.terminal and not is_paid_by_hour(job_id):
         return now_s + 1
     return max(min(ends), now_s + 1) if ends else None
 

@@ -9,7 +9,7 @@ from proteus_spot.infra.storage.leases import utc
 
 def recorded_alarms(store: Store, job_id: str) -> list[Alarm]:
     """Return the alarms that ticks have recorded, oldest first."""
-    return [Alarm(**seen.payload) for seen in store.observations(job_id, ObservationKind.ALARM)]
+    return [Alarm(**seen.payload) for seen in store.jobs.observations(job_id, ObservationKind.ALARM)]
 
 
 def waiting_line(blobs: Blobs, job_id: str) -> str:

@@ -89,9 +89,9 @@ def list_zone_traffic(
 ) -> list[ZoneTraffic]:
     """Return what the jobs (all, or those named) have exchanged between zones, those alone that have."""
     with open_job_stores(database, directory) as (stores, _):
-        found = [(each.store, each.store.job(job_id)) for job_id in job_ids for each in [find_job(stores, job_id)]]
+        found = [(each.store, each.store.jobs.job(job_id)) for job_id in job_ids for each in [find_job(stores, job_id)]]
         if not job_ids:
-            found = [(each.store, job) for each in stores for job in each.store.jobs()]
+            found = [(each.store, job) for each in stores for job in each.store.jobs.list_jobs()]
         moved = [zone_traffic(store, job) for store, job in found]
     return [each for each in moved if each.crossed_bytes]
 
@@ -102,7 +102,7 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
     up = None if jobs.directory is None else find_announcement(jobs.directory)
     ended = "" if up is None else ended_prices(up)
     rests = jobs.directory is not None and not is_under_way(jobs.directory)
-    for job in jobs.store.jobs():
+    for job in jobs.store.jobs.list_jobs():
         ended_s = job.ended_at_s if job.ended_at_s is not None else jobs.now_s(job.job_id)
         shot = snapshot_of(jobs.store, job.job_id, ended_s)
         held = sum(holding.count for holding in shot.holdings if holding.state in ("held", "noticed", "lapsing"))
@@ -145,7 +145,7 @@ def _sweep_progress(store: Store, sweep: Job, notes: list[str]) -> tuple[int, fl
     from proteus_spot.bidding.tuning.views import result_view
 
     try:
-        view = result_view(replay(entry.record for entry in store.journal(sweep.job_id)).sweep)
+        view = result_view(replay(entry.record for entry in store.journals.entries(sweep.job_id)).sweep)
     except (JournalError, SweepError) as error:
         notes.append(f"sweep {sweep.job_id}: its journal cannot be read: {error}")
         return 0, None, ""
@@ -158,7 +158,7 @@ def _sweep_progress(store: Store, sweep: Job, notes: list[str]) -> tuple[int, fl
 
 def _failing(store: Store, job_id: str, waits: str) -> str:
     """Return why the ticks of a job fail; empty if the last one did not, or `waits` says the same of its purchases."""
-    last = store.last_observation(job_id, ObservationKind.TICK)
+    last = store.jobs.last_observation(job_id, ObservationKind.TICK)
     if last is None or not last.payload["failed"] or (waits and last.payload["is_purchase"]):
         return ""
     return f"its ticks fail: {last.payload['failed']}"
@@ -178,5 +178,5 @@ def _alarm(jobs: JobStore, job: Job, notes: list[str]) -> str:
 
 
 def _page(jobs: JobStore, job_id: str) -> str | None:
-    seen = jobs.store.last_observation(job_id, ObservationKind.PAGE)
+    seen = jobs.store.jobs.last_observation(job_id, ObservationKind.PAGE)
     return None if seen is None else str(seen.payload["url"])

@@ -39,7 +39,7 @@ class JobLog:
         if not at_once and now_s - self._look_s < _LOOK_S:
             return
         self._look_s = now_s
-        records = current_runtime().store.allocations(self._job_id)
+        records = current_runtime().store.purchases.allocations(self._job_id)
         for record in records:
             for line in self._news(record):
                 self._write(line)
@@ -68,14 +68,14 @@ class JobLog:
 
     def _figures(self, records: list[AllocationRecord]) -> str:
         store = current_runtime().store
-        point = store.last_observation(self._job_id, ObservationKind.PROGRESS)
+        point = store.jobs.last_observation(self._job_id, ObservationKind.PROGRESS)
         last: Mapping[str, object] = {} if point is None else point.payload
         loss = last.get("loss")
         held = ", ".join(f"{r.living_count}x{r.allocation.market}" for r in records if r.alive) or "nothing"
         evictions = sum(record.end_cause is EndCause.EVICTED for record in records)
         shown = f"{loss:.4f}" if isinstance(loss, float) else "-"
         return (
-            f"clock {last.get('clock', 0)}, loss {shown}, {usd(store.spent(self._job_id))} spent, "
+            f"clock {last.get('clock', 0)}, loss {shown}, {usd(store.purchases.spent(self._job_id))} spent, "
             f"{last.get('ready', 0)} nodes ready, {evictions} evictions, holding {held}"
         )
 
@@ -83,4 +83,4 @@ class JobLog:
 def state_and_spending(job_id: str) -> tuple[str, str]:
     """Return the state of a job and what it has cost, as text."""
     store = current_runtime().store
-    return str(store.job(job_id).state), usd(store.spent(job_id))
+    return str(store.jobs.job(job_id).state), usd(store.purchases.spent(job_id))

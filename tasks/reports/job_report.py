@@ -98,7 +98,7 @@ def _known(store: Store, facts: JobFacts) -> list[MarketKnown]:
     opened = next((item for _, item in facts.journal if isinstance(item, JobOpened)), None)
     if opened is None or opened.evictions.bids_decide:
         return []
-    return list(known_of(store, opened.markets, int(facts.last_s)).values())
+    return list(known_of(store.markets, opened.markets, int(facts.last_s)).values())
 
 
 def _model_url(facts: JobFacts, blob_url: str) -> str:
@@ -108,20 +108,20 @@ def _model_url(facts: JobFacts, blob_url: str) -> str:
 
 
 def _command(store: Store, job_id: str) -> str:
-    recorded = store.last_observation(job_id, ObservationKind.COMMAND)
+    recorded = store.jobs.last_observation(job_id, ObservationKind.COMMAND)
     return "" if recorded is None else str(recorded.payload["command"])
 
 
 def read_facts(store: Store, job_id: str) -> JobFacts:
     """Return the records of a job in the database, read in one transaction."""
     with store.transaction() as now:
-        job = now.job(job_id)
+        job = now.jobs.job(job_id)
         if job.kind is JobKind.SWEEP:
             raise InputError(f"job {job_id}: is a sweep; `proteus sweep report {job_id}` writes its report")
-        entries = now.journal(job_id)
-        allocations, ledger = now.allocations(job_id), now.ledger(job_id)
-        progress = now.observations(job_id, ObservationKind.PROGRESS)
-        shards = now.observations(job_id, ObservationKind.SHARDS)
+        entries = now.journals.entries(job_id)
+        allocations, ledger = now.purchases.allocations(job_id), now.purchases.ledger(job_id)
+        progress = now.jobs.observations(job_id, ObservationKind.PROGRESS)
+        shards = now.jobs.observations(job_id, ObservationKind.SHARDS)
     try:
         journal = tuple(map(_timed, entries))
     except JournalError as error:

@@ -40,12 +40,12 @@ def snapshot_of(store: Store, job_id: str, now_s: float) -> Snapshot:
     UnknownRecord
         If the job is not recorded there.
     """
-    job = store.job(job_id)
-    last_point = store.last_observation(job_id, ObservationKind.PROGRESS)
+    job = store.jobs.job(job_id)
+    last_point = store.jobs.last_observation(job_id, ObservationKind.PROGRESS)
     last = {} if last_point is None else last_point.payload
-    journal = store.journal(job_id)
-    records = store.allocations(job_id)
-    lines = store.ledger(job_id)
+    journal = store.journals.entries(job_id)
+    records = store.purchases.allocations(job_id)
+    lines = store.purchases.ledger(job_id)
     return Snapshot(
         job_id=job_id,
         state=str(job.state),
@@ -70,7 +70,7 @@ def snapshot_of(store: Store, job_id: str, now_s: float) -> Snapshot:
 
 def _offered(store: Store, job_id: str) -> int:
     """Return the number of machines that the training offers for release."""
-    offer = store.last_observation(job_id, ObservationKind.OFFER)
+    offer = store.jobs.last_observation(job_id, ObservationKind.OFFER)
     return 0 if offer is None else len(offer.payload["nodes"])
 
 
@@ -101,10 +101,10 @@ def summary(job_id: str) -> dict[str, Any]:
     ended alone counts until then. `late_seconds` is None for a job without a deadline.
     """
     runtime = current_runtime()
-    job = runtime.store.job(job_id)
-    records = runtime.store.allocations(job_id)
-    lines = runtime.store.ledger(job_id)
-    journal = runtime.store.journal(job_id)
+    job = runtime.store.jobs.job(job_id)
+    records = runtime.store.purchases.allocations(job_id)
+    lines = runtime.store.purchases.ledger(job_id)
+    journal = runtime.store.journals.entries(job_id)
     result = dict(job.result or {})
     spent = sum(line.amount_micros for line in lines)
     ended_s = job.ended_at_s if job.ended_at_s is not None else runtime.clock.now_s()

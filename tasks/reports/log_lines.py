@@ -167,9 +167,9 @@ class JobLogs:
     def _check_known(self) -> None:
         if self._database is not None:
             with Store.open(self._database) as store:
-                if store.find_job(self._job_id) is not None:
+                if store.jobs.find_job(self._job_id) is not None:
                     return
-                jobs = [job.job_id for job in store.jobs()]
+                jobs = [job.job_id for job in store.jobs.list_jobs()]
         else:
             jobs = sorted({name.split("/")[1] for name in self._blobs.list("jobs")})
         if self._job_id not in jobs:
@@ -182,7 +182,7 @@ class JobLogs:
         if self._database is None:
             return self._blobs.manifest(JobPaths(self._job_id).model) is not None
         with Store.open(self._database) as store:
-            job = store.find_job(self._job_id)
+            job = store.jobs.find_job(self._job_id)
         return job is None or job.state.terminal
 
 

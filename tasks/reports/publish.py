@@ -44,7 +44,7 @@ def link_page(job_id: str) -> None:
         if flow_run.id:
             runtime, url = current_runtime(), open_page(job_id, UUID(str(flow_run.id)))
             get_run_logger().info("%s: its page: %s", job_id, url)
-            runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.PAGE, {"url": url})
+            runtime.store.jobs.observe(job_id, runtime.clock.now_s(), ObservationKind.PAGE, {"url": url})
     except Exception:  # noqa: BLE001 - as above
         _log.exception("job %s: its page could not be made; the job goes on without", job_id)
 
@@ -115,9 +115,9 @@ def _due(job_id: str, every_s: float) -> bool:
     """Return whether a page has to be made, and record that it is; the first one waits a period."""
     runtime = current_runtime()
     real_s = SystemClock().now_s()
-    made = runtime.store.last_observation(job_id, ObservationKind.PICTURE)
-    over = runtime.store.job(job_id).state.terminal and not runtime.store.allocations(job_id, alive=True)
+    made = runtime.store.jobs.last_observation(job_id, ObservationKind.PICTURE)
+    over = runtime.store.jobs.job(job_id).state.terminal and not runtime.store.purchases.allocations(job_id, alive=True)
     if made is not None and not over and real_s - made.payload["real_s"] < every_s:
         return False
-    runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.PICTURE, {"real_s": real_s})
+    runtime.store.jobs.observe(job_id, runtime.clock.now_s(), ObservationKind.PICTURE, {"real_s": real_s})
     return over or made is not None

@@ -51,9 +51,9 @@ def record_follower(job_id: str) -> None:
     if run_id is None:
         return
     seen = {"flow_run_id": str(run_id), "resumes": resumes, "attempt": this_run.run_count}
-    last = runtime.store.last_observation(job_id, ObservationKind.FOLLOWER)
+    last = runtime.store.jobs.last_observation(job_id, ObservationKind.FOLLOWER)
     if last is None or dict(last.payload) != seen:  # a retry again: the deadline of the start counts from then
-        runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.FOLLOWER, seen)
+        runtime.store.jobs.observe(job_id, runtime.clock.now_s(), ObservationKind.FOLLOWER, seen)
 
 
 def stop_cancelled_job(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
@@ -91,7 +91,7 @@ def stop_if_cancelled(job_id: str) -> None:
 def _followers(job_id: str) -> list[str]:
     """Return the runs that follow the job since it was begun, or was begun again."""
     followers: list[str] = []
-    for one in current_runtime().store.observations(job_id, ObservationKind.FOLLOWER):
+    for one in current_runtime().store.jobs.observations(job_id, ObservationKind.FOLLOWER):
         if one.payload.get("resumes"):
             followers.clear()
         followers.append(str(one.payload["flow_run_id"]))

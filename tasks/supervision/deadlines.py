@@ -62,11 +62,11 @@ def check_start(job_engine: EngineJournal[Any]) -> None:
     if job_engine.cached().holdings.job_id is not None or is_opened(job_engine):
         return
     runtime, job_id = current_runtime(), job_engine.job_id
-    job = runtime.store.job(job_id)
+    job = runtime.store.jobs.job(job_id)
     if jobs_before(runtime.store, job):
         return  # it begins when it is its turn
     starts = (ObservationKind.FOLLOWER, ObservationKind.CLOCK)  # a run that follows it, and a failed job begun again
-    seen = [last.at_s for kind in starts if (last := runtime.store.last_observation(job_id, kind)) is not None]
+    seen = [last.at_s for kind in starts if (last := runtime.store.jobs.last_observation(job_id, kind)) is not None]
     since_s = max([job.created_at_s, turn_since_s(runtime.store, job), *seen])
     flow = "sweep" if is_sweep(job_id) else "train"
     if runtime.clock.now_s() - since_s >= runtime.settings.start_minutes * 60 * runtime.clock.scale:
@@ -86,10 +86,10 @@ def let_go_of_absent_machines(job_engine: JobEngine, status: dict[str, Any]) -> 
     status : of the controller, which answers now.
     """
     runtime, job_id = current_runtime(), job_engine.job_id
-    begun = runtime.store.last_observation(job_id, ObservationKind.TRAINING_BEGUN)
+    begun = runtime.store.jobs.last_observation(job_id, ObservationKind.TRAINING_BEGUN)
     if begun is None or begun.at_s < job_engine.cached().holdings.begun_at_s:
         return []
-    records = runtime.store.allocations(job_id, alive=True)
+    records = runtime.store.purchases.allocations(job_id, alive=True)
     records = [record for record in records if purchase(job_id, record.order_id) != CONTROLLER_ORDER]
     joined = {node["name"] for node in status["nodes"]}
     within_s = runtime.settings.join_minutes * 60 * runtime.clock.scale
@@ -116,20 +116,20 @@ def unchanged_s(job_id: str, seen: Mapping[str, Any], since_s: float = 0.0) -> f
     runtime = current_runtime()
     now_s, stood_s = runtime.clock.now_s(), 0.0
     first_s = now_s
-    before = runtime.store.last_observation(job_id, ObservationKind.CLOCK)
+    before = runtime.store.jobs.last_observation(job_id, ObservationKind.CLOCK)
     if before is not None:
         found = dict(before.payload)
         stood_before_s, first_before_s = float(found.pop(_STOOD, 0.0)), float(found.pop(_FIRST, before.at_s))
         if found == seen and first_before_s >= since_s:
             first_s = first_before_s
             stood_s = stood_before_s + min(max(now_s - before.at_s, 0.0), 2 * runtime.settings.tick_s)
-    runtime.store.observe(job_id, now_s, ObservationKind.CLOCK, {**seen, _STOOD: stood_s, _FIRST: first_s})
+    runtime.store.jobs.observe(job_id, now_s, ObservationKind.CLOCK, {**seen, _STOOD: stood_s, _FIRST: first_s})
     return stood_s
 
 
 def silent_s(job_id: str, since_s: float) -> float:
     """Return for how many market seconds ticks have found the controller silent, but for none before `since_s`."""
-    heard = current_runtime().store.last_observation(job_id, ObservationKind.PROGRESS)
+    heard = current_runtime().store.jobs.last_observation(job_id, ObservationKind.PROGRESS)
     return unchanged_s(job_id, _SILENT, since_s if heard is None else max(since_s, heard.at_s))
 
 

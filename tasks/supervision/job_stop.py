@@ -39,7 +39,7 @@ _ENDED = ("finished", "stopped", "failed")
 
 def carry_out_stop(job_engine: JobEngine) -> None:
     """Bring the job nearer to its end if it is to stop: buy nothing more, save the model, close the job."""
-    job = current_runtime().store.job(job_engine.job_id)
+    job = current_runtime().store.jobs.job(job_engine.job_id)
     if job.stop_now:
         end_at_once_task(job_engine)
     elif job.state is JobState.STOPPING:
@@ -79,7 +79,7 @@ def end_at_once(job_engine: JobEngine) -> list[InstanceFact]:
         The machines that were ended, as they were before.
     """
     runtime = current_runtime()
-    job = runtime.store.job(job_engine.job_id)
+    job = runtime.store.jobs.job(job_engine.job_id)
     close_bidding(job_engine)
     if not job.state.terminal:
         with suppress(ControllerUnreachable, BlobError):  # then the checkpoint before counts
@@ -96,7 +96,7 @@ def end_at_once(job_engine: JobEngine) -> list[InstanceFact]:
 @runtime_task("carry out the stop", market=True)
 def stop_task(job_engine: JobEngine) -> None:
     """Have the controller save the model, and close the job when it is saved, or will not be."""
-    job = current_runtime().store.job(job_engine.job_id)
+    job = current_runtime().store.jobs.job(job_engine.job_id)
     close_bidding(job_engine)
     _close_when_saved(job_engine, job)
 
@@ -158,7 +158,10 @@ def _unanswered(job: Job) -> Mapping[str, Any] | None:
     runtime = current_runtime()
     if not training_begun(job.job_id):
         return _from_checkpoint(job, "its training had not begun")
-    if not any(record.allocation.tier is Tier.RELIABLE for record in runtime.store.allocations(job.job_id, alive=True)):
+    if not any(
+        record.allocation.tier is Tier.RELIABLE
+        for record in runtime.store.purchases.allocations(job.job_id, alive=True)
+    ):
         return _from_checkpoint(job, "the controller's machine has ended")
     if silent_s(job.job_id, job.created_at_s if job.stop_at_s is None else job.stop_at_s) >= stop_deadline_s():
         return _from_checkpoint(job, f"no controller answered for {runtime.settings.stop_minutes:g} minutes")

@@ -76,7 +76,7 @@ def refill_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str:
 def _end_silent_machine(job_id: str, job_engine: JobEngine) -> None:
     """End the controller's machine if the controller has not answered there for too long."""
     runtime = current_runtime()
-    records = runtime.store.allocations(job_id)
+    records = runtime.store.purchases.allocations(job_id)
     machines = [record for record in records if purchase(job_id, record.order_id) == CONTROLLER_ORDER]
     if not machines or not machines[-1].alive:
         return

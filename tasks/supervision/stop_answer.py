@@ -112,9 +112,9 @@ def _stop_deployed(job_id: str, why: str, *, at_once: bool) -> StopAnswer:
         failed = at_once
         notes.append(f"the market does not answer ({error}); the machines are those of the state database")
         facts = None
-    job = runtime.store.job(job_id)
+    job = runtime.store.jobs.job(job_id)
     now_s = runtime.clock.now_s()
-    records = runtime.store.allocations(job_id, alive=True)
+    records = runtime.store.purchases.allocations(job_id, alive=True)
     if facts is None:
         stays = _in_the_book(job, records, now_s, runtime.clock.scale)
     else:
@@ -150,19 +150,19 @@ def _end_now(job: Job) -> list[InstanceFact]:
 
 def _stop_local(jobs: JobStore, directory: Path, job_id: str, why: str, *, at_once: bool) -> StopAnswer:
     """Stop a local run: its own process carries the request out."""
-    job = jobs.store.request_stop(job_id, why, _BY, jobs.now_s(job_id), at_once=at_once)
+    job = jobs.store.jobs.request_stop(job_id, why, _BY, jobs.now_s(job_id), at_once=at_once)
     if not is_under_way(directory):
         says = (
             "the job is a local run that was interrupted: nothing of it runs or costs, and without its directory it is "
             f"gone; {_command(jobs, directory, job_id)} ends it, with the model of its last checkpoint"
         )
         return StopAnswer(job_id, str(job.state), why_ended(job), next=[] if job.state.terminal else [says])
-    before = {name for record in jobs.store.allocations(job_id, alive=True) for name in record.living_ids}
+    before = {name for record in jobs.store.purchases.allocations(job_id, alive=True) for name in record.living_ids}
     if at_once:
         _await_end(jobs, job_id)
-        job = jobs.store.job(job_id)
+        job = jobs.store.jobs.job(job_id)
     scale = ScaledClock(clock_file(directory)).scale
-    stays = _in_the_book(job, jobs.store.allocations(job_id, alive=True), jobs.now_s(job_id), scale)
+    stays = _in_the_book(job, jobs.store.purchases.allocations(job_id, alive=True), jobs.now_s(job_id), scale)
     ended = sorted(before - {machine.instance_id for machine in stays}) if at_once else []
     failed = at_once and (bool(stays) or not job.state.terminal)
     coming = "its process saves the model, ends the machines, and ends"
@@ -176,7 +176,7 @@ def _stop_local(jobs: JobStore, directory: Path, job_id: str, why: str, *, at_on
 
 def _command(jobs: JobStore, directory: Path, job_id: str) -> str:
     """Return the command that lets an interrupted local run go on."""
-    recorded = jobs.store.last_observation(job_id, ObservationKind.COMMAND)
+    recorded = jobs.store.jobs.last_observation(job_id, ObservationKind.COMMAND)
     if recorded is not None:
         return f"`{recorded.payload['command']}`"
     if is_up_directory(directory):
@@ -188,7 +188,7 @@ def _await_end(jobs: JobStore, job_id: str) -> None:
     """Wait until the process of a local run has ended the job's machines, or has had long enough."""
     clock = SystemClock()
     until_s = clock.now_s() + _LOCAL_S
-    while not jobs.store.job(job_id).state.terminal or jobs.store.allocations(job_id, alive=True):
+    while not jobs.store.jobs.job(job_id).state.terminal or jobs.store.purchases.allocations(job_id, alive=True):
         if clock.now_s() >= until_s:
             return
         clock.wait_until(clock.now_s() + _LOOK_S)
@@ -198,7 +198,7 @@ def _lease_until_s(job_id: str, instance_id: str) -> float | None:
     """Return when the lease of a machine ends; None where no tick has extended it yet, or it cannot be read."""
     try:
         runtime = current_runtime()
-        buyer = runtime.store.buyers(job_id).get(instance_id, job_id)
+        buyer = runtime.store.purchases.buyers(job_id).get(instance_id, job_id)
         return read_lease(runtime.blobs, buyer, instance_id).until_s
     except BlobError:
         return None
@@ -286,7 +286,7 @@ def _in_flight(job_id: str, facts: Sequence[InstanceFact]) -> list[str]:
     listed = {fact.order_id for fact in facts}
     return [
         f"the purchase {intent.order_id} was not answered yet; a machine of it would be ended by a tick"
-        for intent in current_runtime().store.intents(job_id, [IntentState.PLANNED])
+        for intent in current_runtime().store.purchases.intents(job_id, [IntentState.PLANNED])
         if intent.token is not None and intent.order_id not in listed
     ]
 

@@ -40,13 +40,13 @@ _UNDER_WAY = FlowRunFilterStateType(any_=[StateType.SCHEDULED, StateType.PENDING
 def await_turn(job_id: str) -> None:
     """Wait until it is the job's turn in its queue, or it is stopped; nothing is bought for it before."""
     runtime, said = current_runtime(), ""
-    job = runtime.store.job(job_id)
+    job = runtime.store.jobs.job(job_id)
     goes_on, submitted = job.state.terminal, _submitted()
-    if runtime.store.last_observation(job_id, ObservationKind.QUEUED) is None:
+    if runtime.store.jobs.last_observation(job_id, ObservationKind.QUEUED) is None:
         at = {"submitted_s": submitted.timestamp() if submitted else runtime.clock.now_s()}
-        runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.QUEUED, at)
+        runtime.store.jobs.observe(job_id, runtime.clock.now_s(), ObservationKind.QUEUED, at)
     while True:
-        job = runtime.store.job(job_id)
+        job = runtime.store.jobs.job(job_id)
         before = [one.job_id for one in jobs_before(runtime.store, job)] or _to_come(runtime.store, job, submitted)
         if not before or job.state is JobState.STOPPING or (job.state.terminal and not goes_on):
             return
@@ -83,6 +83,6 @@ def _to_come(store: Store, job: Job, submitted: datetime | None) -> list[str]:
         if not isinstance(spec, dict) or spec.get("queue") != queue_of(job):
             continue
         name = dated(str(spec.get("job_id")), due_day(run))
-        if name != job.job_id and store.last_observation(name, ObservationKind.QUEUED) is None:
+        if name != job.job_id and store.jobs.last_observation(name, ObservationKind.QUEUED) is None:
             found.append(name)
     return found

@@ -69,7 +69,7 @@ def follow_views(sweep_id: str, database: str | None = None, directory: Path | N
         engine, length = SweepEngine(), 0
         while view.ended_s is None:
             clock.wait_until(clock.now_s() + _LOOK_S)
-            entries = store.journal(sweep_id, length)
+            entries = store.journals.entries(sweep_id, length)
             read_on(engine, sweep_id, entries)
             length += len(entries)
             view = sweep_view(store, sweep_id, engine)

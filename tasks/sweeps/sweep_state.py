@@ -54,11 +54,11 @@ def sweep_view(store: Store, sweep_id: str, engine: SweepEngine | None = None) -
         If its journal has an entry that this program cannot read.
     """
     with store.transaction() as now:
-        job = now.job(sweep_id)
+        job = now.jobs.job(sweep_id)
         if job.kind is not JobKind.SWEEP:
             raise InputError(f"job {sweep_id}: is not a sweep; `proteus report {sweep_id}` shows it")
-        entries = now.journal(sweep_id) if engine is None else now.journal(sweep_id, kinds=(SweepTick.__name__,))
-        records, lines = now.allocations(sweep_id), now.ledger(sweep_id)
+        entries = now.journals.entries(sweep_id, kinds=() if engine is None else (SweepTick.__name__,))
+        records, lines = now.purchases.allocations(sweep_id), now.purchases.ledger(sweep_id)
     if engine is None:
         engine = SweepEngine()
         read_on(engine, sweep_id, entries)

@@ -48,7 +48,7 @@ def submit_sweep(spec: SweepSpec) -> dict[str, Any]:
 
 def resume_sweeps() -> list[str]:
     """Have the worker run `sweep` again for the sweeps that an earlier `proteus up` left open; return their ids."""
-    jobs = current_runtime().store.jobs()
+    jobs = current_runtime().store.jobs.list_jobs()
     sweeps = [job.job_id for job in jobs if job.kind is JobKind.SWEEP and not job.state.terminal]
     for sweep_id in sweeps:
         submit_sweep(sweep_spec(sweep_id))

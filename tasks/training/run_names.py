@@ -28,7 +28,7 @@ def name_ended(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> No
 
 def _verdict(job_id: str, state: State[Any]) -> str:
     try:
-        job = current_runtime().store.job(job_id)
+        job = current_runtime().store.jobs.job(job_id)
     except UnknownRecord:
         return "refused"
     if state.is_cancelling() or state.is_cancelled():

@@ -48,7 +48,7 @@ def await_controller(job_id: str) -> str | None:
             address = meet_controller(job_id, _MEET_S)
         except ControllerUnreachable:
             continue
-        runtime.store.set_controller(job_id, address)
+        runtime.store.jobs.set_controller(job_id, address)
         return address
     return None
 
@@ -80,7 +80,7 @@ def find_controller(job_id: str) -> tuple[str, dict[str, Any]] | None:
     The address in the state database is tried first; a controller that has started again is found by the blob store.
     """
     runtime = current_runtime()
-    address = runtime.store.job(job_id).controller_address
+    address = runtime.store.jobs.job(job_id).controller_address
     since_clock = _last_clock(job_id) - 1  # with the loss of the last clock, which is shown until there is another
     status = look(address, since_clock) if address else None
     if status is None:
@@ -91,7 +91,7 @@ def find_controller(job_id: str) -> tuple[str, dict[str, Any]] | None:
         except OtherVersion as error:
             logger.warning("%s", error)  # it trains on, and its machines are looked after
             return None
-        runtime.store.set_controller(job_id, address)
+        runtime.store.jobs.set_controller(job_id, address)
         status = look(address, since_clock)
     return None if status is None or address is None else (address, status)
 
@@ -136,7 +136,7 @@ def follow(spec: JobSpec, show: Callable[[Mapping[str, Any] | None], None], begu
     """
     runtime = current_runtime()
     clock = 0
-    while not (job := runtime.store.job(spec.job_id)).state.terminal:
+    while not (job := runtime.store.jobs.job(spec.job_id)).state.terminal:
         # with the loss of the last clock, which is shown until there is another
         status = look(job.controller_address, clock - 1) if job.controller_address else None
         if status is None or status["job_id"] is None:
@@ -160,7 +160,7 @@ def follow(spec: JobSpec, show: Callable[[Mapping[str, Any] | None], None], begu
 
 
 def _last_clock(job_id: str) -> int:
-    seen = current_runtime().store.last_observation(job_id, ObservationKind.PROGRESS)
+    seen = current_runtime().store.jobs.last_observation(job_id, ObservationKind.PROGRESS)
     return 0 if seen is None else int(seen.payload["clock"])
 
 
@@ -176,17 +176,17 @@ def note(job_id: str, status: dict[str, Any]) -> None:
     """Record a point of the job's progress."""
     store, now_s = current_runtime().store, current_runtime().clock.now_s()
     state = JobState(status["state"])
-    if not state.terminal and store.job(job_id).state not in (state, JobState.STOPPING):
+    if not state.terminal and store.jobs.job(job_id).state not in (state, JobState.STOPPING):
         try:
-            store.move_job(job_id, state, now_s)
+            store.jobs.move_job(job_id, state, now_s)
         except IllegalTransition:
             return  # a tick has found the saved model meanwhile and closed the job
     losses = status["losses"]
     loss = losses[-1][1] if losses else None
-    before = None if losses else store.last_observation(job_id, ObservationKind.PROGRESS)
+    before = None if losses else store.jobs.last_observation(job_id, ObservationKind.PROGRESS)
     if before is not None and before.payload["clock"] == status["clock"]:
         loss = before.payload.get("loss")  # the answers to a start and a stop leave out what was told before
-    store.observe(
+    store.jobs.observe(
         job_id,
         now_s,
         ObservationKind.PROGRESS,
@@ -214,32 +214,32 @@ def _note_offer(job_id: str, now_s: float, status: dict[str, Any]) -> None:
     nodes = sorted(node["name"] for node in status["nodes"] if node.get("offered"))
     offer = {"nodes": nodes, "machines": status.get("machines")}
     offers = nodes or offer["machines"] is not None
-    if offers or current_runtime().store.last_observation(job_id, ObservationKind.OFFER) is not None:
+    if offers or current_runtime().store.jobs.last_observation(job_id, ObservationKind.OFFER) is not None:
         _note_change(job_id, now_s, ObservationKind.OFFER, offer)
 
 
 def _note_begun(job_id: str, address: str, begun_at_s: float) -> None:
     """Record that the controller at `address` took the job, unless that was recorded at `begun_at_s` or later."""
     store = current_runtime().store
-    last = store.last_observation(job_id, ObservationKind.TRAINING_BEGUN)
+    last = store.jobs.last_observation(job_id, ObservationKind.TRAINING_BEGUN)
     if last is None or last.at_s < begun_at_s or last.payload.get("address") != address:
         now_s = current_runtime().clock.now_s()
-        store.observe(job_id, now_s, ObservationKind.TRAINING_BEGUN, {"address": address})
+        store.jobs.observe(job_id, now_s, ObservationKind.TRAINING_BEGUN, {"address": address})
 
 
 def _note_change(job_id: str, now_s: float, kind: ObservationKind, payload: dict[str, Any]) -> None:
     """Record `payload` if it differs from the last record of its kind; an empty one is not recorded."""
     store = current_runtime().store
-    before = store.last_observation(job_id, kind)
+    before = store.jobs.last_observation(job_id, kind)
     if payload and (before is None or dict(before.payload) != payload):
-        store.observe(job_id, now_s, kind, payload)
+        store.jobs.observe(job_id, now_s, kind, payload)
 
 
 @runtime_task("drain")
 def drain(job_id: str, nodes: Sequence[str], within_s: float) -> bool:
     """Have the controller move all work off `nodes` within `within_s` real seconds; return whether it did."""
     runtime = current_runtime()
-    address = runtime.store.job(job_id).controller_address
+    address = runtime.store.jobs.job(job_id).controller_address
     if address is None or not nodes:
         return False
     client = ControllerClient(address, _CALL_S)

@@ -100,7 +100,7 @@ class PrefectServer:
         """Return whether the state database here says that the job was trained to its end before."""
         directory = None if self.up is None else Path(self.up.directory)
         with open_job_stores(directory=directory) as (stores, _):
-            found = [each.store.job(job_id) for each in stores if each.directory == directory and each.has(job_id)]
+            found = [each.store.jobs.job(job_id) for each in stores if each.directory == directory and each.has(job_id)]
         return any(job.state is JobState.FINISHED for job in found)
 
     def next_commands(self, job_id: str) -> list[str]:

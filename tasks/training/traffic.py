@@ -27,7 +27,7 @@ def crossing_usd_per_vcpu_h(spec: JobSpec) -> float:
     if not usd_per_gb or _zones(spec) <= {spec.reliable.zone}:
         return 0.0
     _note(spec.job_id)
-    last = runtime.store.last_observation(spec.job_id, ObservationKind.TRAFFIC)
+    last = runtime.store.jobs.last_observation(spec.job_id, ObservationKind.TRAFFIC)
     if last is None:
         return 0.0
     worked_s = vcpu_seconds(spec.job_id, last.at_s)
@@ -47,17 +47,17 @@ def _note(job_id: str) -> None:
     """Record what the controller has counted, if it answers."""
     runtime = current_runtime()
     store = runtime.store
-    address = store.job(job_id).controller_address
-    if address is None or store.last_observation(job_id, ObservationKind.TRAINING_BEGUN) is None:
+    address = store.jobs.job(job_id).controller_address
+    if address is None or store.jobs.last_observation(job_id, ObservationKind.TRAINING_BEGUN) is None:
         return
     try:
         counted = ControllerClient(address, _CALL_S).traffic()
     except ControllerUnreachable:
         return
     payload = {
-        "bytes_by_zones": by_zones(counted["links"], store.allocations(job_id)),
+        "bytes_by_zones": by_zones(counted["links"], store.purchases.allocations(job_id)),
         "model_bytes": counted["model_bytes"],
     }
-    last = store.last_observation(job_id, ObservationKind.TRAFFIC)
+    last = store.jobs.last_observation(job_id, ObservationKind.TRAFFIC)
     if last is None or dict(last.payload) != payload:
-        store.observe(job_id, runtime.clock.now_s(), ObservationKind.TRAFFIC, payload)
+        store.jobs.observe(job_id, runtime.clock.now_s(), ObservationKind.TRAFFIC, payload)

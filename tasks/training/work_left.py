@@ -19,8 +19,8 @@ def time_left(spec: JobSpec) -> TimeLeft | None:
     """Return what the job still has to do by its deadline; None without one, or before its training began."""
     clocks = spec.training.clocks
     runtime = current_runtime()
-    deadline_s = spec.deadline_s(runtime.store.job(spec.job_id).created_at_s)
-    last = runtime.store.last_observation(spec.job_id, ObservationKind.PROGRESS)
+    deadline_s = spec.deadline_s(runtime.store.jobs.job(spec.job_id).created_at_s)
+    last = runtime.store.jobs.last_observation(spec.job_id, ObservationKind.PROGRESS)
     if deadline_s is None or clocks is None or last is None:
         return None
     done = int(last.payload["clock"])
@@ -40,19 +40,19 @@ def report_deadline(spec: JobSpec, left: TimeLeft | None) -> None:
         return
     runtime = current_runtime()
     if SafetyNet().slack_s(left, runtime.now_s(), max(spec.transient.max_vcpus, 1)) <= 0:
-        emit_deadline(runtime.store.job(spec.job_id), left.deadline_s, left.clocks)
+        emit_deadline(runtime.store.jobs.job(spec.job_id), left.deadline_s, left.clocks)
 
 
 def vcpu_seconds(job_id: str, until_s: float) -> float:
     """Return the vCPU-seconds that the job's machines worked until then; boots are left out."""
     store = current_runtime().store
     ready_s: dict[str, float] = {}
-    for point in store.observations(job_id, ObservationKind.NODES):
+    for point in store.jobs.observations(job_id, ObservationKind.NODES):
         for name, state in point.payload.items():
             if state == "ready":
                 ready_s.setdefault(name, point.at_s)
     total = 0.0
-    for record in store.allocations(job_id):
+    for record in store.purchases.allocations(job_id):
         kind = type_on_sale(record.allocation.market, record.allocation.launched_at_s)
         for name, life in zip(record.instance_ids, record.machines, strict=False):
             end_s = until_s if life.ended_at_s is None else min(life.ended_at_s, until_s)

@@ -55,7 +55,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
         runtime = TaskRuntime(home, patch)
         record_job(runtime.store)
 
-        decision = [e.record for e in runtime.store.journal(JOB) if e.record["kind"] == "Acquire"][-1]["decision"]
+        decision = [e.record for e in runtime.store.journals.entries(JOB) if e.record["kind"] == "Acquire"][-1][
+            "decision"
+        ]
 
         @flow
         def show() -> str:
@@ -113,6 +115,6 @@ def test_the_whole_job_is_on_the_page(page: tuple[Chromium, str], shown: Shown) 
     for cost in shown.costs:
         (row,) = [row for row in rows if row[:2] == [cost.market, cost.tier]]
         assert row[3] == usd(cost.spent)
-    assert [usd(shown.store.spent(JOB)) in row for row in rows].count(True) >= 1
+    assert [usd(shown.store.purchases.spent(JOB)) in row for row in rows].count(True) >= 1
     for candidate in shown.decision["candidates"][:8]:
         assert any(row[:2] == [candidate["market"], str(candidate["count"])] for row in rows)

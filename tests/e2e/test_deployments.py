@@ -159,7 +159,7 @@ def test_what_no_schema_can_say_is_refused_before_anything_is_written(story: Sto
     run = story.deployed.await_state(story.deployed.start("train/train", {"spec": endless}), "FAILED", 60)
     wanted = "spec.training: Value error, a job needs an end: give clocks, passes, hours, or several of them"
     assert wanted in run["state"]["message"]
-    assert story.deployed.store.jobs() == []
+    assert story.deployed.store.jobs.list_jobs() == []
     assert story.deployed.market_log() == []
 
 
@@ -210,7 +210,7 @@ def wait_logged(deployed: Deployed, run_id: str, line: str) -> None:
 
 def bought_on_spot(deployed: Deployed) -> list[AllocationRecord]:
     """Return what the job has bought at a bid."""
-    return [record for record in deployed.store.allocations(JOB) if record.allocation.bid_micros is not None]
+    return [record for record in deployed.store.purchases.allocations(JOB) if record.allocation.bid_micros is not None]
 
 
 def test_a_new_run_attaches_and_a_notice_reaches_the_handler(story: Story) -> None:
@@ -235,7 +235,9 @@ def test_a_new_run_attaches_and_a_notice_reaches_the_handler(story: Story) -> No
     (run,) = deployed.runs("handle-eviction/default")
     assert run["parameters"] == {"notice": notice}
     deployed.await_state(run["id"], "COMPLETED", 40)
-    told = [e.record for e in deployed.store.journal(JOB) if e.record["kind"] in ("NoticeSeen", "MachineNoticed")]
+    told = [
+        e.record for e in deployed.store.journals.entries(JOB) if e.record["kind"] in ("NoticeSeen", "MachineNoticed")
+    ]
     assert [(one["allocation_id"], one["takes_at_s"]) for one in told] == [(spot.allocation_id, SPIKE_S)]
     assert deployed.run(run["id"])["tags"] == [f"job:{JOB}"]
     assert deployed.run(run["id"])["name"].startswith(f"{JOB}: ")
@@ -287,7 +289,7 @@ def test_a_crashed_run_is_retried_and_the_job_ends_as_if_nothing_had_been(story:
     wait_until(lambda: len(fired(deployed, "proteus: job done")) == 1, "the automation that notifies of the end")
     assert fired(deployed, "proteus: job failed") == []
 
-    job = deployed.store.job(JOB)
+    job = deployed.store.jobs.job(JOB)
     assert job.state is JobState.FINISHED
     assert job.result is not None
     result = dict(job.result)
@@ -299,7 +301,9 @@ def test_a_crashed_run_is_retried_and_the_job_ends_as_if_nothing_had_been(story:
     bought = [(one["token"], one["bid_micros"] is None) for one in deployed.market_log()]
     assert sum(on_demand for _, on_demand in bought) == 1, bought
     assert len({token for token, _ in bought}) == len(bought) == 2, bought
-    reliable = [intent for intent in deployed.store.intents(JOB) if intent.params.get("bid_micros", 0) is None]
+    reliable = [
+        intent for intent in deployed.store.purchases.intents(JOB) if intent.params.get("bid_micros", 0) is None
+    ]
     assert [(one.order_id, one.state) for one in reliable] == [(f"{JOB}-reliable-0", IntentState.DONE)]
     spot = next(one for one in deployed.market_log() if one["bid_micros"] is not None)
     assert (spot["end_cause"], spot["ended_at_s"]) == ("evicted", SPIKE_S)  # under the training, which lost nothing
@@ -341,14 +345,16 @@ def test_the_schedule_of_prefect_yaml_begins_one_job_a_day_and_a_retry_attaches(
     due = str(deployed.run(run)["expected_start_time"])[:10]
     done = deployed.await_state(run, "COMPLETED", 120)
     assert done["parameters"]["spec"]["job_id"] == "nightly-{date}"
-    assert deployed.store.job(f"nightly-{due}").state is JobState.FINISHED
+    assert deployed.store.jobs.job(f"nightly-{due}").state is JobState.FINISHED
     assert f"job:nightly-{due}" in done["tags"]
     bought = len(deployed.market_log())
     deployed.retry(run)
     wait_until(lambda: deployed.run(run)["run_count"] == 2, "the retry", 60)
     deployed.await_state(run, "COMPLETED", 60)
     assert len(deployed.market_log()) == bought
-    assert [job.job_id for job in deployed.store.jobs() if job.job_id.startswith("nightly")] == [f"nightly-{due}"]
+    assert [job.job_id for job in deployed.store.jobs.list_jobs() if job.job_id.startswith("nightly")] == [
+        f"nightly-{due}"
+    ]
 
     bare = scheduled(deployed, "sweep/sweep")
     state = deployed.await_state(bare, "FAILED", 60)["state"]
@@ -400,8 +406,8 @@ def test_cancel_in_the_ui_stops_the_job_and_stop_names_every_machine_that_lives(
 
     tick = deployed.start("allocation-tick/default", {"job_id": job_id})
     deployed.await_state(tick, "COMPLETED", 60)
-    wait_until(lambda: deployed.store.job(job_id).state is JobState.STOPPED, "a tick that closes the job", 30)
-    assert dict(deployed.store.job(job_id).result or {})["stopped"] == "cancelled in the Prefect UI"
+    wait_until(lambda: deployed.store.jobs.job(job_id).state is JobState.STOPPED, "a tick that closes the job", 30)
+    assert dict(deployed.store.jobs.job(job_id).result or {})["stopped"] == "cancelled in the Prefect UI"
     deployed.clock.jump_to(deployed.clock.now_s() + HOUR_S)
     wait_until(lambda: living(deployed, job_id) == set(), "the end of every machine")  # a moment after its time
 

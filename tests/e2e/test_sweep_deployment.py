@@ -60,11 +60,11 @@ class Story:
         """Tick until the journal of a sweep has a record of a kind."""
 
         def has_it() -> bool:
-            job = self.deployed.store.find_job(sweep_id)
-            if job is None or not self.deployed.store.journal(sweep_id, kinds=("SweepOpened",)):
+            job = self.deployed.store.jobs.find_job(sweep_id)
+            if job is None or not self.deployed.store.journals.entries(sweep_id, kinds=("SweepOpened",)):
                 return False
             self.tick()
-            return bool(self.deployed.store.journal(sweep_id, kinds=(kind,)))
+            return bool(self.deployed.store.journals.entries(sweep_id, kinds=(kind,)))
 
         wait_until(has_it, f"{kind} of {sweep_id}", 600)
 
@@ -73,7 +73,7 @@ class Story:
 
         def has_ended() -> bool:
             self.tick()
-            return self.deployed.store.job(self.sweep_of(run)).state.terminal
+            return self.deployed.store.jobs.job(self.sweep_of(run)).state.terminal
 
         wait_until(has_ended, f"the end of {self.sweep_of(run)}", 600)
 
@@ -99,7 +99,7 @@ def test_a_run_is_a_sweep_of_its_own_and_each_machine_a_task_run(story: Story) -
     story.to_the_end("first")
     run = story.deployed.await_state(story.runs["first"], "COMPLETED", 120)
     assert run["name"] == f"{sweep_id}: finished"
-    job = story.deployed.store.job(sweep_id)
+    job = story.deployed.store.jobs.job(sweep_id)
     assert (job.kind, job.state) == (JobKind.SWEEP, JobState.FINISHED)
     tasks = story.deployed.post("/task_runs/filter", flow_runs={"id": {"any_": [story.runs["first"]]}})
     named = {task["name"]: task for task in tasks if task["name"].startswith("trial-")}
@@ -118,7 +118,7 @@ def test_a_retry_goes_on_with_the_same_sweep_which_has_finished(story: Story) ->
 
     wait_until(has_run_again, "the second run", 180)
     assert len(story.deployed.market_log()) == bought
-    assert [job.job_id for job in story.deployed.store.jobs()] == [story.sweep_of("first")]
+    assert [job.job_id for job in story.deployed.store.jobs.list_jobs()] == [story.sweep_of("first")]
 
 
 def test_a_copy_is_a_new_sweep_and_cancelling_it_stops_that(story: Story) -> None:
@@ -132,19 +132,19 @@ def test_a_copy_is_a_new_sweep_and_cancelling_it_stops_that(story: Story) -> Non
     )
     wait_until(lambda: story.deployed.run(story.runs["copy"])["state_type"] == "CANCELLED", "the cancellation", 120)
     story.to_the_end("copy")
-    job = story.deployed.store.job(sweep_id)
+    job = story.deployed.store.jobs.job(sweep_id)
     assert (job.state, job.stop_why) == (JobState.STOPPED, "cancelled in the Prefect UI")
-    assert not story.deployed.store.allocations(sweep_id, alive=True)
-    reports = story.deployed.store.journal(sweep_id, kinds=("TrialReported",))
+    assert not story.deployed.store.purchases.allocations(sweep_id, alive=True)
+    reports = story.deployed.store.journals.entries(sweep_id, kinds=("TrialReported",))
     assert any(entry.record["saved_step"] for entry in reports), "its trials saved their states"
 
 
 def test_a_retry_after_the_cancellation_goes_on_from_what_was_saved(story: Story) -> None:
     story.hurry.touch()
     story.deployed.retry(story.runs["copy"])
-    wait_until(lambda: not story.deployed.store.job(story.sweep_of("copy")).state.terminal, "its new life", 120)
+    wait_until(lambda: not story.deployed.store.jobs.job(story.sweep_of("copy")).state.terminal, "its new life", 120)
     story.to_the_end("copy")
-    assert story.deployed.store.job(story.sweep_of("copy")).state is JobState.FINISHED
+    assert story.deployed.store.jobs.job(story.sweep_of("copy")).state is JobState.FINISHED
 
 
 def test_a_killed_run_is_retried_and_goes_on_with_its_sweep(story: Story) -> None:
@@ -154,15 +154,15 @@ def test_a_killed_run_is_retried_and_goes_on_with_its_sweep(story: Story) -> Non
     story.until(sweep_id, "TrialReported")
     story.deployed.flow_process(run).kill()
     story.deployed.await_state(run, "CRASHED", 60)  # its worker reports it
-    assert not story.deployed.store.job(sweep_id).state.terminal
+    assert not story.deployed.store.jobs.job(sweep_id).state.terminal
     story.tick()  # goes on without a flow that follows
     story.deployed.retry(run)
     wait_until(lambda: story.deployed.run(run)["state_type"] == "RUNNING", "its second run", 120)
     story.hurry.touch()
     story.to_the_end("killed")
     story.deployed.await_state(run, "COMPLETED", 120)
-    assert story.deployed.store.job(sweep_id).state is JobState.FINISHED
-    bought = [record.order_id for record in story.deployed.store.allocations(sweep_id)]
+    assert story.deployed.store.jobs.job(sweep_id).state is JobState.FINISHED
+    bought = [record.order_id for record in story.deployed.store.purchases.allocations(sweep_id)]
     assert sorted(bought) == [f"{sweep_id}-t0-0", f"{sweep_id}-t1-0"], "no machine was bought again"
 
 
@@ -186,4 +186,4 @@ def test_a_scheduled_run_is_a_new_sweep(story: Story) -> None:
     story.deployed.send("DELETE", f"/deployments/{deployment}/schedules/{answer.json()[0]['id']}")
     story.until(story.sweep_of("scheduled"), "SweepTick")
     story.to_the_end("scheduled")
-    assert story.deployed.store.job(story.sweep_of("scheduled")).state is JobState.FINISHED
+    assert story.deployed.store.jobs.job(story.sweep_of("scheduled")).state is JobState.FINISHED

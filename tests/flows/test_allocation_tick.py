@@ -4,7 +4,7 @@ A job is submitted to that server, and its automations fire.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -33,8 +33,8 @@ from proteus_spot.infra.clock import SystemClock
 from proteus_spot.infra.errors import ProteusError
 from proteus_spot.infra.local_market.prefect_server import LocalPrefect
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.infra.state.journal_tables import JournalTables
 from proteus_spot.infra.state.records import IntentState, JournalEntry
-from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.infra.storage.leases import read_lease
@@ -82,10 +82,10 @@ class Reads:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.entries = 0
         self.replays = 0
-        read = Store.journal
+        read = JournalTables.entries
 
-        def journal(store: Store, job_id: str, from_seq: int = 0, kinds: Sequence[str] = ()) -> list[JournalEntry]:
-            found = read(store, job_id, from_seq, kinds)
+        def entries(journals: JournalTables, *args: Any, **options: Any) -> list[JournalEntry]:
+            found = read(journals, *args, **options)
             self.entries += len(found)
             return found
 
@@ -93,12 +93,12 @@ class Reads:
             self.replays += 1
             return replay(records)
 
-        patch.setattr(Store, "journal", journal)
+        patch.setattr(JournalTables, "entries", entries)
         patch.setattr(proteus_spot.tasks.market.engine_journal, "replay", replayed)
 
 
 def kinds(here: TaskRuntime) -> list[str]:
-    return [str(entry.record["kind"]) for entry in here.store.journal("job")]
+    return [str(entry.record["kind"]) for entry in here.store.journals.entries("job")]
 
 
 def test_a_tick_that_buys_replays_the_journal_once_and_reads_no_entry_twice(
@@ -109,7 +109,7 @@ def test_a_tick_that_buys_replays_the_journal_once_and_reads_no_entry_twice(
     assert asyncio.run(allocation_tick("job")) == {"job": "acquire"}
     assert (reads.replays, reads.entries) == (1, len(before))
     assert kinds(here)[len(before) :] == ["TickDue", "Acquire", "AllocationGranted"]
-    assert here.store.spent("job") > 0, "the ledger was booked and published, too"
+    assert here.store.purchases.spent("job") > 0, "the ledger was booked and published, too"
 
 
 def test_a_tick_extends_the_lease_of_every_machine_in_the_book_by_one_write_each(
@@ -152,7 +152,7 @@ def test_a_tick_that_closes_the_job_replays_the_journal_once(
     reads = Reads(monkeypatch)
     asyncio.run(allocation_tick("job"))
     assert reads.replays == 1
-    assert here.store.job("job").state.terminal
+    assert here.store.jobs.job("job").state.terminal
     assert not [fact for fact in here.facts(spec()) if fact.alive]
 
 
@@ -189,7 +189,7 @@ def test_a_purchase_that_was_answered_since_it_was_ordered_is_not_made(
     monkeypatch.setattr(proteus_spot.flows.allocation_tick, "carry_out", carried_out)
     assert asyncio.run(allocation_tick("job")) == {"job": "acquire"}
     assert [fact.bid_micros for fact in here.market.log()] == [None], "the reliable machine alone was bought"
-    states = {intent.order_id: intent.state for intent in here.store.intents("job")}
+    states = {intent.order_id: intent.state for intent in here.store.purchases.intents("job")}
     assert states["job-buy-0"] is IntentState.ABANDONED
 
 
@@ -201,7 +201,7 @@ def test_allocations_that_end_in_one_tick_are_drained_and_let_go_together(
     for _ in range(2):
         here.tick(small)
         here.clock.at_s += 60.0
-    held = [record for record in here.store.allocations("small") if record.allocation.tier is Tier.TRANSIENT]
+    held = [record for record in here.store.purchases.allocations("small") if record.allocation.tier is Tier.TRANSIENT]
     assert len(held) == 2
     decision, soon_s = Decision(Choice.LAPSE, "a test", 1.0), int(here.clock.at_s) + 60
     lapses = [Lapse(record.allocation_id, 1, soon_s, decision) for record in held]
@@ -256,7 +256,7 @@ def test_ticks_that_stop_and_orphans_that_are_found_fire_their_automations(here:
 
 def test_what_money_and_time_are_in_danger_of_fires_its_automation_once(here: TaskRuntime) -> None:
     names = [f"proteus: {what}" for what in ("budget at 80 %", "deadline at risk", "launch failed")]
-    job, now_s = here.store.job("job"), int(here.clock.at_s)
+    job, now_s = here.store.jobs.job("job"), int(here.clock.at_s)
     here.market.add_fault(Fault(FaultKind.DENIED, operation="launch", code="UnauthorizedOperation"))
     in_time = TimeLeft(deadline_s=now_s + 10_000, clocks=10, clocks_per_vcpu_s=1.0, overhead_s=0.0)
     late = replace(in_time, deadline_s=now_s + 1)

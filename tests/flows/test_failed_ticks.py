@@ -62,7 +62,7 @@ def test_a_failed_tick_is_in_the_list_of_jobs_until_one_succeeds(
     for _ in range(2):
         tick(monkeypatch, "wait")
     assert why(here) == ""
-    assert len(here.store.observations("job", ObservationKind.TICK)) == 3, "only what differs is recorded"
+    assert len(here.store.jobs.observations("job", ObservationKind.TICK)) == 3, "only what differs is recorded"
 
 
 def test_a_purchase_that_is_blocked_is_said_once(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,8 +70,8 @@ def test_a_purchase_that_is_blocked_is_said_once(here: TaskRuntime, monkeypatch:
     tick(monkeypatch, PurchaseBlocked("job job: the bucket fails"))
     assert why(here) == "its ticks fail: job job: the bucket fails"
     params = {"market": "c4.large/us-east-1a", "count": 1, "bid_micros": 1}
-    here.store.plan("job-buy-0", "job", "acquire", "t", params, here.clock.at_s)
+    here.store.purchases.plan("job-buy-0", "job", "acquire", "t", params, here.clock.at_s)
     answer = {"code": "UnauthorizedOperation", "message": "no", "failure": "auth", "at_s": here.clock.at_s}
-    here.store.note_answer("job-buy-0", answer)
+    here.store.purchases.note_answer("job-buy-0", answer)
     assert why(here).startswith("c4.large/us-east-1a: UnauthorizedOperation: no")
     assert "its ticks fail" not in why(here)

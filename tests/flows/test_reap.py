@@ -53,7 +53,7 @@ def test_orphans_end_and_the_jobs_that_are_known_get_a_tick(
     assert plain(orphans)() == {}
     assert not any(here.market.fact(fact.instance_id).alive for fact in strays.values())
     for job_id in ("job", "other"):
-        assert f"{job_id}-stray" in [record.order_id for record in here.store.allocations(job_id)]
+        assert f"{job_id}-stray" in [record.order_id for record in here.store.purchases.allocations(job_id)]
 
 
 def test_one_bad_job_stops_the_end_of_no_machine(

@@ -27,6 +27,7 @@ from proteus_spot.infra.market_data.catalogs import read_catalog
 from proteus_spot.infra.runtime import Runtime
 from proteus_spot.infra.settings import Settings
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from proteus_spot.infra.state.claims import ClaimTable
 from proteus_spot.infra.state.records import IntentState, JobState, StoreError
 from proteus_spot.infra.state.schema import claims
 from proteus_spot.infra.state.store import Store
@@ -73,7 +74,7 @@ class WaitingClock:
     def wait_until(self, at_s: float, wake: threading.Event | None = None) -> bool:
         passed_s, self.at_s = max(at_s - self.at_s, 0.0), max(self.at_s, at_s)
         if self.store is not None:
-            with self.store.write() as connection:
+            with self.store.database.write() as connection:
                 connection.execute(update(claims).values(expires_at_s=claims.c.expires_at_s - passed_s))
         return False
 
@@ -156,11 +157,11 @@ class Here:
     def die(self, target: Any, name: str, call: int, *, after: bool) -> None:
         """Train until call number `call` of `target.name`, and die before or after it has done its work."""
         death = Death(getattr(target, name), call, after=after)
-        release = Store.release
+        release = ClaimTable.release
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(target, name, lambda *args, **kwargs: death(*args, **kwargs))
             # Who is killed gives no claim back.
-            patch.setattr(Store, "release", lambda *args: death.came or release(*args))
+            patch.setattr(ClaimTable, "release", lambda *args: death.came or release(*args))
             with pytest.raises(Killed):
                 self.train()
 
@@ -244,14 +245,14 @@ def check_one_of_everything(here: Here, result: dict[str, Any]) -> None:
     log = here.market.log()
     assert sorted(fact.order_id for fact in log) == [f"{JOB}-reliable-0", f"{JOB}-reliable-1"]
     assert not [fact for fact in log if fact.alive]
-    intents = here.store.intents(JOB)
+    intents = here.store.purchases.intents(JOB)
     assert [(one.order_id, one.state) for one in intents] == [
         (f"{JOB}-reliable-{n}", IntentState.DONE) for n in range(RELIABLE)
     ]
-    job = here.store.job(JOB)
+    job = here.store.jobs.job(JOB)
     assert (job.state, dict(job.result or {})["clocks"]) == (JobState.FINISHED, CLOCKS)
-    assert not here.store.allocations(JOB, alive=True)
-    assert here.store.spent(JOB) == RELIABLE * here.types[MARKET.instance_type].on_demand_micros
+    assert not here.store.purchases.allocations(JOB, alive=True)
+    assert here.store.purchases.spent(JOB) == RELIABLE * here.types[MARKET.instance_type].on_demand_micros
 
 
 def test_undisturbed_and_again(here: Here) -> None:
@@ -262,7 +263,7 @@ def test_undisturbed_and_again(here: Here) -> None:
 
 
 def test_a_job_goes_on_with_the_defaults_of_when_it_was_begun(here: Here) -> None:
-    here.store.create_job(JOB, SPEC.model_dump(mode="json"), here.clock.at_s)
+    here.store.jobs.create_job(JOB, SPEC.model_dump(mode="json"), here.clock.at_s)
     written = SPEC.model_dump(exclude={"transient": {"billing"}}, exclude_unset=True)
     spec = JobSpec.model_validate(written)
     assert spec.transient.billing != "hourly-refund"
@@ -276,7 +277,7 @@ def test_bad_data_are_told_before_the_id_is_taken(here: Here, tmp_path: Path) ->
     data.write_text("1,2,0\n3,x,1\n" * 4)
     with pytest.raises(InputError, match=r"mine\.csv: line 2: column 2 is 'x'"):
         asyncio.run(proteus_spot.flows.train.train(spec))
-    assert (here.store.jobs(), here.market.log(), here.blobs.list()) == ([], [], [])
+    assert (here.store.jobs.list_jobs(), here.market.log(), here.blobs.list()) == ([], [], [])
     data.write_text("1,2,0\n3,4,1\n" * 4)
     assert asyncio.run(proteus_spot.flows.train.train(spec))["clocks"] == CLOCKS
     data.unlink()  # who attaches needs the file no more
@@ -301,7 +302,7 @@ def test_code_travels_before_anything_is_bought_and_an_edited_file_ends_no_job(h
     mine.write_text(mine.read_text() + "# edited\n")
     with pytest.raises(InputError, match="job dies-once began with code"):
         asyncio.run(proteus_spot.flows.train.train(spec))
-    assert not here.store.job(JOB).state.terminal
+    assert not here.store.jobs.job(JOB).state.terminal
     mine.write_bytes(shipped)
     assert asyncio.run(proteus_spot.flows.train.train(spec))["clocks"] == CLOCKS
     assert here.controller.config is not None
@@ -321,17 +322,17 @@ def test_a_job_that_failed_is_run_again_under_its_id_and_goes_on_from_where_it_w
         patch.setattr(here.controller, "status", failing)
         with pytest.raises(JobFailed, match="job dies-once: the application raised"):
             here.train()
-    failed = here.store.job(JOB)
+    failed = here.store.jobs.job(JOB)
     assert (failed.state, failed.failure) == (JobState.FAILED, "job dies-once: the application raised")
     assert not any(fact.alive for fact in here.market.log())
     clock = here.controller.clock
     assert here.train()["clocks"] == CLOCKS
     assert here.controller.clock == CLOCKS > clock >= 2
-    job = here.store.job(JOB)
+    job = here.store.jobs.job(JOB)
     assert (job.state, job.failure) == (JobState.FINISHED, None)
-    orders = [record.order_id for record in here.store.allocations(JOB)]
+    orders = [record.order_id for record in here.store.purchases.allocations(JOB)]
     assert sorted(orders) == sorted(f"{JOB}-reliable-{n}{again}" for n in range(RELIABLE) for again in ("", "-again-1"))
-    assert not here.store.allocations(JOB, alive=True)
+    assert not here.store.purchases.allocations(JOB, alive=True)
     assert here.train()["clocks"] == CLOCKS, "an ended job is not trained again"
     assert len(here.market.log()) == 2 * RELIABLE
 
@@ -353,7 +354,7 @@ def test_a_job_that_a_limit_has_stopped_goes_on_under_its_id_with_a_larger_one(
         told = status(since_clock)
         if told["clock"] < 2:
             return told
-        here.store.request_stop(JOB, why, "a tick", here.clock.at_s)
+        here.store.jobs.request_stop(JOB, why, "a tick", here.clock.at_s)
         here.blobs.write_set(JobPaths(JOB).model, {"model.npz": b"of clock 2"}, model)
         return {**told, "state": "stopped", "result": model}
 
@@ -363,7 +364,7 @@ def test_a_job_that_a_limit_has_stopped_goes_on_under_its_id_with_a_larger_one(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(here.controller, "status", stopped)
         assert train()["clocks"] == 2
-    assert here.store.job(JOB).state is JobState.STOPPED
+    assert here.store.jobs.job(JOB).state is JobState.STOPPED
     for spec in ({}, {"budget_usd": 5}):
         assert train(**spec)["clocks"] == 2, "nothing is bought with the same limits"
         assert f"job {JOB} was stopped: {why}; submit it with a larger {limit}" in caplog.text
@@ -374,10 +375,10 @@ def test_a_job_that_a_limit_has_stopped_goes_on_under_its_id_with_a_larger_one(
     if not larger:
         here.raise_progress_limit(90)
     assert train(**larger)["clocks"] == CLOCKS
-    job = here.store.job(JOB)
+    job = here.store.jobs.job(JOB)
     assert (job.state, job.stop_why, job.spec["budget_usd"]) == (JobState.FINISHED, None, larger.get("budget_usd", 5))
     assert (here.controller.saves, len(here.market.log())) == (1, 2 * RELIABLE)
-    assert not here.store.allocations(JOB, alive=True)
+    assert not here.store.purchases.allocations(JOB, alive=True)
     assert train(**larger)["clocks"] == CLOCKS, "it is done"
 
 

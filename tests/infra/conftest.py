@@ -25,5 +25,5 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def store(url: str) -> Iterator[Store]:
     """A store at `url` with one job."""
     with Store.open(url) as opened:
-        opened.create_job("job-1", SPEC, 10.5)
+        opened.jobs.create_job("job-1", SPEC, 10.5)
         yield opened

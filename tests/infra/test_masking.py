@@ -116,10 +116,10 @@ def test_a_database_that_does_not_answer_is_told_without_its_password(url: str) 
 
 def test_a_sqlite_database_that_fails_later_is_told_without_its_key(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///file:{tmp_path}/state.db?mode=rwc&uri=true&key=WORD")
-    with store.write() as connection:
+    with store.database.write() as connection:
         connection.exec_driver_sql("DROP TABLE observations")
     with pytest.raises(StoreError) as caught:
-        store.observations("job")
+        store.jobs.observations("job")
     assert "key=***" in str(caught.value)
     assert "WORD" not in str(caught.value)
     store.close()

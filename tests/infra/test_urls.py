@@ -38,7 +38,7 @@ def test_a_database_lies_in_the_directory_that_was_named(tmp_path: Path, name: s
     path = tmp_path / name / "state.db"
     assert make_url(sqlite_url(path)).database == str(path)
     with closing(Store.open(sqlite_url(path))) as store:
-        assert store.jobs() == []
+        assert store.jobs.list_jobs() == []
     assert path.is_file()
     assert [each.name for each in tmp_path.iterdir()] == [name]
 

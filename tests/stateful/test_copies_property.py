@@ -84,14 +84,16 @@ def test_two_heads_never_send_one_token_for_two_requests_and_one_goes_on(
                     bucket.setattr(fence, "read_fence", away)
                 step(here)
             here.clock.at_s += wait_s
-        here.runtime = max(reversed(heads), key=lambda head: head.store.identity().generation)  # the other one stops
+        here.runtime = max(
+            reversed(heads), key=lambda head: head.store.owner.identity().generation
+        )  # the other one stops
         here.store = here.runtime.store
         here.market.behaviour = replace(HONEST, instance_lag_s=(0, 0), request_lag_s=(0, 0))
         meet("answered")
         for _ in range(12):
             step(here)
             here.clock.at_s += TICK_S
-        event(f"generation {here.store.identity().generation[:6]}")
-        in_book = {name for record in here.store.allocations("job", alive=True) for name in record.living_ids}
+        event(f"generation {here.store.owner.identity().generation[:6]}")
+        in_book = {name for record in here.store.purchases.allocations("job", alive=True) for name in record.living_ids}
         assert in_book == {fact.instance_id for fact in here.market.log() if fact.alive}
         assert in_book

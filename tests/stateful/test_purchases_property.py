@@ -101,14 +101,14 @@ def check(here: TaskRuntime) -> None:
     bought: dict[str, list[InstanceFact]] = {}
     for fact in log:
         bought.setdefault(fact.order_id, []).append(fact)
-    intents = {intent.order_id: intent for intent in here.store.intents("job") if intent.kind != "lapse"}
+    intents = {intent.order_id: intent for intent in here.store.purchases.intents("job") if intent.kind != "lapse"}
     event(f"{len(bought)} purchases")
     assert bought.keys() <= intents.keys()
     for order_id, facts in bought.items():
         assert len({fact.token for fact in facts}) == 1
         assert len(facts) == intents[order_id].params["count"], "bought once"
         assert intents[order_id].state is IntentState.DONE, "not forgotten"
-    held = {name for record in here.store.allocations("job", alive=True) for name in record.living_ids}
+    held = {name for record in here.store.purchases.allocations("job", alive=True) for name in record.living_ids}
     assert held == {fact.instance_id for fact in log if fact.alive}
     assert plain(orphans)() == {}
     ended = {fact.end_cause for fact in log if not fact.alive}

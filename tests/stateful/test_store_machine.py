@@ -47,7 +47,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.ledger: dict[str, int] = {}
         self.claim_of: tuple[str, float] | None = None
         for job_id in self.jobs:
-            self.store.create_job(job_id, {"of": job_id}, 0.0)
+            self.store.jobs.create_job(job_id, {"of": job_id}, 0.0)
 
     def new_database(self) -> str:
         """Return the URL of an empty database, which lives until the stack is closed."""
@@ -70,11 +70,11 @@ class StoreMachine(RuleBasedStateMachine):
     def move(self, job_id: str, state: JobState) -> None:
         held = self.jobs[job_id]
         if state is held or state in JOB_TRANSITIONS[held]:
-            assert self.store.move_job(job_id, state, self.now_s).state is state
+            assert self.store.jobs.move_job(job_id, state, self.now_s).state is state
             self.jobs[job_id] = state
         else:
             with pytest.raises(IllegalTransition):
-                self.store.move_job(job_id, state, self.now_s)
+                self.store.jobs.move_job(job_id, state, self.now_s)
 
     @rule(job_id=JOBS, off=st.integers(-2, 2), values=st.lists(st.integers(), max_size=3))
     def append(self, job_id: str, off: int, values: list[int]) -> None:
@@ -82,21 +82,21 @@ class StoreMachine(RuleBasedStateMachine):
         entries = [Entry("event", self.now_s, self.now_s, {"value": value}) for value in values]
         if off:
             with pytest.raises(JournalConflict):
-                self.store.append(job_id, len(known) + off, entries)
+                self.store.journals.append(job_id, len(known) + off, entries)
         else:
             known.extend(values)
-            assert self.store.append(job_id, len(known) - len(values), entries) == len(known)
+            assert self.store.journals.append(job_id, len(known) - len(values), entries) == len(known)
 
     @rule(order_id=ORDERS, job_id=JOBS, kind=st.sampled_from(["acquire", "renew"]))
     def plan(self, order_id: str, job_id: str, kind: str) -> None:
         what = f"{job_id}/{kind}"
         held, state = self.intents.get(order_id, (what, IntentState.PLANNED))
         if held == what:
-            assert self.store.plan(order_id, job_id, kind, f"t-{order_id}", {}, self.now_s).state is state
+            assert self.store.purchases.plan(order_id, job_id, kind, f"t-{order_id}", {}, self.now_s).state is state
             self.intents[order_id] = (what, state)
         else:
             with pytest.raises(IntentConflict):
-                self.store.plan(order_id, job_id, kind, f"t-{order_id}", {}, self.now_s)
+                self.store.purchases.plan(order_id, job_id, kind, f"t-{order_id}", {}, self.now_s)
 
     @precondition(lambda self: self.intents)
     @rule(data=st.data(), state=OUTCOMES)
@@ -104,16 +104,16 @@ class StoreMachine(RuleBasedStateMachine):
         order_id = data.draw(st.sampled_from(sorted(self.intents)))
         what, held = self.intents[order_id]
         if held in (IntentState.PLANNED, state) or state is IntentState.DONE:  # machines that are found correct it
-            self.store.settle(order_id, state, {"by": "market"}, self.now_s)
+            self.store.purchases.settle(order_id, state, {"by": "market"}, self.now_s)
             self.intents[order_id] = (what, state)
         else:
             with pytest.raises(IllegalTransition):
-                self.store.settle(order_id, state, {}, self.now_s)
+                self.store.purchases.settle(order_id, state, {}, self.now_s)
 
     @rule(order_id=ORDERS)
     def buy(self, order_id: str) -> None:
         allocation = Allocation(f"x-{order_id}", MARKET, 1, 100, bid_micros=1)
-        record = self.store.record_allocation("a", order_id, allocation, ["i-1"])
+        record = self.store.purchases.record_allocation("a", order_id, allocation, ["i-1"])
         assert record.alive == (self.allocations.setdefault(f"x-{order_id}", None) is None)
 
     @precondition(lambda self: self.allocations)
@@ -121,17 +121,17 @@ class StoreMachine(RuleBasedStateMachine):
     def end(self, data: st.DataObject, at_s: int, cause: EndCause) -> None:
         name = data.draw(st.sampled_from(sorted(self.allocations)))
         if self.allocations[name] in (None, (at_s, cause)) and at_s >= 100:
-            self.store.end_allocation(name, at_s, cause)
+            self.store.purchases.end_allocation(name, at_s, cause)
             self.allocations[name] = (at_s, cause)
         else:
             with pytest.raises(IllegalTransition):
-                self.store.end_allocation(name, at_s, cause)
+                self.store.purchases.end_allocation(name, at_s, cause)
 
     @precondition(lambda self: self.allocations)
     @rule(data=st.data(), at_s=st.integers(100, 110), cause=st.sampled_from(EndCause))
     def end_instance(self, data: st.DataObject, at_s: int, cause: EndCause) -> None:
         name = data.draw(st.sampled_from(sorted(self.allocations)))
-        record = self.store.record_instance_ends(name, {"i-1": (at_s, cause)})
+        record = self.store.purchases.record_instance_ends(name, {"i-1": (at_s, cause)})
         if self.allocations[name] is None:
             self.instance_ends.setdefault(name, (at_s, cause))
         assert record.instance_ends.get("i-1") == self.instance_ends.get(name)
@@ -142,37 +142,40 @@ class StoreMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.allocations)))
         kind, signed = (LedgerKind.REFUND, -amount) if refund else (LedgerKind.CHARGE, amount)
         line = LedgerLine("a", name, hour, kind, 100, amount, signed)
-        self.store.add_lines([line])
+        self.store.purchases.add_lines([line])
         self.ledger.setdefault(line.entry_id, signed)
 
     @rule(holder=st.sampled_from(["p", "q"]), ttl_s=st.sampled_from([-1.0, 1e6]))
     def claim(self, holder: str, ttl_s: float) -> None:
         free = self.claim_of is None or self.claim_of[0] == holder or self.claim_of[1] < 0
-        assert self.store.claim("tick", holder, ttl_s) is free
+        assert self.store.claims.claim("tick", holder, ttl_s) is free
         if free:
             self.claim_of = (holder, ttl_s)
 
     @rule(holder=st.sampled_from(["p", "q"]))
     def release(self, holder: str) -> None:
         had = self.claim_of is not None and self.claim_of[0] == holder
-        assert self.store.release("tick", holder) is had
+        assert self.store.claims.release("tick", holder) is had
         if had:
             self.claim_of = None
 
     @invariant()
     def the_store_holds_what_was_written(self) -> None:
-        assert {job.job_id: job.state for job in self.store.jobs()} == self.jobs
+        assert {job.job_id: job.state for job in self.store.jobs.list_jobs()} == self.jobs
         for job_id, values in self.journal.items():
-            read = self.store.journal(job_id)
+            read = self.store.journals.entries(job_id)
             assert [(entry.seq, entry.record["value"]) for entry in read] == list(enumerate(values))
-        intents = {intent.order_id: intent for job_id in self.jobs for intent in self.store.intents(job_id)}
+        intents = {intent.order_id: intent for job_id in self.jobs for intent in self.store.purchases.intents(job_id)}
         held = {name: (f"{intent.job_id}/{intent.kind}", intent.state) for name, intent in intents.items()}
         assert held == self.intents
-        ends = {record.allocation_id: (record.ended_at_s, record.end_cause) for record in self.store.allocations("a")}
+        ends = {
+            record.allocation_id: (record.ended_at_s, record.end_cause)
+            for record in self.store.purchases.allocations("a")
+        }
         assert ends == {name: end or (None, None) for name, end in self.allocations.items()}
-        assert {line.entry_id: line.amount_micros for line in self.store.ledger("a")} == self.ledger
-        assert self.store.spent("a") == sum(self.ledger.values())
-        assert self.store.spent("b") == 0
+        assert {line.entry_id: line.amount_micros for line in self.store.purchases.ledger("a")} == self.ledger
+        assert self.store.purchases.spent("a") == sum(self.ledger.values())
+        assert self.store.purchases.spent("b") == 0
 
 
 SETTINGS = settings(

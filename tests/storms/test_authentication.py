@@ -40,7 +40,7 @@ def test_a_notice_reaches_the_handler_and_no_machine_has_the_password(tmp_path: 
         deployed.python("-m", "proteus_spot.flows.cli.main", "stop", JOB)
         story.done(story.tick())
         deployed.await_state(run, "COMPLETED", 90)
-        assert deployed.store.job(JOB).state is JobState.STOPPED
+        assert deployed.store.jobs.job(JOB).state is JobState.STOPPED
         disks = deployed.directory / "world" / "machines"
         files = [path for path in disks.rglob("*") if path.is_file()]
         assert any(path.name == "user-data" for path in files)

@@ -58,8 +58,8 @@ def check(here: JobWorld, story: str = "finishes") -> None:
     assert here.faults == []
     assert here.bought_twice() == {}
     assert here.living() == []
-    assert here.store.spent(here.job_id) == here.bill()
-    job = here.store.find_job(here.job_id)
+    assert here.store.purchases.spent(here.job_id) == here.bill()
+    job = here.store.jobs.find_job(here.job_id)
     if not here.market.log():  # its flow died before it had opened the job: a tick has closed it, a rerun begins it
         assert job is None or (job.state is JobState.FAILED and "did not open it" in str(job.failure)), job
         return
@@ -75,7 +75,7 @@ def check_end(here: JobWorld, story: str, *, in_the_dark: bool = False) -> None:
 
     A `stop` that was killed may not have been heard, and without ticks the work may be done before it is carried out.
     """
-    job, cut = here.store.job(here.job_id), here.boundary.cut
+    job, cut = here.store.jobs.job(here.job_id), here.boundary.cut
     unheard = in_the_dark or (cut is not None and here.boundary.calls[cut.call].process == "stop")
     assert job.state is STORIES[story] or (unheard and job.state is JobState.FINISHED), (job.state, job.failure)
     if job.state is JobState.FINISHED:
@@ -122,7 +122,7 @@ def blackout(cut: Cut, directory: Path, story: str = "finishes") -> str | None:
             assert here.bought_twice() == {}
             assert here.living() == []
             check_end(here, story, in_the_dark=True)
-            assert here.store.spent(here.job_id) >= here.bill(), "an end that nobody saw may cost too much"
+            assert here.store.purchases.spent(here.job_id) >= here.bill(), "an end that nobody saw may cost too much"
         except AssertionError as error:
             return told(here, cut, "blackout", error)
     return None

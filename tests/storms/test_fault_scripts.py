@@ -49,7 +49,7 @@ def live(here: JobWorld) -> None:
 
 
 def check_money(here: JobWorld) -> None:
-    spent, bill = here.store.spent(here.job_id), here.bill()
+    spent, bill = here.store.purchases.spent(here.job_id), here.bill()
     assert spent >= bill
     assert spent == bill or here.ended_unseen()
 
@@ -58,7 +58,7 @@ def check(here: JobWorld, script: FaultScript, *states: JobState) -> None:
     assert here.faults == []
     assert here.bought_twice() == {}
     assert {fact.state for fact in here.ours()} == {InstanceState.TERMINATED}, "stopped machines are ended, too"
-    job = here.store.job(here.job_id)
+    job = here.store.jobs.job(here.job_id)
     assert job.state in (states or (JobState.FINISHED,)), (job.failure, job.stop_why)
     check_money(here)
     others = [fact for fact in here.market.log() if fact.instance_id in here.others]
@@ -96,7 +96,7 @@ def test_a_budget_is_never_passed_whatever_goes_wrong(billing: str, seed: int, t
         live(here)
         check(here, script, JobState.STOPPED, JobState.FINISHED, JobState.FAILED)
         assert here.bill() <= here.spec.budget_micros, script.kinds
-        assert here.store.spent(here.job_id) <= here.spec.budget_micros, script.kinds
+        assert here.store.purchases.spent(here.job_id) <= here.spec.budget_micros, script.kinds
 
 
 @pytest.mark.parametrize("billing", ["hourly-refund", "per-second-first-hour-free"])
@@ -109,7 +109,7 @@ def test_a_deadline_is_met_in_a_market_that_gives_nothing(billing: str, deadline
         here.training.scales = True  # one machine alone would take four and a half hours
         live(here)
         check(here, script)
-        ended_at_s = here.store.job(here.job_id).ended_at_s
+        ended_at_s = here.store.jobs.job(here.job_id).ended_at_s
         assert ended_at_s is not None
         assert ended_at_s <= here.spec.deadline_s(BEGIN_S)
         assert {fact.bid_micros for fact in here.ours()} == {None}
@@ -123,5 +123,5 @@ def test_a_job_ends_by_itself_where_a_deadline_and_a_budget_cannot_both_be_kept(
         here.market.capacity.traces = dict.fromkeys(MARKETS, capacity_trace([0] * 1000, 600, BEGIN_S))
         live(here)
         check(here, script, JobState.STOPPED)
-        assert here.store.spent(here.job_id) <= here.spec.budget_micros
-        assert "budget" in (here.store.job(here.job_id).stop_why or "")
+        assert here.store.purchases.spent(here.job_id) <= here.spec.budget_micros
+        assert "budget" in (here.store.jobs.job(here.job_id).stop_why or "")

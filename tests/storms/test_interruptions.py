@@ -61,8 +61,8 @@ def test_a_run_is_broken_off_ten_times(tmp_path: Path, seed: int) -> None:
     on_demand = {name: str(Decimal(kind.on_demand_micros) / 1_000_000) for name, kind in on_sale.items()}
     assert round(result["ledger_usd"] * 1_000_000) == bill_micros(log, prices, on_demand, until_s=0)
     with closing(Store.open(f"sqlite:///{directory / 'state.db'}")) as store:
-        assert store.job("storm").state is JobState.FINISHED
-        assert not store.allocations("storm", alive=True)
-        told = store.job("storm").result
+        assert store.jobs.job("storm").state is JobState.FINISHED
+        assert not store.purchases.allocations("storm", alive=True)
+        told = store.jobs.job("storm").result
         assert told is not None
         assert [at for at, _ in told["losses"]] == list(range(1, result["clocks"] + 1)), "each clock once"

@@ -115,11 +115,11 @@ def test_the_ledger_is_the_bill_after_whatever_happens_to_the_head(seed: int, tm
     taken_after_s = [None, 2400][int(random.integers(2))]
     with world(tmp_path, script, taken_after_s, clocks=90, transient={"billing": billing}, budget_usd=3) as here:
         live_on(here, BEGIN_S + at_s + 12 * HOUR)
-        job = here.store.job(here.job_id)
+        job = here.store.jobs.job(here.job_id)
         assert (job.state, job.stop_why, job.failure) == (JobState.FINISHED, None, None)
         assert here.living() == []
         assert here.bought_twice() == {}
-        spent, bill = here.store.spent(here.job_id), here.bill()
+        spent, bill = here.store.purchases.spent(here.job_id), here.bill()
         assert bill <= spent <= here.spec.budget_micros
         # of a machine that the market took and forgot before anybody looked no refund is known
         assert spent == bill or EndCause.EVICTED in here.ended_unseen().values()
@@ -137,8 +137,8 @@ def test_hours_without_ticks_or_one_of_their_services_cost_what_the_market_bills
     trouble(script, kind, 1500, hours, np.random.default_rng(0), tmp_path)
     with world(tmp_path, script, None, transient={"billing": billing}, budget_usd=1.5) as here:
         live_on(here, BEGIN_S + (9 + hours) * HOUR)
-        assert here.store.job(here.job_id).state is JobState.FINISHED
-        assert here.store.spent(here.job_id) == here.bill()
+        assert here.store.jobs.job(here.job_id).state is JobState.FINISHED
+        assert here.store.purchases.spent(here.job_id) == here.bill()
 
 
 def unpriced(world: JobWorld, refuse: bool) -> None:
@@ -165,18 +165,18 @@ def test_hours_without_a_price_are_booked_at_the_bid_and_corrected(
         assert run.error is None
         here.advance(BEGIN_S + hours * HOUR)
         assert here.failures == []
-        lacks = unpriced_hours(here.store.ledger(here.job_id))
+        lacks = unpriced_hours(here.store.purchases.ledger(here.job_id))
         if billing != "hourly-refund":
             assert lacks, "the hour in progress"
         assert {line.allocation_id for line in lacks}.isdisjoint(["job-reliable-0"])
-        spent, bill = here.store.spent(here.job_id), here.bill()
+        spent, bill = here.store.purchases.spent(here.job_id), here.bill()
         assert (spent > bill) if lacks else (spent == bill)
         with here.boundary.outside():
             assert ticking_jobs() == ([here.job_id] if lacks and hours == 4 else []), "prices are waited for, for a day"
         del here.market.price_history  # type: ignore[method-assign]
         if hours == 4:
             here.advance(here.now_s + HOUR)
-            assert here.store.spent(here.job_id) == bill
+            assert here.store.purchases.spent(here.job_id) == bill
             with here.boundary.outside():
                 assert ticking_jobs() == []
 
@@ -186,5 +186,5 @@ def test_a_head_whose_clock_is_behind_books_the_last_hour(ahead_s: int, tmp_path
     with world(tmp_path, FaultScript(0, (), IMMEDIATE), transient=PER_SECOND) as here:
         here.clock.ahead_s = ahead_s
         live(here)
-        assert here.store.job(here.job_id).state is JobState.FINISHED
-        assert here.store.spent(here.job_id) == here.bill()
+        assert here.store.jobs.job(here.job_id).state is JobState.FINISHED
+        assert here.store.purchases.spent(here.job_id) == here.bill()

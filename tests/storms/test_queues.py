@@ -46,7 +46,7 @@ def check(here: QueueWorld) -> None:
     """Assert what must hold after both jobs."""
     assert here.faults == []
     assert here.living() == []
-    assert {job.job_id: (job.state, job.failure) for job in here.store.jobs()} == {
+    assert {job.job_id: (job.state, job.failure) for job in here.store.jobs.list_jobs()} == {
         FIRST: (JobState.FINISHED, None),
         SECOND: (JobState.FINISHED, None),
     }
@@ -65,11 +65,11 @@ def test_the_second_job_begins_on_the_machines_of_the_first(
         assert here.failures == []
         on_demand = [fact for fact in here.ours() if fact.bid_micros is None]
         assert len(on_demand) == 1, "the reliable tier was bought once"
-        (mine,) = [r for r in here.store.allocations(SECOND) if r.allocation.tier is Tier.RELIABLE]
-        ended_at_s = here.store.job(FIRST).ended_at_s
+        (mine,) = [r for r in here.store.purchases.allocations(SECOND) if r.allocation.tier is Tier.RELIABLE]
+        ended_at_s = here.store.jobs.job(FIRST).ended_at_s
         assert ended_at_s is not None
         assert (mine.bought_for, mine.held_from_s) == (FIRST, int(ended_at_s))
-        assert here.store.spent(FIRST) > 0 < here.store.spent(SECOND)
+        assert here.store.purchases.spent(FIRST) > 0 < here.store.purchases.spent(SECOND)
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def test_a_tick_is_killed_between_its_purchase_and_the_record_and_the_next_one_f
     deployed.flow_process(killed).kill()
     (sold,) = story.sold()
     assert story.spot() == [], "nobody has heard the market's answer"
-    (intent,) = deployed.store.intents(JOB, [IntentState.PLANNED])
+    (intent,) = deployed.store.purchases.intents(JOB, [IntentState.PLANNED])
     assert (intent.token, intent.order_id) == (sold["token"], f"{JOB}-buy-0")
     deployed.await_state(killed, "CRASHED", 30)
 
@@ -64,7 +64,7 @@ def test_a_tick_is_killed_between_its_purchase_and_the_record_and_the_next_one_f
     assert (held.order_id, list(held.instance_ids)) == (f"{JOB}-buy-0", [sold["instance_id"]])
     assert [one["instance_id"] for one in story.sold()] == [sold["instance_id"]]
     assert [one["order_id"] for one in story.journal("Acquire")] == [sold["tags"][ORDER_TAG]]
-    assert not deployed.store.intents(JOB, [IntentState.PLANNED])
+    assert not deployed.store.purchases.intents(JOB, [IntentState.PLANNED])
 
 
 def test_of_two_ticks_at_one_time_on_two_workers_one_acts(story: Story) -> None:
@@ -120,7 +120,7 @@ def test_an_ended_job_tells_its_result_to_every_run_that_asks(story: Story) -> N
     deployed.python("-m", "proteus_spot.flows.cli.main", "stop", JOB)
     story.done(story.tick())  # ticks carry it out
     deployed.await_state(first, "COMPLETED", 60)
-    job = deployed.store.job(JOB)
+    job = deployed.store.jobs.job(JOB)
     assert job.state is JobState.STOPPED
     sold = deployed.market_log()
     custom = deployed.start(TRAIN, {"spec": SPEC})
@@ -128,10 +128,10 @@ def test_an_ended_job_tells_its_result_to_every_run_that_asks(story: Story) -> N
     deployed.await_state(custom, "COMPLETED", 60)
     wait_until(lambda: deployed.run(first)["run_count"] == 2, "the retry of what is done", 40)
     deployed.await_state(first, "COMPLETED", 40)
-    assert deployed.store.job(JOB) == job
+    assert deployed.store.jobs.job(JOB) == job
     assert [one["instance_id"] for one in deployed.market_log()] == [one["instance_id"] for one in sold]
 
     story.done(story.tick())  # books what has begun
     now_s = int(deployed.clock.now_s())
     bill = bill_micros(deployed.market_log(), deployed.directory / "prices.csv", ON_DEMAND_USD, now_s)
-    assert deployed.store.spent(JOB) == bill, "money spent is the sum of the ledger, after all of this"
+    assert deployed.store.purchases.spent(JOB) == bill, "money spent is the sum of the ledger, after all of this"

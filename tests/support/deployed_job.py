@@ -85,7 +85,7 @@ class Story:
 
     def journal(self, kind: str) -> list[dict[str, Any]]:
         """The journal's records of a kind."""
-        return [dict(e.record) for e in self.deployed.store.journal(JOB) if e.record["kind"] == kind]
+        return [dict(e.record) for e in self.deployed.store.journals.entries(JOB) if e.record["kind"] == kind]
 
     def claimed(self) -> bool:
         """Whether a tick of the job is at its work."""
@@ -100,7 +100,7 @@ class Story:
 
     def spot(self) -> list[AllocationRecord]:
         """The spot allocations that are in the book, oldest first."""
-        return [r for r in self.deployed.store.allocations(JOB) if r.allocation.bid_micros is not None]
+        return [r for r in self.deployed.store.purchases.allocations(JOB) if r.allocation.bid_micros is not None]
 
     def sold(self) -> list[dict[str, Any]]:
         """The spot machines that the market has sold, by its own record."""

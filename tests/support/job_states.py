@@ -49,7 +49,7 @@ class _Writer:
 
     def write(self) -> None:
         spec = {"job_id": JOB, "training": {"app": "mlr", "note": HOSTILE}, "markets": [str(m) for m in MARKETS]}
-        self._store.create_job(JOB, spec, START_S + 0.5)
+        self._store.jobs.create_job(JOB, spec, START_S + 0.5)
         self._say(JobOpened(START_S + 1, JOB, JobModel(), "proteus", TYPES, MARKETS, EvictionTable((100,), {})))
         self._grant(START_S + 10, "job-1-reliable-0", MARKETS[0], None)
         for hour in range(self._hours):
@@ -64,7 +64,7 @@ class _Writer:
         self._gone("job-1-reliable-0", self._end_s + 5, EndCause.USER)
         self._progress()
         result = {"clocks": 1000, "accuracy": 0.975, "losses": [[1, 2.0]], "seconds": 1.0}
-        self._store.move_job(JOB, JobState.FINISHED, self._end_s + 0.25, result=result)
+        self._store.jobs.move_job(JOB, JobState.FINISHED, self._end_s + 0.25, result=result)
 
     def _ticks(self) -> Iterator[TickDue]:
         price = np.array([20_000 + 3000 * i for i in range(len(MARKETS))])
@@ -133,28 +133,28 @@ class _Writer:
             loss = None if clock < 20 else 2.0 / (1 + clock / 100)
             shown = {"clock": clock, "loss": loss, "stage": 1 + (at_s // 1800) % 3, "ready": 2}
             shown["seconds_per_clock"] = None if clock < 20 else 0.01 + float(rng.random()) / 100
-            self._store.observe(JOB, at_s + 0.4, ObservationKind.PROGRESS, shown)
+            self._store.jobs.observe(JOB, at_s + 0.4, ObservationKind.PROGRESS, shown)
             if at_s % 1800 == 60:  # the shards go from one to the next, and the first is kept
                 node = f"i-{(at_s // 1800) % 3}"
                 maps = {"servers": ["i-reliable", node], "backups": [None, "i-reliable"]}
-                self._store.observe(JOB, at_s + 0.4, ObservationKind.SHARDS, maps)
+                self._store.jobs.observe(JOB, at_s + 0.4, ObservationKind.SHARDS, maps)
 
     def _grant(self, at_s: int, name: str, market: Market, bid: int | None) -> None:
         tier = Tier.RELIABLE if bid is None else Tier.TRANSIENT
         allocation = Allocation(name, market, 1, at_s - 1, tier, bid)
-        self._store.plan(name, JOB, "acquire", name, {}, at_s)
-        self._store.record_allocation(JOB, name, allocation, (f"i-{name}",))
+        self._store.purchases.plan(name, JOB, "acquire", name, {}, at_s)
+        self._store.purchases.record_allocation(JOB, name, allocation, (f"i-{name}",))
         self._say(AllocationGranted(at_s, name, allocation))
 
     def _gone(self, name: str, at_s: int, cause: EndCause) -> None:
-        self._store.end_allocation(name, at_s, cause)
+        self._store.purchases.end_allocation(name, at_s, cause)
         self._say(AllocationGone(at_s, name, cause))
 
     def _pay(self, name: str, hour: int, at_s: int, micros: int) -> None:
         self._line(name, hour, LedgerKind.CHARGE, at_s, micros, micros)
 
     def _line(self, name: str, hour: int, kind: LedgerKind, at_s: int, price: int, amount: int) -> None:
-        self._store.add_lines([LedgerLine(JOB, name, hour, kind, at_s, price, amount, "spot")])
+        self._store.purchases.add_lines([LedgerLine(JOB, name, hour, kind, at_s, price, amount, "spot")])
 
     def _say(self, event: Any) -> None:
         self._append("event", event.at_s, event)
@@ -164,4 +164,4 @@ class _Writer:
 
     def _append(self, direction: Any, at_s: int, item: Any) -> None:
         entry = Entry(direction, float(at_s), at_s + 0.5, to_record(item))
-        self._seq = self._store.append(JOB, self._seq, [entry])
+        self._seq = self._store.journals.append(JOB, self._seq, [entry])

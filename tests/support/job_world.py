@@ -220,7 +220,7 @@ class JobWorld:
             "proteus_spot.tasks.market.tick",
         ):
             patch.setattr(f"{name}.SystemClock", lambda: self.clock)
-        self.boundary.watch_database(self.store._engine)
+        self.boundary.watch_database(self.store.database.engine)
         self.boundary.watch_files(directory, patch)
         answers = {"run_deployment": self._book, "create_progress_artifact": lambda *args, **more: UUID(int=1)}
         self.boundary.watch_prefect(patch, answers, lambda: self.clock.wait_until(self.now_s + 1))
@@ -360,8 +360,8 @@ class JobWorld:
     def _look_after_book(self) -> None:
         """Note machines that live outside of the book for longer than a first lease, or an hour after the job's end."""
         with self.boundary.outside():
-            job = self.store.find_job(self.job_id)
-            records = [] if job is None else self.store.allocations(self.job_id, alive=True)
+            job = self.store.jobs.find_job(self.job_id)
+            records = [] if job is None else self.store.purchases.allocations(self.job_id, alive=True)
             held = {name for record in records for name in record.living_ids}
             living = {fact.instance_id for fact in self.living()}
         for name in living - held:
@@ -409,7 +409,7 @@ class JobWorld:
             if process is not None:
                 process.dead = True
         self._copy(copy, self._database)
-        self.store._engine.dispose()
+        self.store.database.engine.dispose()
 
     @staticmethod
     def _copy(source: Path, target: Path) -> None:
@@ -431,7 +431,7 @@ class JobWorld:
         No refund is known of them, and they are booked up to the end of their leases.
         """
         with self.boundary.outside():
-            records = self.store.allocations(self.job_id)
+            records = self.store.purchases.allocations(self.job_id)
         booked = {
             name: life.ended_at_s
             for record in records

@@ -25,4 +25,4 @@ RELIABLE = Allocation("r-1", Market("m4.large", "us-east-1a"), 2, T0, Tier.RELIA
 
 
 def buy(store: Store, allocation: Allocation) -> None:
-    store.record_allocation("job-1", f"order-{allocation.allocation_id}", allocation, [])
+    store.purchases.record_allocation("job-1", f"order-{allocation.allocation_id}", allocation, [])

@@ -40,7 +40,9 @@ def alive(here: TaskRuntime) -> list[InstanceFact]:
 
 def states(here: TaskRuntime) -> dict[str, str]:
     """The state of each purchase."""
-    return {intent.order_id: str(intent.state) for intent in here.store.intents("job") if intent.kind == "acquire"}
+    return {
+        intent.order_id: str(intent.state) for intent in here.store.purchases.intents("job") if intent.kind == "acquire"
+    }
 
 
 @contextmanager

@@ -99,4 +99,4 @@ class QueueWorld(JobWorld):
 
     def spent(self) -> int:
         """What both ledgers hold."""
-        return self.store.spent(FIRST) + self.store.spent(SECOND)
+        return self.store.purchases.spent(FIRST) + self.store.purchases.spent(SECOND)

@@ -37,7 +37,7 @@ class RecordedSweep(SweepWorld):
     _length: int = 0
 
     def __post_init__(self) -> None:
-        self.store.create_job(SWEEP, self.spec.model_dump(mode="json"), START_S, JobKind.SWEEP)
+        self.store.jobs.create_job(SWEEP, self.spec.model_dump(mode="json"), START_S, JobKind.SWEEP)
         settings = tuple(Setting(number, params) for number, params in enumerate(self.spec.settings))
         self.tell(opened_sweep(self.plan, sweep_id=SWEEP))
         self.tell(TrialsProposed(START_S, settings))
@@ -47,21 +47,21 @@ class RecordedSweep(SweepWorld):
         orders = super().tell(event)
         entries = [Entry("event", event.at_s, event.at_s, to_record(event))]
         entries += [Entry("order", event.at_s, event.at_s, to_record(order)) for order in orders]
-        self._length = self.store.append(SWEEP, self._length, entries)
+        self._length = self.store.journals.append(SWEEP, self._length, entries)
         match event:
             case AllocationGranted(allocation=allocation):
-                self.store.plan(event.order_id, SWEEP, "acquire", f"token-{event.order_id}", {}, event.at_s)
-                self.store.record_allocation(SWEEP, event.order_id, allocation, event.instance_ids)
+                self.store.purchases.plan(event.order_id, SWEEP, "acquire", f"token-{event.order_id}", {}, event.at_s)
+                self.store.purchases.record_allocation(SWEEP, event.order_id, allocation, event.instance_ids)
                 self.pay(allocation.allocation_id, LedgerKind.CHARGE, 30_000)
             case AllocationGone():
-                self.store.end_allocation(event.allocation_id, event.at_s, event.cause)
+                self.store.purchases.end_allocation(event.allocation_id, event.at_s, event.cause)
                 if event.cause is EndCause.EVICTED:
                     self.pay(event.allocation_id, LedgerKind.REFUND, -30_000)
         return orders
 
     def pay(self, allocation_id: str, kind: LedgerKind, amount: int) -> None:
         """Book a line of the first hour."""
-        self.store.add_lines([LedgerLine(SWEEP, allocation_id, 0, kind, self.now_s, 30_000, amount)])
+        self.store.purchases.add_lines([LedgerLine(SWEEP, allocation_id, 0, kind, self.now_s, 30_000, amount)])
 
 
 def record_sweep(store: Store) -> RecordedSweep:
@@ -78,4 +78,4 @@ def record_sweep(store: Store) -> RecordedSweep:
 def finish_sweep(world: RecordedSweep) -> None:
     """Run a recorded sweep to its end."""
     world.run()
-    world.store.move_job(SWEEP, JobState.FINISHED, world.now_s, result={})
+    world.store.jobs.move_job(SWEEP, JobState.FINISHED, world.now_s, result={})

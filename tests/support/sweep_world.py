@@ -96,7 +96,7 @@ class SweepWorld(TaskRuntime):
     @property
     def job(self) -> Job:
         """The sweep's row."""
-        return self.store.job("sweep")
+        return self.store.jobs.job("sweep")
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class SweepWorld(TaskRuntime):
     def to_the_end(self, most_ticks: int = 200) -> dict[str, Any]:
         """Tick every two minutes until the sweep has ended and nothing lives; return its figures."""
         for _ in range(most_ticks):
-            if self.job.state.terminal and not self.store.allocations("sweep", alive=True):
+            if self.job.state.terminal and not self.store.purchases.allocations("sweep", alive=True):
                 return self.figures
             self.tick_job("sweep")
             self.advance(120)

@@ -139,7 +139,7 @@ def test_after_the_end_of_its_job_a_machine_lives_to_the_end_of_its_paid_hour_at
     here.begin(job)
     here.tick(job)
     here.clock.at_s = BEGIN_S + 1000
-    here.store.move_job("job", JobState.FINISHED, here.clock.now_s())
+    here.store.jobs.move_job("job", JobState.FINISHED, here.clock.now_s())
     for at_s in (1010, 2000, HOUR_S + 10, 2 * HOUR_S + 10):  # a late tick pays for no further hour
         here.clock.at_s = BEGIN_S + at_s
         plain(extend_leases)("job")
@@ -180,7 +180,7 @@ def test_where_no_lease_can_be_written_a_tick_fails_and_buys_nothing_but_sees_an
             held.clock.at_s += 120
             with pytest.raises(PurchaseBlocked, match="1 of 1 leases cannot be written, so nothing is bought"):
                 tick("job")
-        assert [record.order_id for record in held.store.allocations("job", alive=True)] == ["job-reliable-0"]
+        assert [record.order_id for record in held.store.purchases.allocations("job", alive=True)] == ["job-reliable-0"]
         held.market.terminate(machines(held))
         for _ in range(10):  # no machine has a lease now
             held.clock.at_s += 120
@@ -197,6 +197,6 @@ def test_a_tick_records_an_alarm_once_and_removes_it(held: TaskRuntime) -> None:
     write_alarm(held.runtime.blobs, "job", alarm)
     plain(extend_leases)("job")
     plain(extend_leases)("job")
-    (seen,) = held.store.observations("job", ObservationKind.ALARM)
+    (seen,) = held.store.jobs.observations("job", ObservationKind.ALARM)
     assert (seen.at_s, dict(seen.payload)) == (alarm.at_s, asdict(alarm))
     assert read_alarms(held.runtime.blobs, "job") == []

@@ -33,7 +33,7 @@ def record(here: TaskRuntime, *job_ids: str, queue: str | None = "nightly") -> N
 
 
 def before(here: TaskRuntime, job_id: str) -> list[str]:
-    return [job.job_id for job in jobs_before(here.store, here.store.job(job_id))]
+    return [job.job_id for job in jobs_before(here.store, here.store.jobs.job(job_id))]
 
 
 def end(here: TaskRuntime, job_id: str, failure: str | None = None) -> None:
@@ -65,9 +65,9 @@ def test_a_job_that_waits_buys_nothing_says_what_for_and_is_not_late_for_its_sta
     }
     here.clock.at_s += HOUR_S
     assert tick("two") == "nothing to do"
-    assert (here.market.log(), here.store.job("two").state) == ([], JobState.STARTING)
+    assert (here.market.log(), here.store.jobs.job("two").state) == ([], JobState.STARTING)
     end(here, "one")
-    assert waiting_line(here.store, here.store.job("two")) == ""
+    assert waiting_line(here.store, here.store.jobs.job("two")) == ""
     check_start(JobEngine("two"))
     here.clock.at_s += HOUR_S
     with pytest.raises(JobFailed, match="did not open it within 15 minutes"):
@@ -80,7 +80,7 @@ def test_a_job_that_waits_can_be_stopped(here: TaskRuntime, monkeypatch: pytest.
     request_stop("two", "asked", by="a user")
     plain(await_turn)("two")
     tick("two")
-    assert here.store.job("two").state is JobState.STOPPED
+    assert here.store.jobs.job("two").state is JobState.STOPPED
     assert before(here, "three") == ["one"]
 
 

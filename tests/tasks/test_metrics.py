@@ -42,14 +42,14 @@ def scraped(store: Store, at_s: float) -> dict[str, float]:
 
 
 def test_an_open_job(store: Store) -> None:
-    store.create_job("job", {"budget_usd": 5.0}, T0)
+    store.jobs.create_job("job", {"budget_usd": 5.0}, T0)
     held = Allocation("a-1", SPOT, 3, T0, Tier.TRANSIENT, 50_000)
-    store.record_allocation("job", "order-1", held, ["i-1", "i-2", "i-3"])
+    store.purchases.record_allocation("job", "order-1", held, ["i-1", "i-2", "i-3"])
     line = LedgerLine("job", "a-1", 0, LedgerKind.CHARGE, T0, 20_000, 60_000)
-    store.add_lines([line])
-    store.observe("job", T0 + 1, ObservationKind.PROGRESS, {"clock": 7, "loss": 0.5})
+    store.purchases.add_lines([line])
+    store.jobs.observe("job", T0 + 1, ObservationKind.PROGRESS, {"clock": 7, "loss": 0.5})
     for failed in ("no price", "", "no price"):
-        store.observe("job", T0 + 2, ObservationKind.TICK, {"failed": failed, "is_purchase": False})
+        store.jobs.observe("job", T0 + 2, ObservationKind.TICK, {"failed": failed, "is_purchase": False})
     found = scraped(store, T0 + 60)
     of = "[('job', 'job')]"
     assert {name.removesuffix(of): value for name, value in found.items() if name.endswith(of)} == {
@@ -67,13 +67,13 @@ def test_an_open_job(store: Store) -> None:
 
 def test_ended_jobs_are_shown_for_a_day_and_the_last_tick_ages(store: Store) -> None:
     record_job(store, hours=1)
-    ended_s, newest_s = store.job(JOB).ended_at_s, store.newest_entry_s()
+    ended_s, newest_s = store.jobs.job(JOB).ended_at_s, store.journals.newest_entry_s()
     assert ended_s is not None
     assert newest_s is not None
     found = scraped(store, newest_s + 120)
     assert found["proteus_last_tick_age_seconds"] == 120.0
     assert found[f"proteus_job_open[('job', '{JOB}')]"] == 0.0
-    assert store.job(JOB).state is JobState.FINISHED
+    assert store.jobs.job(JOB).state is JobState.FINISHED
     assert not any("proteus_job" in name for name in scraped(store, ended_s + 24 * HOUR))
 
 

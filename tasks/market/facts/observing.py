@@ -31,12 +31,14 @@ def known_to_decide_on(job_engine: JobEngine, prices: Mapping[Market, Micros]) -
     markets, kinds = engine.holdings.opened.markets, engine.holdings.opened.types
     smallest = min(kinds[market.instance_type].vcpu for market in markets)
     wanted = max(engine.holdings.opened.job.max_spot_vcpus // smallest, 1)
-    if not current_runtime().store.is_claimed(_claim(_types(markets), wanted)):  # a task only where it is time to ask
+    if not current_runtime().store.claims.is_claimed(
+        _claim(_types(markets), wanted)
+    ):  # a task only where it is time to ask
         observe_scores(markets, wanted)
     now_s = current_runtime().now_s()
     on_demand = {name: kind.on_demand_micros for name, kind in kinds.items()}
     present = {market: (price, now_s) for market, price in prices.items()}
-    return known_of(current_runtime().store, markets, now_s, MarketPrices(present, on_demand))
+    return known_of(current_runtime().store.markets, markets, now_s, MarketPrices(present, on_demand))
 
 
 @runtime_task("observe placement scores")
@@ -50,7 +52,7 @@ def observe_scores(markets: Sequence[Market], wanted: int) -> int:
     """
     runtime = current_runtime()
     types = _types(markets)
-    if not runtime.store.claim(_claim(types, wanted), uuid4().hex, _SCORES_EVERY_S / runtime.clock.scale):
+    if not runtime.store.claims.claim(_claim(types, wanted), uuid4().hex, _SCORES_EVERY_S / runtime.clock.scale):
         return 0
     try:
         by_zone = runtime.market.placement_scores(types, wanted)
@@ -59,8 +61,8 @@ def observe_scores(markets: Sequence[Market], wanted: int) -> int:
         return 0
     now_s = runtime.now_s()
     scores = [PlacementScore(now_s, each, by_zone[each.zone], wanted) for each in markets if each.zone in by_zone]
-    runtime.store.record_facts(scores)
-    runtime.store.forget_facts(now_s - REMEMBERED_S)
+    runtime.store.markets.record_facts(scores)
+    runtime.store.markets.forget_facts(now_s - REMEMBERED_S)
     return len(scores)
 
 

@@ -22,10 +22,10 @@ def quotas_to_decide_on(job_engine: JobEngine) -> dict[str, int]:
     if engine.holdings.job_id is None or engine.holdings.opened.evictions.bids_decide:
         return {}
     runtime = current_runtime()
-    if not runtime.store.is_claimed(_CLAIM):  # a task of its own only where it is time to ask
+    if not runtime.store.claims.is_claimed(_CLAIM):  # a task of its own only where it is time to ask
         observe_quotas()
-    left = runtime.store.quotas()
-    for record in runtime.store.living_allocations() if left else ():
+    left = runtime.store.markets.quotas()
+    for record in runtime.store.purchases.living_allocations() if left else ():
         allocation = record.allocation
         quota = quota_of(allocation.market.instance_type, allocation.bid_micros is not None)
         kind = type_on_sale(allocation.market, runtime.clock.now_s())
@@ -41,12 +41,12 @@ def observe_quotas() -> int:
     Without the permission, or an answer, those of before hold: a purchase beyond them is refused.
     """
     runtime = current_runtime()
-    if not runtime.store.claim(_CLAIM, uuid4().hex, _EVERY_S / runtime.clock.scale):
+    if not runtime.store.claims.claim(_CLAIM, uuid4().hex, _EVERY_S / runtime.clock.scale):
         return 0
     try:
         quotas = runtime.market.quotas()
     except MarketError as error:
         _log.warning("the account's quotas are not known: %s", error)
         return 0
-    runtime.store.record_quotas(quotas, runtime.now_s())
+    runtime.store.markets.record_quotas(quotas, runtime.now_s())
     return len(quotas)

@@ -62,7 +62,7 @@ def list_markets(
             chosen = markets or recent.markets
             if bands is not None:
                 _record_bands(each.store, bands, chosen, recent.now_s)
-            known = known_of(each.store, chosen, recent.now_s, recent.prices)
+            known = known_of(each.store.markets, chosen, recent.now_s, recent.prices)
             place = None if each.directory is None else str(each.directory)
             lines += [MarketLine(known[market], place) for market in chosen]
     return lines, left_out
@@ -82,12 +82,12 @@ def _recent(jobs: JobStore) -> _Recent:
     present: dict[Market, tuple[Micros, int]] = {}
     on_demand: dict[str, Micros] = {}
     markets: set[Market] = set()
-    for job in jobs.store.jobs():
+    for job in jobs.store.jobs.list_jobs():
         if job.kind is not JobKind.JOB:
             continue
         now_s = max(now_s, int(jobs.now_s(job.job_id)))
         for kind in (JobOpened, TickDue):
-            for entry in jobs.store.journal(job.job_id, kinds=[kind.__name__])[-1:]:
+            for entry in jobs.store.journals.entries(job.job_id, kinds=[kind.__name__])[-1:]:
                 event = from_record(entry.record)
                 if isinstance(event, JobOpened):
                     on_demand |= {name: sold.on_demand_micros for name, sold in event.types.items()}
@@ -99,7 +99,7 @@ def _recent(jobs: JobStore) -> _Recent:
 
 def _record_bands(store: Store, bands: Mapping[str, Any], markets: Sequence[Market], now_s: int) -> None:
     regions = {market: region_among(market.zone, bands) for market in markets}
-    store.record_facts(
+    store.markets.record_facts(
         AdvisorBand(now_s, market, bands[region][market.instance_type])
         for market, region in regions.items()
         if region is not None and market.instance_type in bands[region]

@@ -39,7 +39,7 @@ def keep_fence(job_id: str) -> None:
     runtime = current_runtime()
     store, blobs, owner = runtime.store, runtime.blobs, runtime.owner
     for _ in range(_MOST_READS):
-        ours = store.fence_marks(job_id)
+        ours = store.owner.fence_marks(job_id)
         found, content = read_fence(blobs, owner, job_id)
         if found is not None and found.generation > ours.generation:
             raise Superseded(
@@ -48,8 +48,8 @@ def keep_fence(job_id: str) -> None:
                 f"remove {blobs.url_of(fences_of(owner))}"
             )
         if found is not None and found.generation == ours.generation and found.mark not in (ours.mark, ours.next_mark):
-            if store.fence_marks(job_id) == ours:  # else another process of this database has written it
-                store.begin_generation(ours.generation)
+            if store.owner.fence_marks(job_id) == ours:  # else another process of this database has written it
+                store.owner.begin_generation(ours.generation)
                 _log.warning(
                     "job %s: %s has ticked it, too, with a copy of this state database, last at %s; this one goes on, "
                     "and the other stops",
@@ -59,7 +59,7 @@ def keep_fence(job_id: str) -> None:
                 )
             continue
         if ours.next_mark is None or (found is not None and found.mark == ours.next_mark):
-            store.follow_mark(job_id, ours, uuid4().hex)
+            store.owner.follow_mark(job_id, ours, uuid4().hex)
             continue
         fence = Fence(ours.generation, ours.next_mark, platform.node(), runtime.clock.now_s())
         if replace_fence(blobs, owner, job_id, content, fence):
@@ -91,5 +91,5 @@ def holds_fence(job_id: str) -> bool:
     """
     runtime = current_runtime()
     found, _ = read_fence(runtime.blobs, runtime.owner, job_id)
-    ours = runtime.store.fence_marks(job_id)
+    ours = runtime.store.owner.fence_marks(job_id)
     return found is None or (found.generation == ours.generation and found.mark in (ours.mark, ours.next_mark))

@@ -67,7 +67,7 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str | None:
     if spec.budget_micros is not None and stop_at_budget(spec, job_engine):  # what is missing counts as bought
         return f"the budget of {usd(spec.budget_micros)} does not pay the reliable tier: the job stops"
     store = current_runtime().store
-    if store.identity().generation_of_orders and missing_machines(spec, store):
+    if store.owner.identity().generation_of_orders and missing_machines(spec, store):
         _enter_listed(job_engine)  # another copy of the state database may have bought some
     for part, count in _parts(spec).items():
         outcome = _secure_part(spec, job_engine, part, count)
@@ -102,7 +102,7 @@ def is_reliable_tier_complete(spec: JobSpec) -> bool:
 
 def missing_machines(spec: JobSpec, store: Store) -> int:
     """Return how many machines of the reliable tier are not held, by the book."""
-    records = store.allocations(spec.job_id, alive=True)
+    records = store.purchases.allocations(spec.job_id, alive=True)
     return sum(max(count - _alive(records, part), 0) for part, count in _parts(spec).items())
 
 
@@ -111,7 +111,7 @@ def surplus_machines(spec: JobSpec) -> list[str]:
 
     There are some when a machine was given up and bought again, and then is listed alive after all.
     """
-    records = current_runtime().store.allocations(spec.job_id, alive=True)
+    records = current_runtime().store.purchases.allocations(spec.job_id, alive=True)
     surplus: list[str] = []
     for part, count in _parts(spec).items():
         bought = [record for record in records if purchase(spec.job_id, record.order_id) == part]
@@ -134,11 +134,11 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
     """Buy what is missing of one purchase; return the outcome, None if nothing is missing."""
     runtime = current_runtime()
     store, now_s, job_id = runtime.store, runtime.clock.now_s(), spec.job_id
-    records = [record for record in store.allocations(job_id) if purchase(job_id, record.order_id) == part]
+    records = [record for record in store.purchases.allocations(job_id) if purchase(job_id, record.order_id) == part]
     missing = count - sum(record.living_count for record in records)
     if missing <= 0:
         return None
-    chain = [intent for intent in store.intents(job_id) if purchase(job_id, intent.order_id) == part]
+    chain = [intent for intent in store.purchases.intents(job_id) if purchase(job_id, intent.order_id) == part]
     chain.sort(key=lambda intent: (intent.state is IntentState.PLANNED, place_in_chain(job_id, intent.order_id)))
     last = chain[-1] if chain else None
     if last is None or last.state is not IntentState.PLANNED:
@@ -153,13 +153,13 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
         if losses > _MOST_LOSSES:
             raise JobFailed(f"job {job_id}: the reliable tier was lost {losses} times; find out what ends it")
         name = part if last is None else name_in_chain(part, place_in_chain(job_id, last.order_id) + 1)
-        order_id = order_id_of(job_id, store.identity().generation_of_orders, name)
+        order_id = order_id_of(job_id, store.owner.identity().generation_of_orders, name)
         if last is not None and last.state is IntentState.REFUSED and _failure(last) is Failure.QUOTA:
             missing = min(missing, max(int(last.params["count"]) // 2, 1))
         market = Market(spec.reliable.instance_type, spec.reliable.zone)
         params = {"market": str(market), "count": missing, "bid_micros": None}
         token = client_token(runtime.owner, order_id)
-        last = store.plan(order_id, job_id, "acquire", token, params, now_s)
+        last = store.purchases.plan(order_id, job_id, "acquire", token, params, now_s)
     elif last.answer is not None and now_s - float(last.answer["at_s"]) < _RESEND_S:
         return PurchaseOutcome(Result.OPEN, _line(last), _failure(last))
     return send(
@@ -201,7 +201,7 @@ def _move(job_id: str, state: JobState) -> None:
     """Move an open job to `state`, unless it is stopped or ended at this moment."""
     runtime = current_runtime()
     if is_active(job_id):
-        runtime.store.move_job(job_id, state, runtime.clock.now_s())
+        runtime.store.jobs.move_job(job_id, state, runtime.clock.now_s())
 
 
 @runtime_task("release reliable tier", market=True)
@@ -211,7 +211,7 @@ def release_reliable_tier(job_engine: JobEngine) -> None:
     Spot machines stay to the end of their paid hour: an eviction until then refunds the hour.
     """
     runtime, job_id = current_runtime(), job_engine.job_id
-    records = runtime.store.allocations(job_id, alive=True)
+    records = runtime.store.purchases.allocations(job_id, alive=True)
     names = [record.allocation_id for record in records if record.allocation.tier is Tier.RELIABLE]
     if not names:
         return
@@ -223,7 +223,7 @@ def release_reliable_tier(job_engine: JobEngine) -> None:
 def release_at_end(job_engine: JobEngine) -> None:
     """Release the reliable tier of a job that has ended, unless the next job of its queue takes it over."""
     store = current_runtime().store
-    if next_to_take_over(store, store.job(job_engine.job_id)) is None:
+    if next_to_take_over(store, store.jobs.job(job_engine.job_id)) is None:
         release_reliable_tier(job_engine)
 
 

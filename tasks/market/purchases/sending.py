@@ -96,7 +96,7 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> PurchaseOutcome
     if not is_active(spec.job_id):
         return PurchaseOutcome(Result.OPEN, "the job is to stop")
     store = current_runtime().store
-    if store.intent(order.order_id).request is None and store.is_claimed(_THROTTLES):
+    if store.purchases.intent(order.order_id).request is None and store.claims.is_claimed(_THROTTLES):
         return PurchaseOutcome(Result.OPEN, "not bought yet: the market throttles, and all jobs wait a minute")
 
     def request(intent: Intent) -> LaunchRequest:
@@ -134,7 +134,7 @@ def send(
         keep_fence(job_engine.job_id)
         return _send(job_engine, order_id, make_request)
     except MarketError as error:  # while it was looked for, or its request was made: nothing was sent
-        current_runtime().store.note_answer(order_id, _answer(error))
+        current_runtime().store.purchases.note_answer(order_id, _answer(error))
         return PurchaseOutcome(Result.OPEN, f"not bought yet: {error}", error.failure)
     except BlobError as error:  # while the fence was asked
         return PurchaseOutcome(Result.OPEN, f"not bought yet: {error}", Failure.CONFIGURATION)
@@ -145,7 +145,7 @@ def _send(
 ) -> PurchaseOutcome:
     runtime = current_runtime()
     market = runtime.pinned_market()
-    intent = runtime.store.intent(order_id)
+    intent = runtime.store.purchases.intent(order_id)
     record = to_record(make_request(intent)) if intent.request is None else dict(intent.request)
     is_of_before = intent.request is None and _is_of_another_generation(job_engine.job_id, order_id)
     if (intent.request is not None or is_of_before) and (found := _look(job_engine.job_id, intent)):
@@ -154,7 +154,7 @@ def _send(
         why = "it was ordered before this state database was copied or restored, and not sent: another may have sent it"
         _refuse(job_engine, AllocationRefused(runtime.now_s(), order_id, ABANDONED, why))
         return PurchaseOutcome(Result.REFUSED, f"not bought: {why}")
-    before = runtime.store.begin_sending(order_id, record, runtime.clock.now_s())
+    before = runtime.store.purchases.begin_sending(order_id, record, runtime.clock.now_s())
     if before.state is not IntentState.PLANNED or before.request is None:
         return PurchaseOutcome(Result.OPEN, f"{order_id} was answered meanwhile")
     request = from_record(before.request)
@@ -166,7 +166,7 @@ def _send(
 
 
 def _is_of_another_generation(job_id: str, order_id: str) -> bool:
-    ours = current_runtime().store.identity().generation_of_orders
+    ours = current_runtime().store.owner.identity().generation_of_orders
     return order_parts(job_id, order_id)[0] != ours
 
 
@@ -192,19 +192,21 @@ def _failed(
     runtime, order_id = current_runtime(), before.order_id
     now_s, failure = runtime.clock.now_s(), error.failure
     if error.code in THROTTLED:
-        runtime.store.claim(_THROTTLES, uuid4().hex, _THROTTLED_S)
+        runtime.store.claims.claim(_THROTTLES, uuid4().hex, _THROTTLED_S)
     step = step_after(failure, error.code, before.doubtful_since_s, now_s)
     if step is Step.REMAKE and error.code in OF_ZONE and before.params["bid_micros"] is not None:
         step = Step.REFUSE  # another market may sell, while the alarm is raised for this one
     doubtful_since_s = before.doubtful_since_s
     if failure is Failure.UNKNOWN and doubtful_since_s is None:
         doubtful_since_s = now_s
-    runtime.store.end_sending(order_id, _answer(error), doubtful_since_s, keep_request=step is not Step.REMAKE)
+    runtime.store.purchases.end_sending(
+        order_id, _answer(error), doubtful_since_s, keep_request=step is not Step.REMAKE
+    )
     if error.code in TOKEN_USED and (found := _look(job_engine.job_id, before)):
         return _grant(job_engine, order_id, request, found)
     _log.warning("%s: %s (%s): %s", order_id, error, failure, step)
     if failure in (Failure.AUTH, Failure.CONFIGURATION, Failure.QUOTA):
-        emit_failed_launch(runtime.store.job(job_engine.job_id), str(request.market), error.code, now_s)
+        emit_failed_launch(runtime.store.jobs.job(job_engine.job_id), str(request.market), error.code, now_s)
     if step is Step.ABANDON and error.code == TOKEN_ENDED:
         _record_unobserved_purchase(job_engine, before)
         return PurchaseOutcome(Result.REFUSED, f"bought, and ended before it was seen: {error}", failure)
@@ -255,7 +257,7 @@ def abandon_orders(
     """
     runtime, job_id = current_runtime(), job_engine.job_id
     now_s = runtime.clock.now_s()
-    for intent in runtime.store.intents(job_id, [IntentState.PLANNED]):
+    for intent in runtime.store.purchases.intents(job_id, [IntentState.PLANNED]):
         if intent.kind != "acquire" or intent.order_id in wanted or is_in_doubt(intent, now_s):
             continue
         if intent.doubtful_since_s is not None and now_s - intent.doubtful_since_s >= LISTED_S:

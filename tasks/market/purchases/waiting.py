@@ -23,14 +23,18 @@ def what_purchases_wait_for(store: Store, job: Job) -> str:
     """
     if job.state.terminal:
         return ""
-    waiting = [intent for intent in store.intents(job.job_id) if intent.kind == "acquire" and intent.answer is not None]
+    waiting = [
+        intent
+        for intent in store.purchases.intents(job.job_id)
+        if intent.kind == "acquire" and intent.answer is not None
+    ]
     if not waiting:
         return ""
     last = max(waiting, key=lambda intent: float((intent.answer or {})["at_s"]))
     answer = last.answer or {}
     failure = Failure(answer["failure"])
     if last.state is IntentState.DONE and last.params["bid_micros"] is not None:
-        bought = [each for each in store.intents(job.job_id) if each.kind == "acquire"]
+        bought = [each for each in store.purchases.intents(job.job_id) if each.kind == "acquire"]
         if any(each.planned_at_s > last.planned_at_s for each in bought):
             return ""  # machines that were bought since
         return f"{last.params['market']}: {answer['code']}: {answer['message']}: the market is left alone for a while"

@@ -116,7 +116,7 @@ def follow_sweep(sweep_id: str, show: Callable[[SweepEngine], None] = lambda eng
     )
     try:
         while True:
-            has_ended = runtime.store.job(sweep_id).state.terminal
+            has_ended = runtime.store.jobs.job(sweep_id).state.terminal
             engine = journal.refresh()
             runs.update(engine)
             show(engine)

@@ -37,7 +37,7 @@ _BOOT_REAL_S, _PAUSE_REAL_S = 10.0, 15.0
 
 def sweep_spec(job_id: str) -> SweepSpec:
     """Return the description of a recorded sweep; its markets are by name."""
-    return SweepSpec.model_validate(dict(current_runtime().store.job(job_id).spec), context=RECORDED)
+    return SweepSpec.model_validate(dict(current_runtime().store.jobs.job(job_id).spec), context=RECORDED)
 
 
 def recorded_markets(spec: SweepSpec) -> SweepSpec:
@@ -49,7 +49,7 @@ def recorded_markets(spec: SweepSpec) -> SweepSpec:
         If no market fits, or one that is named is not on sale.
     """
     runtime = current_runtime()
-    job = runtime.store.find_job(spec.job_id)
+    job = runtime.store.jobs.find_job(spec.job_id)
     if job is not None and job.kind is JobKind.SWEEP:
         return spec.in_markets(tuple(map(Market.parse, job.spec["markets"])))
     if isinstance(spec.markets, list):
@@ -66,16 +66,16 @@ def record_sweep(spec: SweepSpec) -> Job:
     More trials and larger limits are taken: what stopped the sweep, or ended it, holds no longer.
     """
     store = current_runtime().store
-    job = store.find_job(spec.job_id)
+    job = store.jobs.find_job(spec.job_id)
     if job is not None and job.kind is JobKind.SWEEP:
         begun = sweep_spec(spec.job_id)
         if begun == spec:
             return job  # also where it was recorded before a field with a default was added
         if spec.extends(begun, job.created_at_s):
             check_extension(spec, SweepJournal(spec.job_id).refresh().sweep)
-            return store.replace_sweep_spec(spec.job_id, spec.model_dump(mode="json"))
+            return store.jobs.replace_sweep_spec(spec.job_id, spec.model_dump(mode="json"))
     now_s = current_runtime().clock.now_s()
-    return store.create_job(spec.job_id, spec.model_dump(mode="json"), now_s, JobKind.SWEEP)
+    return store.jobs.create_job(spec.job_id, spec.model_dump(mode="json"), now_s, JobKind.SWEEP)
 
 
 def named_markets(spec: SweepSpec) -> list[Market]:
@@ -114,7 +114,7 @@ def open_sweep(spec: SweepSpec, journal: SweepJournal) -> int:
             reopened = SweepReopened(now_s)
             journal.commit(lambda engine: [reopened] if engine.sweep.closed else [])
         return len(engine.sweep.opened.markets)
-    runtime.store.reopen_job(spec.job_id)  # where it failed before it was opened
+    runtime.store.jobs.reopen_job(spec.job_id)  # where it failed before it was opened
     markets = named_markets(spec)
     from_s = int(now_s - runtime.settings.history_days * DAY_S)
     traces = PriceStore(runtime.blobs).read(markets, from_s, now_s)
@@ -151,9 +151,9 @@ def close_sweep(spec: SweepSpec, journal: SweepJournal, state: JobState, result:
     failure = str(result.get("why") or "no trial has a value") if state is JobState.FAILED else None
     kept = {**result, "stopped": result.get("why")} if state is JobState.STOPPED else dict(result)
     try:
-        emit_end(runtime.store.move_job(job_id, state, runtime.clock.now_s(), result=kept, failure=failure))
+        emit_end(runtime.store.jobs.move_job(job_id, state, runtime.clock.now_s(), result=kept, failure=failure))
     except IllegalTransition:
-        if not runtime.store.job(job_id).state.terminal:
+        if not runtime.store.jobs.job(job_id).state.terminal:
             raise  # else another process has closed it
 
 
@@ -165,7 +165,7 @@ def fail_sweep(spec: SweepSpec, journal: SweepJournal, why: str) -> None:
 
 def has_finished(job_id: str) -> bool:
     """Return whether the sweep has finished; one that was stopped, has failed or has more trials goes on."""
-    if current_runtime().store.job(job_id).state is not JobState.FINISHED:
+    if current_runtime().store.jobs.job(job_id).state is not JobState.FINISHED:
         return False
     engine = SweepJournal(job_id).refresh()
     return engine.holdings.job_id is None or sweep_spec(job_id).trial_count <= engine.sweep.plan.trials

@@ -71,13 +71,13 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
     """
     journal = SweepJournal(job_id)
     stop_if_cancelled(job_id)
-    spec, spending, terms = sweep_spec(job_id), None, terms_of(current_runtime().store.job(job_id))
+    spec, spending, terms = sweep_spec(job_id), None, terms_of(current_runtime().store.jobs.job(job_id))
     if journal.refresh().holdings.job_id is None:
         return _not_opened(spec, journal), []
     if is_open(job_id):
         stop_at_budget(terms, journal)
         spending = spending_now(terms, journal.cached())
-    if current_runtime().store.job(job_id).stop_now:
+    if current_runtime().store.jobs.job(job_id).stop_now:
         end_machines(journal)
     facts = observe_machines(job_id)
     reports = read_reports(journal.cached())
@@ -139,13 +139,13 @@ def decide_sweep(
     limits = spending, _time_left(spec)
 
     def tick(engine: SweepEngine) -> Sequence[BidEvent]:
-        job = current_runtime().store.job(spec.job_id)
+        job = current_runtime().store.jobs.job(spec.job_id)
         events: list[BidEvent] = []
         if job.stop_at_s is not None and not engine.sweep.stopping and not engine.sweep.closed:
             events.append(SweepStopRequested(now_s, BUDGET if job.stop_why == BUDGET else "stop"))
         elif (count := engine.wants_trials) > 0:
             events.append(proposal(spec, engine.sweep, count, now_s))
-        number, generation = engine.sweep.decisions, current_runtime().store.identity().generation_of_orders
+        number, generation = engine.sweep.decisions, current_runtime().store.owner.identity().generation_of_orders
         offers: Mapping[Market, Offer] = {}
         if predictor is not None:
             offers = offers_at(
@@ -172,13 +172,15 @@ def _keep_state(spec: SweepSpec, journal: SweepJournal) -> None:
         return
     if engine.sweep.closed and engine.sweep.outcome is not None and is_open(spec.job_id):
         close_sweep(spec, journal, _STATES[engine.sweep.outcome.state], {"why": engine.sweep.outcome.why})
-    elif not engine.sweep.closed and store.job(spec.job_id).state is JobState.STARTING and engine.holdings.positions:
-        store.move_job(spec.job_id, JobState.RUNNING, current_runtime().clock.now_s())
+    elif (
+        not engine.sweep.closed and store.jobs.job(spec.job_id).state is JobState.STARTING and engine.holdings.positions
+    ):
+        store.jobs.move_job(spec.job_id, JobState.RUNNING, current_runtime().clock.now_s())
 
 
 def _not_opened(spec: SweepSpec, journal: SweepJournal) -> str:
     """Close a sweep that is to stop, or whose flow has died, before it was opened; else its flow opens it."""
-    job = current_runtime().store.job(spec.job_id)
+    job = current_runtime().store.jobs.job(spec.job_id)
     if is_active(spec.job_id):
         try:
             check_start(journal)
@@ -194,7 +196,7 @@ def _not_opened(spec: SweepSpec, journal: SweepJournal) -> str:
 def _time_left(spec: SweepSpec) -> TimeLeft | None:
     """Return the deadline, and the seconds without progress before it; the engine measures the steps itself."""
     runtime = current_runtime()
-    deadline_s = spec.deadline_s(runtime.store.job(spec.job_id).created_at_s)
+    deadline_s = spec.deadline_s(runtime.store.jobs.job(spec.job_id).created_at_s)
     if deadline_s is None:
         return None
     return TimeLeft(deadline_s, 0, 0.0, 2 * runtime.settings.tick_s + stop_s(spec.job_id))

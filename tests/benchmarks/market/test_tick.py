@@ -26,6 +26,8 @@ def test_the_measured_tick_buys_and_loads_its_engine_once(tmp_path: Path) -> Non
 def test_a_late_job_holds_what_its_market_has_sold(tmp_path: Path) -> None:
     late = tick.late_job(tmp_path, 8)
     with late.world(tmp_path / "copy.db") as runtime, tick.without_prefect():
-        held = {name for record in runtime.store.allocations("bench", alive=True) for name in record.instance_ids}
+        held = {
+            name for record in runtime.store.purchases.allocations("bench", alive=True) for name in record.instance_ids
+        }
         assert held == {fact.instance_id for fact in runtime.market.describe() if fact.alive}
-        assert sum(entry.record["kind"] == "TickDue" for entry in runtime.store.journal("bench")) == 8
+        assert sum(entry.record["kind"] == "TickDue" for entry in runtime.store.journals.entries("bench")) == 8

@@ -46,8 +46,8 @@ def test_broken_off_while_it_stops_a_job_nobody_knows(tmp_path: Path, number: si
     url = f"sqlite:///{tmp_path}/state.db"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with Store.open(url) as store:
-            store.create_job("job", {}, 1000.0)
-            store.set_controller("job", f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+            store.jobs.create_job("job", {}, 1000.0)
+            store.jobs.set_controller("job", f"tcp://127.0.0.1:{silent.getsockname()[1]}")
         with _begun("stop", "job", here=tmp_path, PROTEUS_DATABASE_URL=url) as process:
             silent.settimeout(60)
             connection, _ = silent.accept()
@@ -60,7 +60,7 @@ def test_broken_off_while_it_stops_a_job_nobody_knows(tmp_path: Path, number: si
 def test_broken_off_while_it_lists_jobs_nothing_was_bought(tmp_path: Path, number: signal.Signals, code: int) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     with Store.open(url) as store:
-        store.create_job("job", {}, 1000.0)
+        store.jobs.create_job("job", {}, 1000.0)
     clock = tmp_path / "clock"  # a process that opens it waits for what is never written
     os.mkfifo(clock)
     with _begun("jobs", here=tmp_path, PROTEUS_DATABASE_URL=url, PROTEUS_CLOCK=str(clock)) as process:

@@ -38,8 +38,10 @@ def local_run(here: Path, job: str) -> Path:
     directory.mkdir(parents=True)
     ScaledClock.create(clock_file(directory), START_S + 500.0, 1e-6)
     with Store.open(f"sqlite:///{directory}/state.db") as store:
-        store.create_job(job, {}, START_S)
-        store.observe(job, START_S + 90, ObservationKind.PROGRESS, {"clock": 7, "loss": 0.5, "ready": 1, "stage": 1})
+        store.jobs.create_job(job, {}, START_S)
+        store.jobs.observe(
+            job, START_S + 90, ObservationKind.PROGRESS, {"clock": 7, "loss": 0.5, "ready": 1, "stage": 1}
+        )
     return directory
 
 
@@ -81,7 +83,7 @@ def test_local_runs_are_listed_beside_the_shared_database(here: Path) -> None:
     assert "not known yet" in row
     assert "$0.0000" not in row
     with Store.open(f"sqlite:///{directory}/state.db") as store:
-        store.move_job("mine", JobState.FAILED, START_S + 100, failure="app.py:3: broke")
+        store.jobs.move_job("mine", JobState.FAILED, START_S + 100, failure="app.py:3: broke")
     assert listed()["mine"]["why"] == "app.py:3: broke"
     assert "$0.0000" in run(jobs).output
 
@@ -134,8 +136,8 @@ def test_what_a_local_run_cost_is_found_by_its_name(
     directory.mkdir(parents=True)
     with Store.open(f"sqlite:///{directory}/state.db") as store:
         record_job(store, hours=1)
-        spent = store.spent(JOB)
-        markets = {str(record.allocation.market) for record in store.allocations(JOB)}
+        spent = store.purchases.spent(JOB)
+        markets = {str(record.allocation.market) for record in store.purchases.allocations(JOB)}
     told = json.loads(run(cost, JOB, "--json", "-").stdout)
     assert round(told["spent_usd"] * 1e6) == spent > 0
     assert json.loads(run(cost, "--json", "-").stdout) == told
@@ -154,7 +156,7 @@ def test_stopping_a_local_run_that_was_interrupted_says_what_ends_it(here: Path)
     assert f"proteus run --job mine --dir {directory}" in done.output
     assert (listed()["mine"]["state"], listed()["mine"]["why"]) == ("stopping", "enough")
     with Store.open(f"sqlite:///{directory}/state.db") as store:
-        store.observe("mine", START_S, ObservationKind.COMMAND, {"command": "proteus run --as before"})
+        store.jobs.observe("mine", START_S, ObservationKind.COMMAND, {"command": "proteus run --as before"})
     assert "`proteus run --as before` ends it" in run(stop, "mine").output
 
 
@@ -178,13 +180,13 @@ def test_stopping_a_local_run_at_once_waits_for_its_process(here: Path, monkeypa
     assert json.loads(done.stdout)["failed"]
     assert done.exit_code == 1
     with Store.open(f"sqlite:///{directory}/state.db") as store:
-        assert store.job("mine").stop_now
+        assert store.jobs.job("mine").stop_now
 
 
 def test_a_stop_of_a_job_that_has_ended_says_so(here: Path) -> None:
     directory = local_run(here, "mine")
     with Store.open(f"sqlite:///{directory}/state.db") as store:
-        store.move_job("mine", JobState.FAILED, 2000.0, failure="as it goes")
+        store.jobs.move_job("mine", JobState.FAILED, 2000.0, failure="as it goes")
     for arguments in ((), ("--now",), ("--dir", directory)):
         done = run(stop, "mine", *arguments)
         assert (done.exit_code, done.output) == (0, "job mine is failed (as it goes)\nno machine of it is left\n")
@@ -197,7 +199,7 @@ def test_cost_lists_what_the_ledger_does_not_count_and_estimates_bytes_between_z
         record_job(store, hours=1)
         assert json.loads(run(cost, JOB, "--json", "-").stdout)["estimates"] == []
         pair = {"us-east-1a/us-east-1a": 5, "us-east-1a/us-east-1b": 1_500_000_000}
-        store.observe(JOB, START_S, ObservationKind.TRAFFIC, {"bytes_by_zones": pair, "model_bytes": 1})
+        store.jobs.observe(JOB, START_S, ObservationKind.TRAFFIC, {"bytes_by_zones": pair, "model_bytes": 1})
     told = json.loads(run(cost, JOB, "--json", "-").stdout)
     assert told["estimates"] == [{"job": JOB, "bytes_by_zones": pair, "crossed_usd": pytest.approx(0.03)}]
     assert "public IPv4 addresses" in told["not_counted"]
@@ -209,7 +211,7 @@ def test_cost_lists_what_the_ledger_does_not_count_and_estimates_bytes_between_z
 def test_a_page_is_shown_while_its_server_runs(here: Path) -> None:
     directory = local_run(here, "mine")
     with Store.open(f"sqlite:///{directory}/state.db") as store:
-        store.observe("mine", START_S, ObservationKind.PAGE, {"url": "http://127.0.0.1:9/artifacts/artifact/1"})
+        store.jobs.observe("mine", START_S, ObservationKind.PAGE, {"url": "http://127.0.0.1:9/artifacts/artifact/1"})
     assert listed()["mine"]["page"] is None, "the server of an interrupted run has ended"
     with own_directory(directory):
         assert listed()["mine"]["page"] == "http://127.0.0.1:9/artifacts/artifact/1"

@@ -55,7 +55,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory.mkdir(parents=True)
     ScaledClock.create(clock_file(directory), START_S + 500.0, 1e-6)
     with Store.open(f"sqlite:///{directory}/state.db") as store:
-        store.create_job(LOCAL, {}, START_S)
+        store.jobs.create_job(LOCAL, {}, START_S)
     Blobs((directory / "blobs").as_uri()).write_bytes(
         log_name(LOCAL, "i-1", Incarnation("20260601T120000.250", "node", 7)), b"joined\n"
     )

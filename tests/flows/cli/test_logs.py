@@ -32,7 +32,7 @@ def directory(tmp_path: Path) -> Path:
     """What a run leaves: a controller and a node on one machine, which began anew; and a job of another id."""
     with Store.open(f"sqlite:///{tmp_path}/state.db") as store:
         for job in ("job-1", "job-2"):
-            store.create_job(job, {}, 1000.0)
+            store.jobs.create_job(job, {}, 1000.0)
     blobs = Blobs((tmp_path / "blobs").as_uri())
     for incarnation, text in (
         (CONTROLLER, "met\n"),
@@ -162,7 +162,7 @@ def test_follow_tells_what_comes_until_the_job_has_ended(directory: Path, monkey
         assert told.wait(20 * PATIENCE)
     blobs.write_bytes(log_name("job-1", "i-2", SECOND), b"again\n")
     with Store.open(f"sqlite:///{directory}/state.db") as store:
-        store.move_job("job-1", JobState.FAILED, 2000.0, failure="as it goes")
+        store.jobs.move_job("job-1", JobState.FAILED, 2000.0, failure="as it goes")
     thread.join(20 * PATIENCE)
     assert not thread.is_alive()
     assert pieces[1:2] == [(FIRST.name, "and more\n")]
@@ -189,7 +189,7 @@ def test_without_a_node_the_whole_job_is_followed(directory: Path, monkeypatch: 
     blobs.write_bytes(log_name("job-1", "i-3", SECOND), "".join(lines).encode())  # began meanwhile: nothing is left out
     assert [next(pieces) for _ in range(2)] == [(f"i-2 {FIRST.name}", "more\n"), (f"i-3 {SECOND.name}", "".join(lines))]
     with Store.open(f"sqlite:///{directory}/state.db") as store:
-        store.move_job("job-1", JobState.FAILED, 2000.0, failure="as it goes")
+        store.jobs.move_job("job-1", JobState.FAILED, 2000.0, failure="as it goes")
     assert list(pieces) == []
     done = run("job-1", "--dir", directory, "-f")
     assert done.exit_code == 0, done.output

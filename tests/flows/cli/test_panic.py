@@ -279,5 +279,5 @@ def test_a_sweep_whose_machines_panic_has_ended_goes_on_or_is_closed_as_the_book
         "none was bought again"
     )
     assert {trial["state"] for trial in figures["trials"]} == {"paused"}
-    assert world.store.spent("sweep") == sum(world.market.bill(by_second, by_second).values()) > 0
+    assert world.store.purchases.spent("sweep") == sum(world.market.bill(by_second, by_second).values()) > 0
     world.close()

@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = folder / "run"
     run.mkdir()
     with Store.open(f"sqlite:///{run}/state.db") as store:
-        store.create_job("job-1", {}, 1000.0)
+        store.jobs.create_job("job-1", {}, 1000.0)
     log = log_name("job-1", NODE, Incarnation("20260601T120000.250", "controller", 7))
     Blobs((run / "blobs").as_uri()).write_bytes(log, b"met\n" + b"w " * 400 + b"\n")
     return folder

@@ -106,7 +106,7 @@ def test_it_is_seen_and_stopped_from_another_terminal(tmp_path: Path, home: Path
         assert sum("the training runs on it until the model is saved" in line for line in machines) == 1, machines
         assert run.process.wait(60 * PATIENCE) == 0, run.text()
     with closing(Store.open(f"sqlite:///{run.directory / 'state.db'}")) as store:
-        ended = store.job("begun")
+        ended = store.jobs.job("begun")
         assert ended.state is JobState.STOPPED
         assert (ended.result or {})["stopped"] == "enough"
     assert "begun: stopped" in run.text()
@@ -139,9 +139,9 @@ def test_broken_off_again_and_again_it_goes_on_from_where_it_was(tmp_path: Path,
         assert sorted(shlex.split(said[3])) == sorted(word for word in options if word not in ("--job", "begun"))
         clocks.append(int(said[1]))
         with closing(Store.open(f"sqlite:///{run.directory / 'state.db'}")) as store:
-            assert not store.job("begun").state.terminal
+            assert not store.jobs.job("begun").state.terminal
             until_s = json.loads((run.directory / "market.json").read_text())["now_s"]
-            assert store.spent("begun") == bill_micros(market_log(run.directory), flat, ON_DEMAND, until_s)
+            assert store.purchases.spent("begun") == bill_micros(market_log(run.directory), flat, ON_DEMAND, until_s)
     assert clocks == sorted(clocks)
 
     other = proteus("run", *options, "--dir", "run", "--seed", "1", cwd=tmp_path, home=home, **CALM)
@@ -153,10 +153,10 @@ def test_broken_off_again_and_again_it_goes_on_from_where_it_was(tmp_path: Path,
     assert "job begun: goes on after " in again.err
     result = _ended_well(run, again, flat)
     with closing(Store.open(f"sqlite:///{run.directory / 'state.db'}")) as store:
-        told = store.job("begun").result
+        told = store.jobs.job("begun").result
         assert told is not None
         assert [clock for clock, _ in told["losses"]] == list(range(1, result["clocks"] + 1)), "each clock once"
-        reliable = [record for record in store.allocations("begun") if record.allocation.bid_micros is None]
+        reliable = [record for record in store.purchases.allocations("begun") if record.allocation.bid_micros is None]
         assert len(reliable) == 1, "no machine was bought twice"
     with closing(sqlite3.connect(run.directory / "prefect" / "prefect.db")) as prefect:
         query = "select s.type, count(*) from flow_run r join flow_run_state s on r.state_id = s.id group by s.type"

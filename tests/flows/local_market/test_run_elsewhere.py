@@ -101,8 +101,8 @@ def test_a_job_that_is_paused_lets_its_machines_go_and_buys_others_when_it_goes_
     assert len(log) >= 2
     assert {machine["end_cause"] for machine in log} == {"user"}
     with closing(Store.open(f"sqlite:///{elsewhere.run / 'state.db'}")) as store:
-        assert not store.allocations("begun", alive=True)
-        assert store.spent("begun") == elsewhere.bill()
+        assert not store.purchases.allocations("begun", alive=True)
+        assert store.purchases.spent("begun") == elsewhere.bill()
 
     (elsewhere.run / "blobs" / paced.HURRY).touch()
     elsewhere.clock.jump_to(elsewhere.clock.now_s() + PAUSE_S)
@@ -130,9 +130,9 @@ def test_a_job_that_is_paused_lets_its_machines_go_and_buys_others_when_it_goes_
     assert lasting == [("begun-reliable-0", "user"), ("begun-reliable-0-again-1", "user")]
     assert round(result["ledger_usd"] * 1_000_000) == elsewhere.bill()
     with closing(Store.open(f"sqlite:///{elsewhere.run / 'state.db'}")) as store:
-        told = store.job("begun").result
+        told = store.jobs.job("begun").result
         assert told is not None
         assert [clock for clock, _ in told["losses"]] == list(range(1, result["clocks"] + 1)), "each clock once"
         assert result["clocks"] == CLOCKS > int(paused[1]) > 0
-        assert store.spent("begun") == elsewhere.bill()
-        assert not store.allocations("begun", alive=True)
+        assert store.purchases.spent("begun") == elsewhere.bill()
+        assert not store.purchases.allocations("begun", alive=True)

@@ -48,7 +48,7 @@ class Up:
     def is_in(self, job_id: str, state: JobState) -> bool:
         assert self.process.process.poll() is None, self.process.text()
         with Store.open(sqlite_url(self.process.directory / "state.db")) as store:
-            job = store.find_job(job_id)
+            job = store.jobs.find_job(job_id)
         assert job is None or job.state is state or not job.state.terminal, job
         return job is not None and job.state is state
 
@@ -57,8 +57,10 @@ class Up:
         if not self.is_in(job_id, JobState.RUNNING):
             return False
         with Store.open(sqlite_url(self.process.directory / "state.db")) as store:
-            point = store.last_observation(job_id, ObservationKind.PROGRESS)
-            bought = [record for record in store.allocations(job_id) if record.allocation.bid_micros is not None]
+            point = store.jobs.last_observation(job_id, ObservationKind.PROGRESS)
+            bought = [
+                record for record in store.purchases.allocations(job_id) if record.allocation.bid_micros is not None
+            ]
         return bool(bought) and point is not None and point.payload["clock"] > 0
 
     @property

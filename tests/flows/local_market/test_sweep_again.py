@@ -36,11 +36,11 @@ def test_an_unfinished_sweep_of_that_name_is_found(
     sweep.write_text(FILE)
     with closing(Store.open(f"sqlite:///{tmp_path / 'state.db'}")) as store:
         for number, name in enumerate(names):
-            store.create_job(f"{name}-{number}", {"sweep": name}, number, JobKind.SWEEP)
+            store.jobs.create_job(f"{name}-{number}", {"sweep": name}, number, JobKind.SWEEP)
             if end is not None:
-                store.move_job(f"{name}-{number}", JobState.RUNNING, number + 1)
-                store.move_job(f"{name}-{number}", end, number + 1, result={})
-        store.create_job("a-job", {"sweep": "digits"}, 9)
+                store.jobs.move_job(f"{name}-{number}", JobState.RUNNING, number + 1)
+                store.jobs.move_job(f"{name}-{number}", end, number + 1, result={})
+        store.jobs.create_job("a-job", {"sweep": "digits"}, 9)
     (tmp_path / "mine.py").write_text("")
     ids = [asked_sweep(sweep, None, place, None).job_id for place in (tmp_path, tmp_path / "new", None)]
     new = re.compile(r"digits-\d{12}")

@@ -128,8 +128,8 @@ def _check(directory: Path, trials: int) -> dict[str, Any]:
     assert round(figures["ledger_usd"] * 1_000_000) == bill
     assert round(sum(trial["usd"] for trial in figures["trials"]) * 1_000_000) == bill
     with closing(Store.open(f"sqlite:///{directory / 'run' / 'state.db'}")) as store:
-        assert not store.allocations("eventful", alive=True)
-        entries = store.journal("eventful")
+        assert not store.purchases.allocations("eventful", alive=True)
+        entries = store.journals.entries("eventful")
     engine, ordered, events = replay([]), [], []
     for entry in entries:
         if entry.direction == "event":

@@ -115,8 +115,8 @@ def test_the_ledger_is_the_bill_to_the_micro_dollar(
     bill = bill_micros(log, prices, ON_DEMAND, until_s=0)
     assert round(figures["ledger_usd"] * 1_000_000) == bill
     with closing(Store.open(f"sqlite:///{here / 'run' / 'state.db'}")) as store:
-        assert store.spent("eventful") == bill
-        assert not store.allocations("eventful", alive=True)
+        assert store.purchases.spent("eventful") == bill
+        assert not store.purchases.allocations("eventful", alive=True)
 
 
 def test_the_json_says_all_that_happened(eventful: tuple[Path, Path, Outcome], figures: dict[str, Any]) -> None:

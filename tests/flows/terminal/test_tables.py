@@ -110,7 +110,7 @@ def test_a_real_terminal(tmp_path: Path, columns: int) -> None:
     """`proteus jobs` on a terminal of its own, and piped."""
     url = f"sqlite:///{tmp_path}/state.db"
     with Store.open(url) as store:
-        store.create_job(ID, {}, 1_780_000_000.0)
+        store.jobs.create_job(ID, {}, 1_780_000_000.0)
     variables = environment(tmp_path / "home") | {
         "PROTEUS_DATABASE_URL": url,
         "COLUMNS": str(columns),

@@ -24,12 +24,12 @@ def test_many_threads_open_a_new_database_at_once(url: str) -> None:
     def enter(name: int) -> None:
         gate.wait(10 * PATIENCE)
         with Store.open(url) as store:
-            store.create_job(f"job-{name}", {}, 1.0)
+            store.jobs.create_job(f"job-{name}", {}, 1.0)
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(enter, range(6)))
     with Store.open(url) as store:
-        assert len(store.jobs()) == 6
+        assert len(store.jobs.list_jobs()) == 6
 
 
 def bad_urls(folder: Path) -> dict[str, str]:
@@ -69,9 +69,9 @@ def test_a_database_that_fails_later_is_told_in_one_line(tmp_path: Path) -> None
         with sqlite3.connect(tmp_path / "state.db") as raw:
             raw.execute("DROP TABLE observations")
         raw.close()
-        store.create_job("job-1", {}, 1.0)
+        store.jobs.create_job("job-1", {}, 1.0)
         with pytest.raises(StoreError, match=r"state database sqlite:.*no such table: observations"):
-            store.observations("job-1")
+            store.jobs.observations("job-1")
 
 
 def test_the_schema_is_understood_by_postgresql() -> None:
@@ -91,7 +91,7 @@ def test_an_interrupt_of_a_closing_connection_is_left_to_the_caller(
         raise error
 
     store = Store.open(f"sqlite:///{tmp_path}/state.db")
-    store.jobs()
+    store.jobs.list_jobs()
     with monkeypatch.context() as patched:
         patched.setattr(DefaultDialect, "do_close", close)
         with nullcontext() if told else pytest.raises(error):  # the pool raises on what is not a fault

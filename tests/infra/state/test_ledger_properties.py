@@ -255,12 +255,12 @@ def test_the_store_ends_in_the_ledger_of_one_booking(
 ) -> None:
     once = booked(records, [LAST])
     with Store.open(f"sqlite:///{tmp_path_factory.mktemp('state')}/state.db") as store:
-        store.create_job("job-1", {}, T0)
+        store.jobs.create_job("job-1", {}, T0)
         for record in records:
             buy(store, record.allocation)
             if record.ended_at_s is not None and record.end_cause is not None:
-                store.end_allocation(record.allocation_id, record.ended_at_s, record.end_cause)
+                store.purchases.end_allocation(record.allocation_id, record.ended_at_s, record.end_cause)
         for now_s in [*times, LAST]:
             book(store, "job-1", TRACES, CATALOG, now_s)
-        assert {line.entry_id: line for line in store.ledger("job-1")} == once
-        assert store.spent("job-1") == sum(line.amount_micros for line in once.values())
+        assert {line.entry_id: line for line in store.purchases.ledger("job-1")} == once
+        assert store.purchases.spent("job-1") == sum(line.amount_micros for line in once.values())

@@ -11,74 +11,76 @@ ASKED = {"market": str(A), "count": 4, "bid_micros": 100_000}
 
 
 def ordered(store: Store, name: str, job_id: str = "job-1", **params: object) -> None:
-    store.plan(name, job_id, "acquire", f"token-{name}", ASKED | params, 900.0)
+    store.purchases.plan(name, job_id, "acquire", f"token-{name}", ASKED | params, 900.0)
 
 
 def bought(store: Store, name: str, count: int, job_id: str = "job-1") -> None:
     ordered(store, name, job_id)
     ids = [f"{name}-{number}" for number in range(count)]
-    store.record_allocation(job_id, name, Allocation(name, A, count, 1000, bid_micros=100_000), ids)
-    store.settle(name, IntentState.DONE, {"instances": ids}, 1000.0)
+    store.purchases.record_allocation(job_id, name, Allocation(name, A, count, 1000, bid_micros=100_000), ids)
+    store.purchases.settle(name, IntentState.DONE, {"instances": ids}, 1000.0)
 
 
 def test_answers_are_the_orders_of_all_jobs_with_what_was_granted(store: Store) -> None:
-    store.create_job("job-2", {}, 1.0)
+    store.jobs.create_job("job-2", {}, 1.0)
     bought(store, "some", 3)
     ordered(store, "none", "job-2")
-    store.settle("none", IntentState.REFUSED, {"code": "InsufficientInstanceCapacity", "message": ""}, 1100.0)
+    store.purchases.settle("none", IntentState.REFUSED, {"code": "InsufficientInstanceCapacity", "message": ""}, 1100.0)
     ordered(store, "given-up")
-    store.settle("given-up", IntentState.ABANDONED, {"code": "Abandoned", "message": ""}, 1100.0)
+    store.purchases.settle("given-up", IntentState.ABANDONED, {"code": "Abandoned", "message": ""}, 1100.0)
     ordered(store, "on-demand", bid_micros=None)
-    store.settle("on-demand", IntentState.REFUSED, {"code": "VcpuLimitExceeded", "message": ""}, 1100.0)
+    store.purchases.settle("on-demand", IntentState.REFUSED, {"code": "VcpuLimitExceeded", "message": ""}, 1100.0)
     ordered(store, "open")
-    assert store.answers([A, B], 0) == [
+    assert store.markets.answers([A, B], 0) == [
         RequestAnswer(1000, A, 4, 3),
         RequestAnswer(1100, A, 4, 0, "InsufficientInstanceCapacity"),
     ]
-    assert store.answers([A], 1001) == [RequestAnswer(1100, A, 4, 0, "InsufficientInstanceCapacity")]
-    assert store.answers([B], 0) == []
+    assert store.markets.answers([A], 1001) == [RequestAnswer(1100, A, 4, 0, "InsufficientInstanceCapacity")]
+    assert store.markets.answers([B], 0) == []
 
 
 def test_lives_are_the_spot_machines_of_all_jobs_and_why_they_ended(store: Store) -> None:
-    store.create_job("job-2", {}, 1.0)
+    store.jobs.create_job("job-2", {}, 1.0)
     bought(store, "first", 3)
     bought(store, "second", 1, "job-2")
     causes = (EndCause.EVICTED, EndCause.USER, EndCause.FAILED)
     ends = {f"first-{number}": (1500 + number, cause) for number, cause in enumerate(causes)}
-    store.record_instance_ends("first", ends)
-    store.record_allocation("job-1", "held", Allocation("held", A, 2, 1000), ["r-1", "r-2"])
-    assert store.lives([A, B], 0, 2000) == [
+    store.purchases.record_instance_ends("first", ends)
+    store.purchases.record_allocation("job-1", "held", Allocation("held", A, 2, 1000), ["r-1", "r-2"])
+    assert store.markets.lives([A, B], 0, 2000) == [
         Life(A, 1000, 1500, taken=True),
         Life(A, 1000, 1501, taken=False),
         Life(A, 1000, 2000, taken=False),
     ]
-    assert store.lives([B], 0, 2000) == []
+    assert store.markets.lives([B], 0, 2000) == []
 
 
 def test_what_others_say_is_listed_oldest_first(store: Store) -> None:
     facts = [PlacementScore(10, A, 3, 4), PlacementScore(20, A, 7, 4)]
-    store.record_facts(reversed(facts))
-    assert store.scores([A, B], 0) == facts
-    assert store.scores([A], 11) == facts[1:]
-    assert store.scores([B], 0) == []
-    store.forget_facts(20)
-    assert store.scores([A], 0) == facts[1:]
+    store.markets.record_facts(reversed(facts))
+    assert store.markets.scores([A, B], 0) == facts
+    assert store.markets.scores([A], 11) == facts[1:]
+    assert store.markets.scores([B], 0) == []
+    store.markets.forget_facts(20)
+    assert store.markets.scores([A], 0) == facts[1:]
 
 
 def test_the_newest_quotas_are_those_of_the_account(store: Store) -> None:
-    store.record_quotas({"L-1": 8, "L-2": 4}, 10)
-    store.record_quotas({"L-1": 16}, 20)
-    assert store.quotas() == {"L-1": 16}
+    store.markets.record_quotas({"L-1": 8, "L-2": 4}, 10)
+    store.markets.record_quotas({"L-1": 16}, 20)
+    assert store.markets.quotas() == {"L-1": 16}
 
 
 def test_of_a_band_the_newest_counts(store: Store) -> None:
     old, new = AdvisorBand(10, A, Band(0.0, 0.05)), AdvisorBand(20, A, Band(0.2, None))
-    store.record_facts([old, AdvisorBand(10, B, Band(0.05, 0.1)), new])
-    assert store.bands([A]) == [new]
+    store.markets.record_facts([old, AdvisorBand(10, B, Band(0.05, 0.1)), new])
+    assert store.markets.bands([A]) == [new]
 
 
 def test_answers_and_lives_of_traces_stand_beside_the_own_ones(store: Store) -> None:
     bought(store, "own", 2)
-    store.record_facts([RequestAnswer(500, B, 16, 5, "", Source.TRACES), Life(B, 100, 700, True, Source.TRACES)])
-    assert [answer.source for answer in store.answers([A, B], 0)] == [Source.TRACES, Source.OWN]
-    assert [life.source for life in store.lives([A, B], 0, 2000)] == [Source.TRACES, Source.OWN, Source.OWN]
+    store.markets.record_facts(
+        [RequestAnswer(500, B, 16, 5, "", Source.TRACES), Life(B, 100, 700, True, Source.TRACES)]
+    )
+    assert [answer.source for answer in store.markets.answers([A, B], 0)] == [Source.TRACES, Source.OWN]
+    assert [life.source for life in store.markets.lives([A, B], 0, 2000)] == [Source.TRACES, Source.OWN, Source.OWN]

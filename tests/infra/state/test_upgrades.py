@@ -41,8 +41,8 @@ def upgrade():
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A database of this program, which the program of a later revision is to open."""
     with Store.open(f"sqlite:///{tmp_path}/state.db") as store:
-        store.create_job("old", {}, 1.0)
-        store.append("old", 0, [Entry("event", 1.0, 1.0, {"kind": "TickDue"})])
+        store.jobs.create_job("old", {}, 1.0)
+        store.journals.append("old", 0, [Entry("event", 1.0, 1.0, {"kind": "TickDue"})])
     with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
         connection.execute("PRAGMA journal_mode=DELETE")  # all of it in one file, for comparisons
     later = tmp_path / "a folder: of revisions"
@@ -97,8 +97,8 @@ def test_a_new_database_and_one_that_ran_every_revision_have_the_same_schema(
     with bare.begin() as connection:
         schema.metadata.drop_all(connection)
     with Store.open(url) as store:
-        assert described(store._engine) == migrated
-        with transaction(store._engine, writes=False) as connection:
+        assert described(store.database.engine) == migrated
+        with transaction(store.database.engine, writes=False) as connection:
             assert connection.scalar(select(schema.schema_revision.c.version_num)) == revision
 
 
@@ -119,9 +119,9 @@ def test_a_database_of_an_earlier_revision_is_upgraded_and_a_copy_is_left(
     caplog.set_level(logging.INFO, upgrades.__name__)
     before = path.read_bytes()
     with Store.open(f"sqlite:///{path}") as store:
-        (job,) = store.jobs()
-        assert (job.job_id, len(store.journal("old"))) == ("old", 1)
-        with transaction(store._engine, writes=False) as connection:
+        (job,) = store.jobs.list_jobs()
+        assert (job.job_id, len(store.journals.entries("old"))) == ("old", 1)
+        with transaction(store.database.engine, writes=False) as connection:
             assert connection.scalar(select(schema.schema_revision.c.version_num)) == "0004"
             assert connection.exec_driver_sql("SELECT colour FROM jobs").scalar() == "red"
             assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
@@ -147,7 +147,7 @@ def test_threads_that_open_an_old_database_at_once_upgrade_it_once(path: Path, m
     def enter(number: int) -> None:
         gate.wait(10 * PATIENCE)
         with Store.open(f"sqlite:///{path}") as store:
-            store.create_job(f"job-{number}", {}, 1.0)
+            store.jobs.create_job(f"job-{number}", {}, 1.0)
 
     with ThreadPoolExecutor(5) as pool:
         list(pool.map(enter, range(5)))
@@ -174,7 +174,7 @@ def test_an_upgrade_that_fails_leaves_the_database_as_it_was(path: Path, monkeyp
 
 @pytest.mark.parametrize("revision", ["9999", "0000", None])
 def test_a_database_of_an_unknown_revision_is_refused(store: Store, url: str, revision: str | None) -> None:
-    with transaction(store._engine, writes=True) as connection:
+    with transaction(store.database.engine, writes=True) as connection:
         if revision is None:
             connection.execute(delete(schema.schema_revision))
         else:

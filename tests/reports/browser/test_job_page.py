@@ -117,7 +117,7 @@ def _journal_times(store: Store) -> dict[str, set[int]]:
         "Lapse": "lapse",
     }
     times: dict[str, set[int]] = {}
-    for entry in store.journal(JOB):
+    for entry in store.journals.entries(JOB):
         record = entry.record
         kind = kinds.get(record["kind"])
         if record["kind"] == "AllocationGone":
@@ -129,7 +129,7 @@ def _journal_times(store: Store) -> dict[str, set[int]]:
 
 def test_the_axis_is_the_journals_and_marks_stand_where_it_says(page: Chromium, store: Store) -> None:
     times = _journal_times(store)
-    last_s = max(entry.record.get("at_s", 0) for entry in store.journal(JOB))
+    last_s = max(entry.record.get("at_s", 0) for entry in store.journals.entries(JOB))
     assert _axis(page) == (0, last_s - START_S)
     left, _, width, _ = _plot(page)
     box = "e.getBoundingClientRect()"
@@ -141,7 +141,7 @@ def test_the_axis_is_the_journals_and_marks_stand_where_it_says(page: Chromium, 
             assert at_s in times[kind]
             assert x == pytest.approx(left + at_s / (last_s - START_S) * width, abs=1)
     assert sum(count for *_, count, _ in seen if count == 1) >= len(seen) / 2
-    orders = [entry for entry in store.journal(JOB) if "decision" in entry.record]
+    orders = [entry for entry in store.journals.entries(JOB) if "decision" in entry.record]
     drawn = {int(at) for at in _all(page, "tbody tr.decision", "e.dataset.at")}
     assert drawn <= {round(entry.at_s) - START_S for entry in orders}
     bought = {round(entry.at_s) - START_S for entry in orders if entry.record["kind"] == "Acquire"}
@@ -155,14 +155,16 @@ def test_hovering_tells_what_was_then(page: Chromium, store: Store) -> None:
         page.settle()
         at_s = START_S + _seconds(page.evaluate("document.querySelector('#readout .when').textContent"))
         assert at_s == pytest.approx(START_S + part * _axis(page)[1], abs=15)
-        ticks = [e.record for e in store.journal(JOB) if e.record["kind"] == "TickDue" and e.record["at_s"] <= at_s]
+        ticks = [
+            e.record for e in store.journals.entries(JOB) if e.record["kind"] == "TickDue" and e.record["at_s"] <= at_s
+        ]
         prices, rest = (
             dict(_all(page, f"#readout table:nth-of-type({n}) tr", "[...e.children].map((td) => td.textContent)"))
             for n in (1, 2)
         )
         for market, price in ticks[-1]["prices"].items():
             assert float(prices[market].partition(" ·")[0][1:]) == pytest.approx(price / 1e6, abs=6e-5)
-        spent = sum(line.amount_micros for line in store.ledger(JOB) if line.at_s <= at_s)
+        spent = sum(line.amount_micros for line in store.purchases.ledger(JOB) if line.at_s <= at_s)
         assert rest["spent"] == f"${spent / 1e6:.4f}"
     page.mouse("mouseMoved", 5, 5)
     page.settle()

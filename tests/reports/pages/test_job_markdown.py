@@ -41,9 +41,9 @@ def test_texts_of_others_are_shown_and_not_obeyed() -> None:
 
 
 def open_job(store: Store, **training: float) -> None:
-    store.create_job("job", {"job_id": "job", "training": training}, BEGIN_S)
+    store.jobs.create_job("job", {"job_id": "job", "training": training}, BEGIN_S)
     for number in range(11):
-        store.observe("job", BEGIN_S + 100 * number, ObservationKind.PROGRESS, {"clock": 10 * number, "loss": 0.5})
+        store.jobs.observe("job", BEGIN_S + 100 * number, ObservationKind.PROGRESS, {"clock": 10 * number, "loss": 0.5})
 
 
 def test_the_end_is_foreseen_by_clocks_or_hours_whichever_is_earlier(store: Store) -> None:
@@ -61,7 +61,7 @@ def test_the_end_of_a_job_by_hours(store: Store) -> None:
 def test_a_stopped_job_says_why_and_not_that_it_is_done(store: Store) -> None:
     open_job(store, clocks=200)
     assert machines_text(read_facts(store, "job")) == ("0 on demand, 0 spot", "")
-    store.move_job("job", JobState.STOPPED, BEGIN_S + 1500, result={"stopped": "enough"})
+    store.jobs.move_job("job", JobState.STOPPED, BEGIN_S + 1500, result={"stopped": "enough"})
     facts = read_facts(store, "job")
     assert state_text(facts) == "stopped (enough)"
     assert eta_text(facts).startswith("ended ")

@@ -32,10 +32,10 @@ def _lines(axis: Any, gid: str) -> list[Any]:
 
 
 def test_the_axis_is_the_journals(store: Store, panels: dict[str, Any]) -> None:
-    last_s = max(entry.record.get("at_s", 0) for entry in store.journal(JOB))
+    last_s = max(entry.record.get("at_s", 0) for entry in store.journals.entries(JOB))
     for axis in panels.values():
         assert axis.get_xlim() == (0, last_s - START_S)
-        gone = [e.record for e in store.journal(JOB) if e.record["kind"] == "AllocationGone"]
+        gone = [e.record for e in store.journals.entries(JOB) if e.record["kind"] == "AllocationGone"]
         taken = [record["at_s"] - START_S for record in gone if record["cause"] == "evicted"]
         assert [line.get_xdata()[0] for line in _lines(axis, "evicted")] == taken != []
         assert len(_lines(axis, "trained")) == 1
@@ -43,7 +43,7 @@ def test_the_axis_is_the_journals(store: Store, panels: dict[str, Any]) -> None:
 
 def test_prices_and_bids(store: Store, panels: dict[str, Any]) -> None:
     drawn = {line.get_gid()[2:]: line for line in _lines(panels["prices"], "p-")}
-    ticks = [entry.record for entry in store.journal(JOB) if entry.record["kind"] == "TickDue"]
+    ticks = [entry.record for entry in store.journals.entries(JOB) if entry.record["kind"] == "TickDue"]
     assert set(drawn) == {market for tick in ticks for market in tick["prices"]}
     for tick in ticks[:: len(ticks) // 10]:
         for market, price in tick["prices"].items():
@@ -51,7 +51,7 @@ def test_prices_and_bids(store: Store, panels: dict[str, Any]) -> None:
             shown = [value for at_s, value in zip(times, prices, strict=True) if at_s <= tick["at_s"] - START_S]
             assert shown[-1] == price / 1e6
     bids = {line.get_gid()[2:]: line.get_data() for line in _lines(panels["prices"], "b-")}
-    spot = {r.allocation_id: r for r in store.allocations(JOB) if r.allocation.bid_micros is not None}
+    spot = {r.allocation_id: r for r in store.purchases.allocations(JOB) if r.allocation.bid_micros is not None}
     assert set(bids) == set(spot)
     for name, (times, prices) in bids.items():
         assert list(times) == [spot[name].allocation.launched_at_s - START_S, (spot[name].ended_at_s or 0) - START_S]
@@ -60,11 +60,13 @@ def test_prices_and_bids(store: Store, panels: dict[str, Any]) -> None:
 
 def test_loss_and_dollars(store: Store, panels: dict[str, Any]) -> None:
     (loss,) = _lines(panels["loss"], "loss")
-    looks = [look for look in store.observations(JOB, ObservationKind.PROGRESS) if look.payload["loss"] is not None]
+    looks = [
+        look for look in store.jobs.observations(JOB, ObservationKind.PROGRESS) if look.payload["loss"] is not None
+    ]
     assert list(loss.get_xdata()) == [round(look.at_s - START_S) for look in looks]
     assert loss.get_ydata()[-1] == pytest.approx(looks[-1].payload["loss"], rel=1e-4)
     (spent,) = _lines(panels["dollars"], "spent")
-    assert spent.get_ydata()[-1] == pytest.approx(store.spent(JOB) / 1e6)
+    assert spent.get_ydata()[-1] == pytest.approx(store.purchases.spent(JOB) / 1e6)
     tiers = Counter(collection.get_gid() for collection in panels["footprint"].collections)
     assert tiers == {"reliable": 1, "transient": 1}
 
@@ -81,5 +83,5 @@ def test_it_is_small_however_long_the_job(tmp_path: Path) -> None:
 
 def test_a_job_of_which_nothing_is_known(tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/state.db") as store:
-        store.create_job("new", {}, 1000.0)
+        store.jobs.create_job("new", {}, 1000.0)
         assert job_png(gather(store, "new").chart).startswith(b"\x89PNG")

@@ -49,7 +49,9 @@ def saved(tmp_path: Path) -> str:
 
 
 def opened(here: TaskRuntime) -> JobOpened:
-    (event,) = (item for e in here.store.journal("job") if isinstance(item := from_record(e.record), JobOpened))
+    (event,) = (
+        item for e in here.store.journals.entries("job") if isinstance(item := from_record(e.record), JobOpened)
+    )
     return event
 
 
@@ -94,7 +96,7 @@ def test_what_cannot_be_had_is_taken_refused_left_alone_for_a_while_and_bought_a
     here.clock.at_s = BEGIN_S + 2520
     (order,) = here.tick(job)
     assert isinstance(order, Acquire)
-    kinds = [entry.record["kind"] for entry in here.store.journal("job")]
+    kinds = [entry.record["kind"] for entry in here.store.journals.entries("job")]
     assert (kinds.count("AllocationRefused"), machines()) == (1, [False, False])
     here.clock.at_s = BEGIN_S + 2640
     (order,) = here.tick(job)
@@ -126,7 +128,7 @@ def test_a_market_that_the_model_does_not_know_is_refused_before_anything_is_bou
     for step in (plain(check), lambda job: plain(open_job)(job, JobEngine("job"))):
         with pytest.raises(InputError, match=says):
             step(job)
-    assert here.store.jobs() == []
+    assert here.store.jobs.list_jobs() == []
     assert here.market.log() == []
 
 

@@ -88,6 +88,8 @@ def test_a_job_bids_by_the_mean_of_the_predictors_that_it_names(
     model = fit_predictors("logistic", traces, WINDOW)
     write_model(tmp_path / "m.npz", model)
     here.begin(spec(policy="proteus", markets=[str(MARKET), str(OTHER)], evictions=str(tmp_path / "m.npz")))
-    (event,) = (item for e in here.store.journal("job") if isinstance(item := from_record(e.record), JobOpened))
+    (event,) = (
+        item for e in here.store.journals.entries("job") if isinstance(item := from_record(e.record), JobOpened)
+    )
     assert event.evictions == as_table(model)
     assert 0 < event.evictions.rows[MARKET][0][0] < 1

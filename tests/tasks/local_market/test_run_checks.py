@@ -26,8 +26,8 @@ def test_a_job_that_did_not_come_to_its_end_goes_on_also_after_a_failure(
 ) -> None:
     url, job = f"sqlite:///{tmp_path}/state.db", spec().model_dump(mode="json")
     with Store.open(url) as store:
-        store.create_job("job", job, 1.0)
-        store.move_job("job", state, 2.0)
+        store.jobs.create_job("job", job, 1.0)
+        store.jobs.move_job("job", state, 2.0)
     assert begun_before(url, "job", job) is status
     assert begun_before(url, "other", job) is JobStatus.NEW
     other = spec(max_vcpus=8).model_dump(mode="json")
@@ -51,9 +51,9 @@ def test_a_job_that_a_limit_has_stopped_goes_on_with_a_larger_one(
 ) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     with Store.open(url) as store:
-        store.create_job("job", spec().model_copy(update=before).model_dump(mode="json"), 1.0)
-        store.request_stop("job", why, "a tick", 2.0)
-        store.move_job("job", JobState.STOPPED, 3.0)
+        store.jobs.create_job("job", spec().model_copy(update=before).model_dump(mode="json"), 1.0)
+        store.jobs.request_stop("job", why, "a tick", 2.0)
+        store.jobs.move_job("job", JobState.STOPPED, 3.0)
     assert begun_before(url, "job", spec().model_copy(update=now).model_dump(mode="json")) is status
     others: list[dict[str, Any]] = [{"budget_usd": 1}, {"budget_usd": 9, "reliable": {"count": 3}}]
     for other in others:

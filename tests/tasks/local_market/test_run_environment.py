@@ -21,7 +21,7 @@ def url(tmp_path: Path) -> str:
     """The state database of a job that was recorded and got no further."""
     url = f"sqlite:///{tmp_path / 'state.db'}"
     with closing(Store.open(url)) as store:
-        store.create_job("job", {}, BEGUN_S)
+        store.jobs.create_job("job", {}, BEGUN_S)
     return url
 
 
@@ -46,7 +46,7 @@ def test_a_directory_that_was_moved_before_its_job_ended_is_refused(tmp_path: Pa
     check_place(old, f"sqlite:///{old / 'state.db'}")
     note_place(old)
     with closing(Store.open(f"sqlite:///{old / 'state.db'}")) as store:
-        store.create_job("job", {}, BEGUN_S)
+        store.jobs.create_job("job", {}, BEGUN_S)
     check_place(old, f"sqlite:///{old / 'state.db'}")
     old.rename(new)
     moved = f"sqlite:///{new / 'state.db'}"
@@ -57,5 +57,5 @@ def test_a_directory_that_was_moved_before_its_job_ended_is_refused(tmp_path: Pa
     check_place(old, moved)
     old.unlink()
     with closing(Store.open(moved)) as store:
-        store.move_job("job", JobState.FAILED, BEGUN_S)
+        store.jobs.move_job("job", JobState.FAILED, BEGUN_S)
     check_place(new, moved)

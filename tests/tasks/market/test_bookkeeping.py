@@ -29,23 +29,23 @@ def test_an_allocation_that_ended_a_day_before_a_booking_is_booked_again_only_if
     here.begin(spec())
     here.clock.at_s += 60
     here.tick(spec())
-    (spot,) = [record for record in here.store.allocations("job") if record.allocation.bid_micros is not None]
+    (spot,) = [record for record in here.store.purchases.allocations("job") if record.allocation.bid_micros is not None]
     plain(close_job)(JobEngine("job"), {"clocks": 3})
     here.market.terminate(spot.instance_ids)
     plain(release_reliable_tier)(JobEngine("job"))
     here.tick(spec())
-    spent = here.store.spent("job")
+    spent = here.store.purchases.spent("job")
     ended_s = here.clock.at_s
     for after_s, is_asked in ((600, True), (DAY_S - 60, True), (DAY_S + HOUR_S, True), (DAY_S + HOUR_S + 120, False)):
         asked.clear()
         here.clock.at_s = ended_s + after_s
         assert plain(book_ledger)("job").lines == 0
         assert bool(asked) == is_asked, after_s
-    assert here.store.spent("job") == spent
-    times = [seen.at_s for seen in here.store.observations("job", ObservationKind.BOOKED)]
+    assert here.store.purchases.spent("job") == spent
+    times = [seen.at_s for seen in here.store.jobs.observations("job", ObservationKind.BOOKED)]
     assert all(later - earlier >= HOUR_S for earlier, later in pairwise(times))
 
-    here.store.record_instance(spot.allocation_id, spot.instance_ids[0])
+    here.store.purchases.record_instance(spot.allocation_id, spot.instance_ids[0])
     assert plain(book_ledger)("job").lines > 0
     assert asked == [BEGIN_S + 60]
-    assert here.store.spent("job") > spent
+    assert here.store.purchases.spent("job") > spent

@@ -82,9 +82,9 @@ def run(world: TaskRuntime, job: JobSpec, hours: float, chance: random.Random, l
         if reached:
             break
         world.tick(job)
-        assert world.store.spent(job.job_id) <= spending.budget_micros
+        assert world.store.purchases.spent(job.job_id) <= spending.budget_micros
     end(world, job, chance.uniform(0, 240))
-    while world.store.allocations(job.job_id, alive=True):
+    while world.store.purchases.allocations(job.job_id, alive=True):
         world.clock.at_s += TICK_S
         world.tick(job)
     plain(book_ledger)(job.job_id)
@@ -94,7 +94,7 @@ def run(world: TaskRuntime, job: JobSpec, hours: float, chance: random.Random, l
 def spent_by_the_market(world: TaskRuntime, job: JobSpec) -> int:
     """What the ledger comes to if it is made anew from what was held."""
     lines = due_lines(
-        world.store.allocations(job.job_id),
+        world.store.purchases.allocations(job.job_id),
         world.market.traces,
         world.runtime.catalog,
         world.runtime.now_s(),
@@ -119,7 +119,7 @@ def test_a_job_that_reaches_its_budget_has_used_it_and_not_passed_it(
     budget = 500_000 if name == "hourly-refund" else 150_000
     job = budgeted(budget / 1e6, **BILLING[name])
     assert run(world, job, 6.0, random.Random(0))
-    spent = world.store.spent(job.job_id)
+    spent = world.store.purchases.spent(job.job_id)
     assert 0.5 * budget < spent <= budget
     assert spent == spent_by_the_market(world, job)
     world.close()
@@ -143,8 +143,8 @@ def test_whatever_the_market_does_the_ledger_never_passes_the_budget(
         markets = [str(MARKET), str(OTHER)]
         job = budgeted(budget / 1e6, policy=policy, markets=markets, max_vcpus=8, **BILLING[name])
         run(world, job, 4.0, random.Random(seed), loss)
-        assert world.store.spent(job.job_id) <= budget
-        assert world.store.spent(job.job_id) == spent_by_the_market(world, job)
+        assert world.store.purchases.spent(job.job_id) <= budget
+        assert world.store.purchases.spent(job.job_id) == spent_by_the_market(world, job)
         assert not [fact for fact in world.facts(job) if fact.alive]
         world.close()
 
@@ -166,7 +166,7 @@ def test_what_was_requested_and_not_answered_is_committed(here: TaskRuntime) -> 
     here.begin(job)
     before = spending_now(job, JobEngine("job").refresh())
     params = {"market": str(MARKET), "count": 2, "bid_micros": 40_000}
-    here.store.plan("job-buy-0", "job", "acquire", "job-buy-0", params, here.clock.now_s())
+    here.store.purchases.plan("job-buy-0", "job", "acquire", "job-buy-0", params, here.clock.now_s())
     after = spending_now(job, JobEngine("job").refresh())
     assert before is not None
     assert after is not None
@@ -184,7 +184,7 @@ def test_a_reliable_machine_that_was_requested_is_committed_once(here: TaskRunti
     missing = spending_now(job, JobEngine("job").refresh())
     order_id = f"job-{generation}reliable-0-again-1"
     params = {"market": f"{job.reliable.instance_type}/{job.reliable.zone}", "count": 1, "bid_micros": None}
-    here.store.plan(order_id, "job", "acquire", order_id, params, here.clock.now_s())
+    here.store.purchases.plan(order_id, "job", "acquire", order_id, params, here.clock.now_s())
     requested = spending_now(job, JobEngine("job").refresh())
     assert missing is not None
     assert requested is not None
@@ -223,4 +223,4 @@ def test_without_prices_the_bids_stand_for_them(here: TaskRuntime, monkeypatch: 
 def test_a_budget_is_not_asked_for_by_a_job_without_one(here: TaskRuntime) -> None:
     here.begin(spec())
     assert spending_now(spec(), JobEngine("job").refresh()) is None
-    assert here.store.job("job").state is JobState.STARTING
+    assert here.store.jobs.job("job").state is JobState.STARTING

@@ -41,7 +41,9 @@ def retagged(
 
 
 def book(here: TaskRuntime) -> dict[str, tuple[Tier, int]]:
-    return {r.order_id: (r.allocation.tier, r.living_count) for r in here.store.allocations("job", alive=True)}
+    return {
+        r.order_id: (r.allocation.tier, r.living_count) for r in here.store.purchases.allocations("job", alive=True)
+    }
 
 
 def run(here: TaskRuntime, ticks: int) -> None:
@@ -60,7 +62,7 @@ def ends_with_the_bill(here: TaskRuntime) -> None:
     here.market.terminate([fact.instance_id for fact in here.market.log()])
     run(here, 1)
     plain(book_ledger)("job")
-    assert here.store.spent("job") == sum(here.market.bill(by_hour, by_hour).values())
+    assert here.store.purchases.spent("job") == sum(here.market.bill(by_hour, by_hour).values())
 
 
 @pytest.mark.parametrize("tags", [{}, {"proteus:order": "another", "proteus:job": "another", "proteus:tier": "none"}])

@@ -66,7 +66,7 @@ def tick(here: TaskRuntime) -> tuple[Prices, list[Order]]:
 
 def check_replay(here: TaskRuntime) -> None:
     """The journal alone gives the orders that were given."""
-    entries = [entry.record for entry in here.store.journal("job")]
+    entries = [entry.record for entry in here.store.journals.entries("job")]
     assert [r["left_out"] for r in entries if r["kind"] == "TickDue"], "what was left out is in the journal"
     for number, record in enumerate(entries):
         event = from_record(record)
@@ -170,21 +170,21 @@ def test_a_market_that_does_not_answer_stops_no_tick(live: TaskRuntime, caplog: 
     check_replay(live)
 
     live.clock.at_s = until_s
-    spent = live.store.spent("job")
-    (spot,) = [record.allocation for record in live.store.allocations("job") if record.allocation.bid_micros]
+    spent = live.store.purchases.spent("job")
+    (spot,) = [record.allocation for record in live.store.purchases.allocations("job") if record.allocation.bid_micros]
     booked = plain(book_ledger)("job")
     assert (booked.lines, booked.lacks_prices) == (2, True), "the hours that began meanwhile"
     assert "bids stand for prices: the market did not report any" in caplog.text
     types = read_catalog().at(datetime.fromtimestamp(BEGIN_S, UTC).date(), "us-east-1")
     hour_micros, bid_micros = types["c4.large"].on_demand_micros, spot.bid_micros or 0
-    assert live.store.spent("job") == spent + hour_micros + spot.count * bid_micros
+    assert live.store.purchases.spent("job") == spent + hour_micros + spot.count * bid_micros
     told = f"no price is known in {MARKET}: 1 hour is booked at the bid, or the planned on-demand price, until it is"
     assert snapshot_of(live.store, "job", until_s).unpriced == told
     assert {row.why for row in cost_rows(store=live.store)} == {told}
     live.clock.at_s += 1
     booked = plain(book_ledger)("job")
     assert (booked.lines, booked.lacks_prices) == (1, False), "corrected"
-    assert live.store.spent("job") == spent + hour_micros + spot.count * 20_000
+    assert live.store.purchases.spent("job") == spent + hour_micros + spot.count * 20_000
     assert snapshot_of(live.store, "job", until_s).unpriced == ""
 
 

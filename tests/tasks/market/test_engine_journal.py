@@ -8,8 +8,8 @@ import proteus_spot.tasks.market.engine_journal
 from proteus_spot.bidding.engine.engine import BidEngine
 from proteus_spot.bidding.engine.events import AllocationRefused, JobClosed, TickDue
 from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.infra.state.claims import ClaimTable
 from proteus_spot.infra.state.records import IntentState
-from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.market.decisions import decide
 from proteus_spot.tasks.market.engine_journal import JobEngine, unless_seen
 from proteus_spot.tasks.market.job_opening import close_job
@@ -38,19 +38,21 @@ def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskR
         thread.join(20 * PATIENCE)
     assert len(asked) == 3, "the loser decided again"
     assert len({order.order_id for order in orders}) == 1  # type: ignore[attr-defined]
-    planned = [i for i in here.store.intents("job", [IntentState.PLANNED]) if i.kind == "acquire"]
+    planned = [i for i in here.store.purchases.intents("job", [IntentState.PLANNED]) if i.kind == "acquire"]
     assert len(planned) == 1
-    assert [entry.seq for entry in here.store.journal("job")] == list(range(len(here.store.journal("job"))))
+    assert [entry.seq for entry in here.store.journals.entries("job")] == list(
+        range(len(here.store.journals.entries("job")))
+    )
 
 
 def test_a_failure_leaves_nothing_half_written(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     here.begin(spec())
-    before = len(here.store.journal("job"))
+    before = len(here.store.journals.entries("job"))
     monkeypatch.setattr("proteus_spot.tasks.market.engine_journal._decide", _fail)
     job_engine = JobEngine("job")
     with pytest.raises(ZeroDivisionError):
         job_engine.commit(lambda engine: [TickDue(BEGIN_S + 60, {MARKET: 20_000})])
-    assert len(here.store.journal("job")) == before
+    assert len(here.store.journals.entries("job")) == before
     assert job_engine.cached().holdings.open_order is None, "what was not written down did not happen"
 
 
@@ -76,7 +78,7 @@ def test_an_engine_that_lost_a_race_is_loaded_anew_once_and_goes_on(
 
     orders = job_engine.commit(plan)
     assert orders == beaten[0], "the other's purchase is ordered again, not a second one"
-    assert replays == [len(here.store.journal("job")) - 2]
+    assert replays == [len(here.store.journals.entries("job")) - 2]
     assert job_engine.commit(plan) == orders
     assert len(replays) == 1, "once loaded anew it goes on from the end"
     assert job_engine.cached().holdings.open_order == JobEngine("job").refresh().holdings.open_order
@@ -90,7 +92,7 @@ def test_once_enters_an_event_once(here: TaskRuntime) -> None:
     here.begin(spec())
     for at_s in (BEGIN_S + 1, BEGIN_S + 2):
         JobEngine("job").commit(unless_seen(JobClosed, JobClosed(at_s)))
-    assert [e.at_s for e in here.store.journal("job") if e.record["kind"] == "JobClosed"] == [BEGIN_S + 1]
+    assert [e.at_s for e in here.store.journals.entries("job") if e.record["kind"] == "JobClosed"] == [BEGIN_S + 1]
 
 
 def test_a_claim_is_held_by_one_and_given_back(here: TaskRuntime) -> None:
@@ -116,19 +118,19 @@ def test_a_claim_of_the_dead_ends_by_itself_in_under_two_ticks(
     here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
-    claim = Store.claim
+    claim = ClaimTable.claim
 
-    def noted(store: Store, name: str, holder: str, ttl_s: float) -> bool:
+    def noted(claims: ClaimTable, name: str, holder: str, ttl_s: float) -> bool:
         asked.append(ttl_s)
-        return claim(store, name, holder, ttl_s)
+        return claim(claims, name, holder, ttl_s)
 
-    monkeypatch.setattr(Store, "claim", noted)
+    monkeypatch.setattr(ClaimTable, "claim", noted)
     monkeypatch.setattr(here.clock, "scale", 60.0)
     with claim_tick("job") as mine:
         assert mine
     (ttl_s,) = asked
     assert here.runtime.settings.tick_s < ttl_s * here.clock.scale < 2 * here.runtime.settings.tick_s
-    assert here.store.claim("tick/job", "dead", 0.0)
+    assert here.store.claims.claim("tick/job", "dead", 0.0)
     with claim_tick("job") as mine:
         assert mine
 
@@ -136,14 +138,14 @@ def test_a_claim_of_the_dead_ends_by_itself_in_under_two_ticks(
 def test_who_is_patient_gets_the_claim_when_it_is_given_back(
     here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here.store.claim("tick/job", "other", 180.0)
+    here.store.claims.claim("tick/job", "other", 180.0)
     waited: list[float] = []
 
     def wait_until(at_s: float, wake: object = None) -> bool:
         waited.append(at_s)
         here.clock.at_s = at_s
         if len(waited) == 3:
-            here.store.release("tick/job", "other")
+            here.store.claims.release("tick/job", "other")
         return False
 
     monkeypatch.setattr(here.clock, "wait_until", wait_until)
@@ -159,7 +161,7 @@ def test_an_order_that_was_not_carried_out_before_the_job_closed_is_abandoned(he
     plain(close_job)(JobEngine("job"), {})
     plain(decide)(JobEngine("job"), here.facts(spec()), prices, {})
     abandon_orders(JobEngine("job"))
-    states = {intent.order_id: intent.state for intent in here.store.intents("job")}
+    states = {intent.order_id: intent.state for intent in here.store.purchases.intents("job")}
     assert states[order.order_id] is IntentState.ABANDONED
     assert plain(buy)(spec(), JobEngine("job"), order).line == "answered meanwhile"
     assert len(here.facts(spec())) == 1, "only the reliable machine was bought"

@@ -1,7 +1,6 @@
 """A job's engine is loaded from its newest snapshot, and from the whole journal where that cannot be used."""
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,8 +9,8 @@ import proteus_spot.tasks.market.engine_journal
 from proteus_spot.bidding.engine.engine import BidEngine
 from proteus_spot.bidding.engine.events import TickDue
 from proteus_spot.bidding.engine.journal import replay
+from proteus_spot.infra.state.journal_tables import JournalTables
 from proteus_spot.infra.state.records import EngineSnapshot, JournalEntry
-from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.market.engine_journal import SNAPSHOT_ENTRIES, JobEngine, program_digest
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, spec
 
@@ -38,31 +37,31 @@ def state(engine: BidEngine) -> dict[str, Any]:
 
 
 def whole(here: TaskRuntime) -> dict[str, Any]:
-    return state(replay(entry.record for entry in here.store.journal("job")))
+    return state(replay(entry.record for entry in here.store.journals.entries("job")))
 
 
 def read_since(patch: pytest.MonkeyPatch) -> list[int]:
     """Return a list of how many entries each reading of the journal returns from now on."""
     counts: list[int] = []
-    read = Store.journal
+    read = JournalTables.entries
 
-    def journal(store: Store, job_id: str, from_seq: int = 0, kinds: Sequence[str] = ()) -> list[JournalEntry]:
-        found = read(store, job_id, from_seq, kinds)
+    def entries(journals: JournalTables, *args: Any, **options: Any) -> list[JournalEntry]:
+        found = read(journals, *args, **options)
         counts.append(len(found))
         return found
 
-    patch.setattr(Store, "journal", journal)
+    patch.setattr(JournalTables, "entries", entries)
     return counts
 
 
 def saved(here: TaskRuntime) -> EngineSnapshot:
-    snapshot = here.store.snapshot("job")
+    snapshot = here.store.journals.snapshot("job")
     assert snapshot is not None
     return snapshot
 
 
 def test_the_journal_is_read_from_the_snapshot_on(ticked: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    length, snapshot = len(ticked.store.journal("job")), saved(ticked)
+    length, snapshot = len(ticked.store.journals.entries("job")), saved(ticked)
     assert (snapshot.program, snapshot.opened_seq) == (program_digest(), 0)
     assert SNAPSHOT_ENTRIES <= snapshot.seq < length
     counts = read_since(monkeypatch)
@@ -97,8 +96,8 @@ def test_a_snapshot_that_cannot_be_used_is_passed_over_and_replaced(
     logged: str,
 ) -> None:
     fields = {name: getattr(saved(ticked), name) for name in EngineSnapshot.__slots__}
-    ticked.store.save_snapshot(EngineSnapshot(**(fields | {column: value})))
-    length = len(ticked.store.journal("job"))
+    ticked.store.journals.save_snapshot(EngineSnapshot(**(fields | {column: value})))
+    length = len(ticked.store.journals.entries("job"))
     with monkeypatch.context() as patch:
         counts = read_since(patch)
         job_engine = JobEngine("job")
@@ -108,14 +107,14 @@ def test_a_snapshot_that_cannot_be_used_is_passed_over_and_replaced(
     assert [logged in line for line in warnings] == ([True] if logged else [])
     job_engine.commit(lambda engine: [TickDue(BEGIN_S + 7300, {MARKET: 20_000}, buy=False)])
     assert (saved(ticked).program, saved(ticked).opened_seq) == (program_digest(), 0)
-    assert saved(ticked).seq == len(ticked.store.journal("job"))
+    assert saved(ticked).seq == len(ticked.store.journals.entries("job"))
 
 
 def test_a_damaged_value_in_a_snapshot_is_seen(ticked: TaskRuntime, caplog: pytest.LogCaptureFixture) -> None:
     snapshot = saved(ticked)
     damaged = dict(snapshot.engine) | {"answered": {"$": "NoSuchClass"}}
     fields = {name: getattr(snapshot, name) for name in EngineSnapshot.__slots__}
-    ticked.store.save_snapshot(EngineSnapshot(**(fields | {"engine": damaged})))
+    ticked.store.journals.save_snapshot(EngineSnapshot(**(fields | {"engine": damaged})))
     assert state(JobEngine("job").refresh()) == whole(ticked)
     assert "NoSuchClass" in caplog.text
 
@@ -123,18 +122,18 @@ def test_a_damaged_value_in_a_snapshot_is_seen(ticked: TaskRuntime, caplog: pyte
 def test_a_commit_that_fails_writes_no_snapshot(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     here.begin(spec())
     monkeypatch.setattr(proteus_spot.tasks.market.engine_journal, "SNAPSHOT_ENTRIES", 1)
-    save = Store.save_snapshot
+    save = JournalTables.save_snapshot
 
-    def failing(store: Store, snapshot: EngineSnapshot) -> None:
-        save(store, snapshot)
+    def failing(journals: JournalTables, snapshot: EngineSnapshot) -> None:
+        save(journals, snapshot)
         raise ZeroDivisionError
 
-    before, length = here.store.snapshot("job"), len(here.store.journal("job"))
+    before, length = here.store.journals.snapshot("job"), len(here.store.journals.entries("job"))
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "save_snapshot", failing)
+        patch.setattr(JournalTables, "save_snapshot", failing)
         with pytest.raises(ZeroDivisionError):
             tick(0)
-    assert (here.store.snapshot("job"), len(here.store.journal("job"))) == (before, length)
+    assert (here.store.journals.snapshot("job"), len(here.store.journals.entries("job"))) == (before, length)
     tick(0)
     assert saved(here).seq == length + 10
 
@@ -147,6 +146,6 @@ def test_a_state_that_cannot_be_written_stops_no_tick(
     job_engine = JobEngine("job")
     job_engine.refresh().holdings._strange = object()  # type: ignore[attr-defined]
     job_engine.commit(lambda engine: [TickDue(BEGIN_S + 1, {MARKET: 20_000}, buy=False)])
-    assert here.store.journal("job")[-1].record["kind"] == "TickDue"
-    assert here.store.snapshot("job") is None
+    assert here.store.journals.entries("job")[-1].record["kind"] == "TickDue"
+    assert here.store.journals.snapshot("job") is None
     assert "no snapshot of its engine: snapshot: a object cannot be written" in caplog.text

@@ -21,7 +21,7 @@ def about(job_id: str, allocation_id: str, takes_at_s: int) -> dict[str, Any]:
 def asked(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[EvictionNotice]]:
     """What the controllers of two jobs have received, by job."""
     for job_id in ("one", "two"):
-        here.store.create_job(job_id, spec(job_id).model_dump(mode="json"), here.clock.at_s)
+        here.store.jobs.create_job(job_id, spec(job_id).model_dump(mode="json"), here.clock.at_s)
     found: dict[str, list[EvictionNotice]] = {}
     monkeypatch.setattr(
         proteus_spot.tasks.market.eviction_notices, "seen_notices", lambda job_id: found.get(job_id, [])

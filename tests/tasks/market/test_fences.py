@@ -105,7 +105,7 @@ def test_a_database_alone_keeps_its_generation_whatever_dies(heads: Heads, monke
                 keep_fence("job")
         found, _ = read_fence(here.runtime.blobs, here.runtime.owner, "job")
         assert found is not None
-        assert found.generation == here.store.identity().generation == "000000"
+        assert found.generation == here.store.owner.identity().generation == "000000"
         assert holds_fence("job")
         seen.add(found.mark)
     assert len(seen) == 4, "each tick that wrote has a mark of its own"
@@ -114,7 +114,7 @@ def test_a_database_alone_keeps_its_generation_whatever_dies(heads: Heads, monke
 def test_processes_of_one_database_may_write_its_fence_at_once(heads: Heads) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(keep_fence, ["job"] * 24))
-    assert heads.here.store.identity().generation == "000000"
+    assert heads.here.store.owner.identity().generation == "000000"
 
 
 def test_another_process_of_one_database_that_ticks_in_between_is_no_copy(
@@ -132,7 +132,7 @@ def test_another_process_of_one_database_that_ticks_in_between_is_no_copy(
     monkeypatch.setattr(fence, "read_fence", overtaken)
     keep_fence("job")
     assert len(reads) > 2
-    assert heads.here.store.identity().generation == "000000"
+    assert heads.here.store.owner.identity().generation == "000000"
 
 
 def test_a_database_from_a_backup_goes_on_and_the_other_stops_before_it_buys(heads: Heads) -> None:
@@ -142,7 +142,7 @@ def test_a_database_from_a_backup_goes_on_and_the_other_stops_before_it_buys(hea
     assert len(alive(here)) == 3
     here.clock.at_s += TICK_S
     heads.tick(backup)
-    assert backup.store.identity().generation.startswith("000001-")
+    assert backup.store.owner.identity().generation.startswith("000001-")
     assert len(alive(here)) == 3, "what the other has bought is found"
     here.market.terminate([fact.instance_id for fact in alive(here) if fact.bid_micros is not None])
     here.clock.at_s += 3 * TICK_S
@@ -168,8 +168,8 @@ def test_orders_after_a_restore_have_the_generation_in_their_ids(heads: Heads) -
         assert secure(here) is None
     here.clock.at_s += 2 * TICK_S
     heads.tick(backup)
-    own = backup.store.identity().generation_of_orders
-    assert own == f"g2-{backup.store.identity().generation.partition('-')[2]}"
+    own = backup.store.owner.identity().generation_of_orders
+    assert own == f"g2-{backup.store.owner.identity().generation.partition('-')[2]}"
     living = {fact.order_id for fact in alive(here)}
     assert living == {f"job-{own}-reliable-0-again-1", f"job-{own}-buy-1"}, "after what was found of the other one"
     assert is_reliable_tier_complete(spec())
@@ -205,7 +205,7 @@ def test_an_order_that_was_not_sent_before_a_restore_is_sent_by_the_other_copy_a
     here.clock.at_s += 600
     heads.tick(backup)
     with heads.on(backup):
-        own = backup.store.identity().generation_of_orders
+        own = backup.store.owner.identity().generation_of_orders
         assert [fact.order_id for fact in alive(here)][1:] == (
             ["job-buy-0"] * 2 if bought else [f"job-{own}-buy-1"] * 2
         )
@@ -221,7 +221,7 @@ def test_a_reliable_tier_that_the_other_copy_has_bought_is_not_bought_again(head
     with heads.on(backup):
         keep_fence("other")
         assert secure(here, job) is None
-        assert [record.order_id for record in here.store.allocations("other")] == ["other-reliable-0"]
+        assert [record.order_id for record in here.store.purchases.allocations("other")] == ["other-reliable-0"]
     assert len([fact for fact in here.facts(job) if fact.alive]) == 1
 
 
@@ -273,7 +273,7 @@ def test_two_that_find_each_other_at_once_agree_on_one_for_all_jobs(heads: Heads
             for name, each in (("first", first), ("copy", copy))
         }
     assert sorted(refused.values()) == [[False, False], [True, True]]
-    generations = [each.store.identity().generation for each in (first, copy)]
+    generations = [each.store.owner.identity().generation for each in (first, copy)]
     assert max(generations) == generations[0 if refused["copy"][0] else 1]
 
 

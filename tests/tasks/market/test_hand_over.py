@@ -57,7 +57,7 @@ def begin(here: TaskRuntime, second: JobSpec) -> None:
 
 
 def held(here: TaskRuntime, job_id: str) -> dict[str, AllocationRecord]:
-    return {record.allocation_id: record for record in here.store.allocations(job_id, alive=True)}
+    return {record.allocation_id: record for record in here.store.purchases.allocations(job_id, alive=True)}
 
 
 def alive(here: TaskRuntime) -> list[str]:
@@ -81,10 +81,10 @@ def test_the_machines_change_their_job_and_nothing_is_bought(here: TaskRuntime, 
     assert alive(here) == bought == sorted(name for record in held(here, "two").values() for name in record.living_ids)
     assert sorted(held(here, "two")) == ["two-reliable-0", "two-taken-0"]
     assert held(here, "one") == {}
-    at_s = int(here.store.job("one").ended_at_s or 0)
-    assert {(r.end_cause, r.ended_at_s) for r in here.store.allocations("one")} == {(EndCause.USER, at_s)}
+    at_s = int(here.store.jobs.job("one").ended_at_s or 0)
+    assert {(r.end_cause, r.ended_at_s) for r in here.store.purchases.allocations("one")} == {(EndCause.USER, at_s)}
     assert {(r.bought_for, r.held_from_s) for r in held(here, "two").values()} == {("one", at_s)}
-    kinds = {job: [e.record["kind"] for e in here.store.journal(job)] for job in ("one", "two")}
+    kinds = {job: [e.record["kind"] for e in here.store.journals.entries(job)] for job in ("one", "two")}
     assert kinds["one"].count(AllocationHandedOver.__name__) == kinds["two"].count(AllocationTaken.__name__) == 2
     for _ in range(3):  # whatever tags they have, the first job's ticks and the reaper leave them alone
         here.clock.at_s += 1200
@@ -124,17 +124,21 @@ def test_both_ledgers_are_the_bill_and_the_idle_time_is_the_next_jobs(
     if taken:  # the market takes one of the spot machines
         here.market.shut_down(held(here, "two")["two-taken-0"].living_ids[0])
     plain(book_ledger)("one")
-    first = here.store.spent("one")
+    first = here.store.purchases.spent("one")
     plain(close_job)(JobEngine("two"), {"clocks": 3})
     plain(end_machines)(JobEngine("two"))
     here.clock.at_s += 7200
     for job_id in ("two", "one"):
         plain(book_ledger)(job_id)
     rule = by_second if second.billing_model.by_second else by_hour
-    assert here.store.spent("one") == first > 0, "what comes after its end does not change what the first has paid"
-    assert here.store.spent("one") + here.store.spent("two") == sum(here.market.bill(rule, rule).values())
+    assert here.store.purchases.spent("one") == first > 0, (
+        "what comes after its end does not change what the first has paid"
+    )
+    assert here.store.purchases.spent("one") + here.store.purchases.spent("two") == sum(
+        here.market.bill(rule, rule).values()
+    )
     for job_id in ("one", "two"):
-        assert sum(row.spent for row in cost_rows([job_id])) == here.store.spent(job_id)
+        assert sum(row.spent for row in cost_rows([job_id])) == here.store.purchases.spent(job_id)
 
 
 def test_a_budget_counts_what_the_next_job_pays_alone(here: TaskRuntime) -> None:
@@ -183,9 +187,11 @@ def test_a_next_job_that_does_not_begin_in_time_lets_the_machines_go(here: TaskR
         here.clock.at_s += 120
         no_prefect("two")
         no_prefect("one")
-    assert "did not open it within 15 minutes" in str(here.store.job("two").failure)
+    assert "did not open it within 15 minutes" in str(here.store.jobs.job("two").failure)
     assert alive(here) == []
-    assert here.store.spent("one") == sum(here.market.bill(by_second, by_second).values()), "the last one's, then"
+    assert here.store.purchases.spent("one") == sum(here.market.bill(by_second, by_second).values()), (
+        "the last one's, then"
+    )
 
 
 def test_a_process_that_dies_after_the_transaction_is_followed_by_a_tick(
@@ -218,5 +224,5 @@ def test_a_machine_that_was_handed_over_has_one_life(here: TaskRuntime) -> None:
     launched_at_s = here.market.log()[0].launched_at_s
     begin(here, queued("two"))
     here.clock.at_s += 600
-    lives = here.store.lives([MARKET], launched_at_s, int(here.clock.at_s))
+    lives = here.store.markets.lives([MARKET], launched_at_s, int(here.clock.at_s))
     assert [(life.launched_at_s, life.until_s) for life in lives] == [(launched_at_s, int(here.clock.at_s))] * 2

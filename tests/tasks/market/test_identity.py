@@ -72,7 +72,7 @@ def test_the_same_job_id_in_two_databases_is_two_jobs(
         use(node)
         node.begin(job)
         node.tick(job)
-        books[node.runtime.owner] = {name for r in node.store.allocations("mf-1") for name in r.instance_ids}
+        books[node.runtime.owner] = {name for r in node.store.purchases.allocations("mf-1") for name in r.instance_ids}
         alice.clock.at_s += 60
     by_owner = {
         owner: {fact.instance_id for fact in alice.market.log() if fact.tags["proteus:owner"] == owner}
@@ -86,7 +86,7 @@ def test_the_same_job_id_in_two_databases_is_two_jobs(
     plain(release_reliable_tier)(JobEngine("mf-1"))
     alive = {fact.instance_id for fact in alice.market.log() if fact.alive}
     assert books[alice.runtime.owner] <= alive
-    assert not alice.store.job("mf-1").state.terminal
+    assert not alice.store.jobs.job("mf-1").state.terminal
 
 
 def test_client_tokens_are_short_and_differ_by_owner_and_order() -> None:
@@ -155,7 +155,7 @@ def test_a_file_beside_the_database_names_the_owner_and_never_the_password(varia
     (record,) = read_owner_files(variables / "owners")
     assert (record.owner, record.account, record.region) == (owner, None, None)
     assert record.database == f"sqlite:///{variables}/state.db"
-    open_runtime().store.pin("123456789012", "us-east-1")
+    open_runtime().store.owner.pin("123456789012", "us-east-1")
     forget_runtime()
     assert open_runtime().owner == owner, "it is that of the database"
     (record,) = read_owner_files(variables / "owners")

@@ -35,7 +35,7 @@ def test_a_market_that_is_asked_for_later_gets_its_whole_history(here: TaskRunti
 
 
 def test_one_run_at_a_time(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    here.store.claim(ingest._CLAIM, "another", 10_000.0)
+    here.store.claims.claim(ingest._CLAIM, "another", 10_000.0)
     monkeypatch.setattr(ingest, "_PATIENCE_S", 0.0)
     with pytest.raises(ProteusError, match="another run"):
         plain(fetch_prices)([MARKET], DAYS)

@@ -89,8 +89,8 @@ def test_a_job_that_is_paused_in_a_market_that_stays_keeps_its_machines(here: Ta
     said = pause("job", "proteus run", market_stays=True)
     assert said == "job job is paused at clock 0 ($0.1450 spent) and leaves nothing running; to go on: proteus run"
     assert here.facts(spec()) == before
-    assert here.store.spent("job") == ON_DEMAND + 2 * 20_000 == _bill(here)
-    assert not here.store.job("job").state.terminal
+    assert here.store.purchases.spent("job") == ON_DEMAND + 2 * 20_000 == _bill(here)
+    assert not here.store.jobs.job("job").state.terminal
 
 
 def test_a_job_that_is_paused_in_a_market_of_others_lets_all_go_and_buys_again(here: TaskRuntime) -> None:
@@ -100,14 +100,14 @@ def test_a_job_that_is_paused_in_a_market_of_others_lets_all_go_and_buys_again(h
     said = pause("job", "proteus run", market_stays=False)
     assert "is paused" in said
     assert not any(fact.alive for fact in here.facts(spec()))
-    assert not here.store.allocations("job", alive=True)
-    assert {record.end_cause for record in here.store.allocations("job")} == {EndCause.USER}
-    assert here.store.spent("job") == ON_DEMAND + 2 * 20_000 == _bill(here)
+    assert not here.store.purchases.allocations("job", alive=True)
+    assert {record.end_cause for record in here.store.purchases.allocations("job")} == {EndCause.USER}
+    assert here.store.purchases.spent("job") == ON_DEMAND + 2 * 20_000 == _bill(here)
     assert pause("job", "proteus run", market_stays=False) == said
 
     plain(secure_reliable_tier)(spec(), JobEngine("job"))
     plain(secure_reliable_tier)(spec(), JobEngine("job"))
-    orders = [record.order_id for record in here.store.allocations("job", alive=True)]
+    orders = [record.order_id for record in here.store.purchases.allocations("job", alive=True)]
     assert orders == ["job-reliable-0-again-1"]
 
 
@@ -136,13 +136,13 @@ def test_a_job_that_was_trained_stays_trained_and_waits_for_its_hours_to_end(her
     here.tick(spec())
     plain(close_job)(JobEngine("job"), {})
     assert "job job is trained" in pause("job", "COMMAND", market_stays=True)
-    assert here.store.job("job").state is JobState.FINISHED
-    assert here.store.allocations("job", alive=True)
+    assert here.store.jobs.job("job").state is JobState.FINISHED
+    assert here.store.purchases.allocations("job", alive=True)
 
 
 def test_pausing_what_was_not_begun_writes_nothing(here: TaskRuntime) -> None:
     assert pause("job", "COMMAND", market_stays=True) == "nothing was bought; to begin again: COMMAND"
-    assert here.store.jobs() == []
+    assert here.store.jobs.list_jobs() == []
     plain(record_job)(spec())
     assert "paused at clock 0 ($0.0000 spent)" in pause("job", "COMMAND", market_stays=True)
 
@@ -171,7 +171,7 @@ def test_the_ledger_is_the_bill_when_an_allocation_ends_as_one(taking: TaskRunti
         taking.clock.at_s = BEGIN_S + at_s
         taking.tick(spec())
     assert [fact.end_cause for fact in taking.market.log()].count(EndCause.EVICTED) >= 2
-    assert taking.store.spent("job") == _bill(taking) == 2 * ON_DEMAND
+    assert taking.store.purchases.spent("job") == _bill(taking) == 2 * ON_DEMAND
 
 
 def test_the_ledger_is_the_bill_when_one_machine_of_an_allocation_ends_early(here: TaskRuntime) -> None:
@@ -183,7 +183,7 @@ def test_the_ledger_is_the_bill_when_one_machine_of_an_allocation_ends_early(her
     here.clock.at_s += 120
     here.tick(spec())
     pause("job", "COMMAND", market_stays=False)
-    assert here.store.spent("job") == _bill(here)
+    assert here.store.purchases.spent("job") == _bill(here)
 
 
 def test_the_ledger_is_the_bill_over_the_hours_that_the_rest_of_an_allocation_lives(here: TaskRuntime) -> None:
@@ -197,15 +197,15 @@ def test_the_ledger_is_the_bill_over_the_hours_that_the_rest_of_an_allocation_li
     for at_s in (720, 3540, 3660, 4500, 7260):
         here.clock.at_s = BEGIN_S + at_s
         here.tick(spec())
-        spent.append(here.store.spent("job"))
-        record = next(r for r in here.store.allocations("job") if lost.instance_id in r.instance_ids)
+        spent.append(here.store.purchases.spent("job"))
+        record = next(r for r in here.store.purchases.allocations("job") if lost.instance_id in r.instance_ids)
         assert record.instance_ends == {lost.instance_id: (BEGIN_S + 600, EndCause.EVICTED)}
         assert record.alive
     hour = ON_DEMAND + 20_000
     assert spent == [hour + 20_000, hour + 20_000, 2 * hour, 2 * hour, 3 * hour], "refunded when the hour is over"
     assert spent[-1] == _bill(here)
     pause("job", "COMMAND", market_stays=False)
-    assert here.store.spent("job") == _bill(here)
+    assert here.store.purchases.spent("job") == _bill(here)
     row = next(row for row in cost_rows(["job"]) if row.tier == "transient")
     assert (row.spent, row.charged, row.uses[Use.REFUNDED], row.machine_hours) == (60_000, 80_000, 20_000, 4)
     told = summary("job")["machine_hours"]
@@ -227,7 +227,7 @@ def test_a_machine_that_shuts_down_by_itself_ends_when_it_is_seen_if_the_market_
             lambda engine, groups=groups: reconcile(engine.holdings, groups, {}, int(here.clock.at_s)), groups
         )
         here.clock.at_s += 600
-    record = next(r for r in here.store.allocations("job") if r.allocation_id == first.order_id)
+    record = next(r for r in here.store.purchases.allocations("job") if r.allocation_id == first.order_id)
     assert record.instance_ends == {first.instance_id: (BEGIN_S + 600, EndCause.USER)}
 
 

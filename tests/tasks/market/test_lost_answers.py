@@ -38,7 +38,7 @@ def test_a_purchase_whose_answer_is_lost_is_repeated_byte_for_byte_and_bought_on
     with patched(here, launch=lossy, describe=empty):  # EC2's reads lag its writes
         assert "ReadTimeout" in str(secure(here))
         assert states(here) == {"job-reliable-0": "planned"}
-        assert not here.store.job("job").state.terminal
+        assert not here.store.jobs.job("job").state.terminal
         here.clock.at_s += 60
         # another process, under other settings, after an upgrade
         other = here.runtime.settings.model_copy(update={"node_python": "/opt/python", "notice_s": 100})
@@ -46,7 +46,9 @@ def test_a_purchase_whose_answer_is_lost_is_repeated_byte_for_byte_and_bought_on
         assert secure(here) is None
     assert sent[0] == sent[1]
     assert states(here) == {"job-reliable-0": "done"}
-    assert [record.instance_ids for record in here.store.allocations("job")] == [(alive(here)[0].instance_id,)]
+    assert [record.instance_ids for record in here.store.purchases.allocations("job")] == [
+        (alive(here)[0].instance_id,)
+    ]
     for _ in range(10):
         here.clock.at_s += TICK_S
         here.tick(spec())
@@ -73,7 +75,7 @@ def test_a_process_that_dies_between_sending_and_recording_leaves_an_order_that_
 
     with patched(here, launch=selling(here, Killed())), pytest.raises(Killed):
         secure(here)
-    (intent,) = here.store.intents("job")
+    (intent,) = here.store.purchases.intents("job")
     assert intent.doubtful_since_s == BEGIN_S
     with patched(here, launch=refusing(AssertionError("it is found, not sent again"))):
         assert secure(here) is None
@@ -115,12 +117,12 @@ def test_an_order_of_which_nothing_is_listed_for_long_is_answered_and_a_fresh_on
             secure(here)
             here.clock.at_s += 20
         assert here.clock.at_s >= began_s + SETTLES_S
-    assert (here.store.intent("job-reliable-0").request is None) == (state == "abandoned")
-    assert [record.alive for record in here.store.allocations("job")] == ([False] if state == "done" else [])
+    assert (here.store.purchases.intent("job-reliable-0").request is None) == (state == "abandoned")
+    assert [record.alive for record in here.store.purchases.allocations("job")] == ([False] if state == "done" else [])
     here.clock.at_s += TICK_S if state == "abandoned" else 3600  # machines that died are not replaced at once
     assert secure(here) is None
     assert states(here) == {"job-reliable-0": state, "job-reliable-0-again-1": "done"}
-    tokens = [intent.token for intent in here.store.intents("job")]
+    tokens = [intent.token for intent in here.store.purchases.intents("job")]
     assert len(set(tokens)) == 2
 
 
@@ -179,7 +181,7 @@ def test_a_young_machine_whose_spot_request_is_not_listed_yet_stops_no_tick_and_
     assert states(here)["job-buy-0"] == "planned", "at what bid it was bought is not known"
     here.clock.at_s += TICK_S
     here.tick(spec())
-    record = next(r for r in here.store.allocations("job") if r.order_id == "job-buy-0")
+    record = next(r for r in here.store.purchases.allocations("job") if r.order_id == "job-buy-0")
     assert record.allocation.bid_micros is not None
     assert len(here.market.log()) == 3
 
@@ -214,8 +216,8 @@ def test_two_runs_within_a_second_buy_one_machine_and_agree(here: TaskRuntime) -
     with patched(here, launch=launching, describe=describe):
         assert secure(here) is None
     assert calls[0] == calls[1]
-    assert [(r.order_id, r.alive) for r in here.store.allocations("job")] == [("job-reliable-0", True)]
-    assert not here.store.job("job").state.terminal
+    assert [(r.order_id, r.alive) for r in here.store.purchases.allocations("job")] == [("job-reliable-0", True)]
+    assert not here.store.jobs.job("job").state.terminal
     here.clock.at_s += TICK_S
     assert [type(order).__name__ for order in here.tick(spec())] == ["Acquire"]
     assert not JobEngine("job").refresh().holdings.closed
@@ -243,7 +245,7 @@ def test_an_order_in_doubt_of_a_job_that_ends_is_found_or_abandoned_and_never_fo
         abandon_orders(JobEngine("job"))
     assert states(here)["job-buy-0"] == "done"
     assert alive(here) == []
-    assert here.store.allocations("job", alive=True) == []
+    assert here.store.purchases.allocations("job", alive=True) == []
 
 
 def test_an_order_of_an_ended_job_of_which_nothing_lives_is_abandoned(here: TaskRuntime) -> None:
@@ -270,9 +272,9 @@ def test_an_order_in_doubt_that_nobody_looked_for_while_the_market_remembered_it
     here.tick(spec())
     abandon_orders(JobEngine("job"))
     assert states(here) == {"job-reliable-0": "done"}
-    assert here.store.allocations("job", alive=True) == []
+    assert here.store.purchases.allocations("job", alive=True) == []
     plain(book_ledger)("job")
-    assert here.store.spent("job") == sum(here.market.bill(by_hour, by_hour).values()) > 0
+    assert here.store.purchases.spent("job") == sum(here.market.bill(by_hour, by_hour).values()) > 0
 
 
 def test_machines_that_are_found_of_a_refused_order_correct_it(here: TaskRuntime) -> None:
@@ -283,5 +285,5 @@ def test_machines_that_are_found_of_a_refused_order_correct_it(here: TaskRuntime
     assert states(here)["job-buy-0"] == "refused"
     here.clock.at_s += TICK_S
     here.tick(spec())
-    assert here.store.intent("job-buy-0").state is IntentState.DONE
-    assert Market.parse(here.store.intent("job-buy-0").params["market"]) == MARKET
+    assert here.store.purchases.intent("job-buy-0").state is IntentState.DONE
+    assert Market.parse(here.store.purchases.intent("job-buy-0").params["market"]) == MARKET

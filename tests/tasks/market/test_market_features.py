@@ -59,7 +59,7 @@ def best(**transient: Any) -> Any:
 
 
 def journal(here: TaskRuntime, kind: type) -> list[Any]:
-    records = (entry.record for entry in here.store.journal("job"))
+    records = (entry.record for entry in here.store.journals.entries("job"))
     return [item for item in map(from_record, records) if isinstance(item, kind)]
 
 
@@ -139,7 +139,7 @@ def test_a_decision_is_journalled_with_its_signals_and_can_be_made_again(here: T
     assert isinstance(order, Acquire)
     assert order.count == 4, "all of the cap at once"
     assert journal(here, TickDue)[-1].signals == told
-    entries = [entry.record for entry in here.store.journal("job")]
+    entries = [entry.record for entry in here.store.journals.entries("job")]
     at = next(number for number, record in enumerate(entries) if record["kind"] == "TickDue")
     assert replay(entries[:at]).handle(from_record(entries[at])) == (order,)
     plain(buy)(job, JobEngine("job"), order)

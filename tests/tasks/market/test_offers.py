@@ -29,7 +29,7 @@ def status(offered: list[str], machines: int | None) -> dict[str, Any]:
 
 def held(world: TaskRuntime) -> list[str]:
     """Return the spot machines that live, in the order of their allocations."""
-    records = world.store.allocations("job", alive=True)
+    records = world.store.purchases.allocations("job", alive=True)
     return [name for record in records if record.allocation.bid_micros is not None for name in record.living_ids]
 
 
@@ -42,14 +42,14 @@ def test_machines_that_the_job_offers_lapse_at_their_hours_end_and_are_not_bough
     first, second = held(here)
     note = controller.note
     note("job", status([], None))
-    assert here.store.last_observation("job", ObservationKind.OFFER) is None, "nothing was offered so far"
+    assert here.store.jobs.last_observation("job", ObservationKind.OFFER) is None, "nothing was offered so far"
     note("job", status([second], 1))
     here.clock.at_s += 120
     (order,) = here.tick(job)
     assert isinstance(order, Wait)
     engine = JobEngine("job").refresh()
     assert (engine.holdings.offered, engine.holdings.machines_of_use) == ({second}, 1)
-    records = [entry.record for entry in here.store.journal("job", 0)]
+    records = [entry.record for entry in here.store.journals.entries("job", 0)]
     (record,) = [entry for entry in records if entry["kind"] == "NodesOffered"]
     assert from_record(record) == NodesOffered(int(here.clock.at_s), (second,), 1)
     lead_s = here.runtime.settings.renewal_lead_s
@@ -70,7 +70,7 @@ def test_machines_that_the_job_offers_lapse_at_their_hours_end_and_are_not_bough
     note("job", status([], None))
     here.clock.at_s += 240
     assert [type(order) for order in here.tick(job)] == [Acquire], "its memory has risen"
-    assert sum(entry.record["kind"] == "NodesOffered" for entry in here.store.journal("job", 0)) == 3
+    assert sum(entry.record["kind"] == "NodesOffered" for entry in here.store.journals.entries("job", 0)) == 3
 
 
 @pytest.mark.parametrize(("machines", "bought"), [(None, 2), (1, 1), (0, 0)])
@@ -104,15 +104,17 @@ def test_of_an_allocation_the_machines_that_are_offered_end_and_the_others_are_k
         here.clock.at_s += 240
         assert [type(order) for order in here.tick(job)] == [Wait]
         assert held(here) == machines[:3]
-        spent.append(here.store.spent("job"))
+        spent.append(here.store.purchases.spent("job"))
         assert spent[-1] == sum(here.market.bill(by_hour, by_hour).values())
-    (intent,) = [intent for intent in here.store.intents("job") if intent.kind == "lapse"]
+    (intent,) = [intent for intent in here.store.purchases.intents("job") if intent.kind == "lapse"]
     assert (intent.state, intent.params["instance_ids"]) == (IntentState.DONE, sorted(machines[3:]))
     (position,) = [
         p for p in JobEngine("job").refresh().holdings.positions.values() if p.allocation.bid_micros is not None
     ]
     assert (position.standing, len(position.held()), position.allocation.count) == (AllocationState.HELD, 3, 8)
-    ledger = [line for line in here.store.ledger("job") if line.allocation_id == position.allocation.allocation_id]
+    ledger = [
+        line for line in here.store.purchases.ledger("job") if line.allocation_id == position.allocation.allocation_id
+    ]
     assert [line.amount_micros for line in ledger] == [count * ledger[0].price_micros for count in (8, 3, 3)]
 
 
@@ -132,7 +134,7 @@ def test_the_next_hour_of_a_machine_that_ends_does_not_count_in_the_budget(here:
     assert isinstance(released, Lapse)
     assert held(here) == machines
     after = spending_now(limited, JobEngine("job").refresh())
-    (bought,) = [r.allocation for r in here.store.allocations("job") if r.allocation.bid_micros is not None]
+    (bought,) = [r.allocation for r in here.store.purchases.allocations("job") if r.allocation.bid_micros is not None]
     assert before is not None
     assert after is not None
     assert bought.bid_micros is not None

@@ -33,7 +33,7 @@ def test_a_controllers_machine_that_cannot_be_bought_again_is_waited_for_and_bou
         waits = secure(here)
         assert "waits" in str(waits)
         assert "InsufficientInstanceCapacity" in str(waits)
-        job = here.store.job("job")
+        job = here.store.jobs.job("job")
         assert job.state is JobState.WAITING
         line = what_purchases_wait_for(here.store, job)
         assert line.startswith(f"{MARKET}: InsufficientInstanceCapacity: ")
@@ -42,8 +42,8 @@ def test_a_controllers_machine_that_cannot_be_bought_again_is_waited_for_and_bou
         assert list(states(here).values()).count("refused") == tries
         here.clock.at_s += TICK_S
     assert secure(here) is None
-    assert what_purchases_wait_for(here.store, here.store.job("job")) == ""
-    held = [r.order_id for r in here.store.allocations("job", alive=True) if r.allocation.bid_micros is None]
+    assert what_purchases_wait_for(here.store, here.store.jobs.job("job")) == ""
+    held = [r.order_id for r in here.store.purchases.allocations("job", alive=True) if r.allocation.bid_micros is None]
     assert held == ["job-reliable-0-again-3"]
 
 
@@ -68,9 +68,9 @@ def test_credentials_and_settings_that_are_wrong_raise_an_alarm_and_the_job_stay
                 PurchaseBlocked, match="^job job: the reliable tier cannot be bought: .*" + re.escape(str(error))
             ):
                 secure(here)
-            assert here.store.job("job").state is JobState.STARTING
+            assert here.store.jobs.job("job").state is JobState.STARTING
             assert states(here) == {"job-reliable-0": "planned"}
-            assert "each tick tries again" in what_purchases_wait_for(here.store, here.store.job("job"))
+            assert "each tick tries again" in what_purchases_wait_for(here.store, here.store.jobs.job("job"))
             here.clock.at_s += TICK_S
     assert secure(here) is None, "once it is fixed"
     assert states(here) == {"job-reliable-0": "done"}
@@ -91,7 +91,7 @@ def test_a_setting_that_is_mended_is_in_the_next_request_unless_the_first_may_ha
                 secure(here)
             here.clock.at_s += TICK_S
             if doubtful:
-                here.store.begin_sending("job-reliable-0", {}, here.clock.at_s)
+                here.store.purchases.begin_sending("job-reliable-0", {}, here.clock.at_s)
             here.runtime = replace(here.runtime, settings=fixed)
     assert "/opt/python" not in sent[0].user_data
     assert "/opt/python" in sent[1].user_data
@@ -113,14 +113,14 @@ def test_a_quota_means_fewer_machines_and_the_user_hears_of_it(here: TaskRuntime
             (order,) = here.tick(job)
             reasons.append(order.decision.reason)
             here.clock.at_s += TICK_S
-    counts = [intent.params["count"] for intent in here.store.intents("job") if "buy" in intent.order_id]
+    counts = [intent.params["count"] for intent in here.store.purchases.intents("job") if "buy" in intent.order_id]
     assert counts == [4, 2, 1]
     assert sum(fact.bid_micros is not None for fact in alive(here)) == 1
     assert "the account's quota allows 2 spot vCPUs" in reasons[2]
     assert "MaxSpotInstanceCountExceeded" not in states(here)
     here.clock.at_s += 3600
     here.tick(job)
-    assert here.store.intents("job")[-1].params["count"] > 1, "the quota may be higher now"
+    assert here.store.purchases.intents("job")[-1].params["count"] > 1, "the quota may be higher now"
 
 
 def test_machines_that_never_ran_are_named_with_the_reason_and_not_bought_every_tick(here: TaskRuntime) -> None:
@@ -131,7 +131,7 @@ def test_machines_that_never_ran_are_named_with_the_reason_and_not_bought_every_
         here.clock.at_s += TICK_S
     dead = [fact for fact in here.market.log() if fact.end_cause is EndCause.FAILED]
     assert len(dead) == 2, "one purchase of two machines in ten minutes"
-    answer = here.store.intent("job-buy-0").answer
+    answer = here.store.purchases.intent("job-buy-0").answer
     assert answer is not None
     assert answer["code"] == "Client.VolumeLimitExceeded"
 
@@ -146,10 +146,10 @@ def test_machines_that_end_by_themselves_at_once_are_charged_named_and_not_bough
         here.clock.at_s += TICK_S
     spot = [fact for fact in here.market.log() if fact.bid_micros is not None]
     assert len(spot) == 4, "two purchases of two machines in a quarter of an hour"
-    assert {record.end_cause for record in here.store.allocations("job") if record.allocation.bid_micros} == {
+    assert {record.end_cause for record in here.store.purchases.allocations("job") if record.allocation.bid_micros} == {
         EndCause.USER
     }, "they ran, so they are charged"
-    line = what_purchases_wait_for(here.store, here.store.job("job"))
+    line = what_purchases_wait_for(here.store, here.store.jobs.job("job"))
     assert "Client.InstanceInitiatedShutdown" in line
     assert line.endswith("the market is left alone for a while")
 
@@ -174,9 +174,9 @@ def test_reliable_machines_that_die_of_capacity_never_fail_the_job(here: TaskRun
         here.clock.at_s += 10
         here.tick(spec())
         here.clock.at_s += 610
-    assert here.store.job("job").state is not JobState.FAILED
+    assert here.store.jobs.job("job").state is not JobState.FAILED
     assert len([fact for fact in alive(here) if fact.bid_micros is None]) == 1
-    assert here.store.spent("job") <= 105_000, "launches that failed cost nothing"
+    assert here.store.purchases.spent("job") <= 105_000, "launches that failed cost nothing"
 
 
 def test_a_reliable_machine_that_never_ran_raises_an_alarm_and_is_not_bought_every_tick(here: TaskRuntime) -> None:
@@ -199,25 +199,25 @@ def test_a_job_that_failed_goes_on_under_its_id(here: TaskRuntime) -> None:
     here.tick(spec())
     plain(close_job)(JobEngine("job"), None, "the application raised")
     plain(release_reliable_tier)(JobEngine("job"))
-    failed = here.store.job("job")
+    failed = here.store.jobs.job("job")
     assert (failed.state, failed.failure) == (JobState.FAILED, "the application raised")
     here.clock.at_s += 600
-    here.store.observe("job", BEGIN_S, ObservationKind.CLOCK, {"clock": 2, "state": "running"})
+    here.store.jobs.observe("job", BEGIN_S, ObservationKind.CLOCK, {"clock": 2, "state": "running"})
     plain(reopen_job)(JobEngine("job"))
     plain(reopen_job)(JobEngine("job"))
-    seen = here.store.last_observation("job", ObservationKind.CLOCK)
+    seen = here.store.jobs.last_observation("job", ObservationKind.CLOCK)
     assert seen is not None
     assert seen.payload == {}, "the time that it was not running counts as no standstill"
-    job = here.store.job("job")
+    job = here.store.jobs.job("job")
     assert (job.state, job.failure, job.ended_at_s) == (JobState.STARTING, None, None)
     assert not JobEngine("job").refresh().holdings.closed
-    kinds = [entry.record["kind"] for entry in here.store.journal("job")]
+    kinds = [entry.record["kind"] for entry in here.store.journals.entries("job")]
     assert kinds.count("JobReopened") == 1
     assert secure(here) is None
-    held = [r.order_id for r in here.store.allocations("job", alive=True) if r.allocation.bid_micros is None]
+    held = [r.order_id for r in here.store.purchases.allocations("job", alive=True) if r.allocation.bid_micros is None]
     assert held == ["job-reliable-0-again-1"]
     plain(close_job)(JobEngine("job"), {"clocks": 3})
-    assert here.store.job("job").state is JobState.FINISHED
+    assert here.store.jobs.job("job").state is JobState.FINISHED
 
 
 def test_a_job_that_was_settled_before_it_went_on_gets_ticks_to_its_last_hour(here: TaskRuntime) -> None:
@@ -241,4 +241,4 @@ def test_a_job_that_failed_before_it_was_opened_starts_again(here: TaskRuntime) 
     plain(record_job)(spec())
     plain(close_job)(JobEngine("job"), None, "no prices")
     plain(reopen_job)(JobEngine("job"))
-    assert here.store.job("job").state is JobState.STARTING
+    assert here.store.jobs.job("job").state is JobState.STARTING

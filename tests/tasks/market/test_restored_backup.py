@@ -26,7 +26,7 @@ def living(here: TaskRuntime) -> set[str]:
 
 
 def in_the_book(store: Store) -> set[str]:
-    return {name for record in store.allocations("job", alive=True) for name in record.living_ids}
+    return {name for record in store.purchases.allocations("job", alive=True) for name in record.living_ids}
 
 
 def adopt(here: TaskRuntime, database: Path) -> None:
@@ -52,7 +52,7 @@ def test_what_was_bought_since_the_backup_is_found_and_nothing_is_bought_twice(
     here.tick(spec())
     bought = living(here)
     assert len(bought) > 1, "spot machines were bought since the backup"
-    spent = here.store.spent("job")
+    spent = here.store.purchases.spent("job")
 
     here.store.close()
     for lost in tmp_path.glob("state.db*"):
@@ -66,7 +66,7 @@ def test_what_was_bought_since_the_backup_is_found_and_nothing_is_bought_twice(
         here.clock.at_s += TICK_S
         here.tick(spec())
     assert living(here) == bought == in_the_book(here.store)
-    assert here.store.spent("job") >= spent
+    assert here.store.purchases.spent("job") >= spent
 
 
 def test_a_job_of_the_version_before_goes_on(here: TaskRuntime, tmp_path: Path) -> None:
@@ -81,11 +81,11 @@ def test_a_job_of_the_version_before_goes_on(here: TaskRuntime, tmp_path: Path) 
     machines = living(here)
     adopt(here, database)
     assert in_the_book(here.store) == machines
-    spent = here.store.spent("job")
+    spent = here.store.purchases.spent("job")
     here.clock.at_s += TICK_S
     here.tick(spec())
     assert living(here) == machines == in_the_book(here.store)
-    assert here.store.spent("job") >= spent > 0
+    assert here.store.purchases.spent("job") >= spent > 0
 
 
 def test_a_database_of_a_newer_version_is_refused_before_it_is_touched(tmp_path: Path) -> None:

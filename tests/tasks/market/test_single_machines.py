@@ -48,7 +48,7 @@ def _bill(here: TaskRuntime) -> int:
 
 
 def _in_the_book(here: TaskRuntime) -> set[str]:
-    return {name for record in here.store.allocations("job", alive=True) for name in record.living_ids}
+    return {name for record in here.store.purchases.allocations("job", alive=True) for name in record.living_ids}
 
 
 def _alive(here: TaskRuntime) -> set[str]:
@@ -62,7 +62,7 @@ def _end_all(here: TaskRuntime) -> None:
     _run(here, int(here.clock.at_s) - BEGIN_S + 2 * 3600)
     assert _alive(here) == _in_the_book(here) == set()
     assert plain(orphans)() == {}
-    assert here.store.spent("job") == _bill(here)
+    assert here.store.purchases.spent("job") == _bill(here)
 
 
 def _mark(here: TaskRuntime, patch: pytest.MonkeyPatch, marks: dict[str, int]) -> None:
@@ -100,7 +100,9 @@ def test_a_machine_that_is_taken_from_an_allocation_is_replaced_and_the_rest_is_
     assert _alive(here) == _in_the_book(here)
     assert left in _alive(here)
     renewed = [
-        e.record for e in here.store.journal("job", kinds=("Renew",)) if e.record["allocation_id"] == "job-buy-0"
+        e.record
+        for e in here.store.journals.entries("job", kinds=("Renew",))
+        if e.record["allocation_id"] == "job-buy-0"
     ]
     assert len(renewed) >= 3
     _end_all(here)
@@ -115,7 +117,7 @@ def test_a_machine_that_is_lost_without_a_notice_is_replaced(here: TaskRuntime) 
     _run(here, 720)
     _run(here, 840)
     assert len(_spot(here)) == 2
-    assert [r.living_count for r in here.store.allocations("job")] == [1, 1, 1]
+    assert [r.living_count for r in here.store.purchases.allocations("job")] == [1, 1, 1]
     _end_all(here)
 
 
@@ -175,7 +177,7 @@ def test_an_answer_without_any_of_our_machines_stops_the_tick_and_nothing_is_bou
     here.begin(spec())
     here.tick(spec())
     _run(here, 3720)
-    before, spent = here.store.allocations("job"), here.store.spent("job")
+    before, spent = here.store.purchases.allocations("job"), here.store.purchases.spent("job")
     with monkeypatch.context() as patch:
         patch.setattr(here.market, "describe", empty)
         here.clock.at_s += TICK_S
@@ -183,7 +185,7 @@ def test_an_answer_without_any_of_our_machines_stops_the_tick_and_nothing_is_bou
             here.tick(spec())
         assert "\n" not in str(caught.value)
         plain(release_reliable_tier)(JobEngine("job"))  # on such an answer nothing is concluded either
-    assert (here.store.allocations("job"), here.store.spent("job")) == (before, spent)
+    assert (here.store.purchases.allocations("job"), here.store.purchases.spent("job")) == (before, spent)
     plain(secure_reliable_tier)(spec(), JobEngine("job"))
     _run(here, 3 * 3600)
     assert len(_alive(here)) == 3
@@ -276,7 +278,7 @@ def test_what_the_reaper_ends_is_in_the_ledger_of_its_job(here: TaskRuntime) -> 
     plain(terminate)(ids)
     here.tick(spec())
     assert _alive(here) == _in_the_book(here) == set()
-    assert here.store.spent("job") == _bill(here)
+    assert here.store.purchases.spent("job") == _bill(here)
 
 
 def _last_spot(here: TaskRuntime) -> str:
@@ -287,7 +289,7 @@ def test_a_machine_beside_its_living_sisters_is_an_orphan_unless_it_is_in_the_bo
     here.begin(spec())
     here.tick(spec())
     lost = _spot(here)[0].instance_id
-    here.store.record_instance_ends("job-buy-0", {lost: (BEGIN_S + 60, EndCause.USER)})
+    here.store.purchases.record_instance_ends("job-buy-0", {lost: (BEGIN_S + 60, EndCause.USER)})
     here.clock.at_s += 2 * here.runtime.settings.tick_s
     assert plain(orphans)() == {"job": [lost]}, "although its job is open and its allocation held"
 
@@ -295,11 +297,11 @@ def test_a_machine_beside_its_living_sisters_is_an_orphan_unless_it_is_in_the_bo
 def test_a_machine_of_an_unanswered_purchase_is_no_orphan_while_ticks_will_answer_it(here: TaskRuntime) -> None:
     here.begin(spec())
     params = {"market": str(MARKET), "count": 1, "bid_micros": None}
-    here.store.plan("job-reliable-7", "job", "acquire", "job-reliable-7", params, here.clock.at_s)
+    here.store.purchases.plan("job-reliable-7", "job", "acquire", "job-reliable-7", params, here.clock.at_s)
     request = here.market.request_of(here.market.log()[0].instance_id)
     request = replace(request, token="t", tags={**request.tags, "proteus:order": "job-reliable-7"})
     (stray,) = here.market.launch(request)
     here.clock.at_s += 2 * here.runtime.settings.tick_s
     assert plain(orphans)() == {}
-    here.store.settle("job-reliable-7", IntentState.REFUSED, {}, here.clock.at_s)
+    here.store.purchases.settle("job-reliable-7", IntentState.REFUSED, {}, here.clock.at_s)
     assert plain(orphans)() == {"job": [stray.instance_id]}

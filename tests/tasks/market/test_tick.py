@@ -27,7 +27,7 @@ def real(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(
         proteus_spot.tasks.market.tick, "SystemClock", lambda: SimpleNamespace(now_s=lambda: clock.at_s)
     )
-    monkeypatch.setattr(here.store, "claim", claim)
+    monkeypatch.setattr(here.store.claims, "claim", claim)
     monkeypatch.setattr("prefect.runtime.deployment", SimpleNamespace(id="a deployment"))
     return clock
 

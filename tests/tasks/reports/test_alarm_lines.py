@@ -48,7 +48,7 @@ def test_the_list_of_jobs_says_if_it_cannot_look(
     notes: list[str] = []
     (line,) = job_lines(JobStore(alarmed.store, tmp_path), notes)
     assert (line.why, notes) == ("", ["alarms of job job: out of order"])
-    alarmed.store.move_job("job", JobState.FINISHED, BEGIN_S + 700.0)
+    alarmed.store.jobs.move_job("job", JobState.FINISHED, BEGIN_S + 700.0)
     job_lines(JobStore(alarmed.store, tmp_path), notes)  # of an ended job nobody asks
     assert len(notes) == 1
 

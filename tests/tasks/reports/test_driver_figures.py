@@ -31,7 +31,7 @@ def test_the_page_of_a_job_shows_them_while_it_runs_and_when_it_has_ended(here: 
     assert PageFigure("Redone rounds", "2", "a figure of the driver") in running
     assert PageFigure("Passes", "1.25", "over the data") in running
     result = {"clocks": 3, "passes": 5.0, "driver_figures": FIGURES | {"redone_rounds": 4}, "remarks": [REMARK]}
-    here.store.move_job("job", JobState.FINISHED, here.clock.at_s, result=result)
+    here.store.jobs.move_job("job", JobState.FINISHED, here.clock.at_s, result=result)
     page = gather(here.store, "job")
     assert PageFigure("Redone rounds", "4", "a figure of the driver") in page.figures
     assert PageFigure("Passes", "5", "over the data") in page.figures

@@ -32,7 +32,7 @@ def test_purchases_and_ends_are_lines_and_so_are_the_figures(here: TaskRuntime, 
         "clock 0, loss -, $0.0000 spent, 0 nodes ready, 0 evictions, holding 1xc4.large/us-east-1a",
     ]
     here.tick(spec())
-    here.store.observe("job", here.clock.at_s, ObservationKind.PROGRESS, {"clock": 7, "loss": 0.25, "ready": 2})
+    here.store.jobs.observe("job", here.clock.at_s, ObservationKind.PROGRESS, {"clock": 7, "loss": 0.25, "ready": 2})
     lines.clear()
     log.look()
     assert lines == [], "it does not look again at once"

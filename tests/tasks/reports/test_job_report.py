@@ -40,7 +40,7 @@ def page(store: Store) -> PageTables:
 
 
 def _records(store: Store, *kinds: str) -> list[Any]:
-    return [entry for entry in store.journal(JOB) if entry.record["kind"] in kinds]
+    return [entry for entry in store.journals.entries(JOB) if entry.record["kind"] in kinds]
 
 
 def _step(pairs: list[list[Any]], at: float) -> Any:
@@ -63,7 +63,7 @@ def test_prices_are_those_of_every_tick(store: Store, page: PageTables) -> None:
 
 def test_marks_are_what_happened(store: Store, page: PageTables) -> None:
     found = Counter(kind for _, kind, _, _ in page.data["events"])
-    counts = Counter(entry.record["kind"] for entry in store.journal(JOB))
+    counts = Counter(entry.record["kind"] for entry in store.journals.entries(JOB))
     gone = Counter(entry.record["cause"] for entry in _records(store, "AllocationGone"))
     lapses = {entry.record["allocation_id"] for entry in _records(store, "Lapse")}
     assert counts["Lapse"] == 2
@@ -130,10 +130,10 @@ def _micros(text: str) -> int:
 
 
 def test_the_ledger_adds_up(store: Store, page: PageTables) -> None:
-    lines = store.ledger(JOB)
+    lines = store.purchases.ledger(JOB)
     *rows, foot = page.rows("ledger")
     assert [(_micros(row[6]), row[4]) for row in rows] == [(line.amount_micros, str(line.kind)) for line in lines]
-    assert _micros(foot[6]) == store.spent(JOB) == sum(_micros(row[6]) for row in rows)
+    assert _micros(foot[6]) == store.purchases.spent(JOB) == sum(_micros(row[6]) for row in rows)
     assert [row[5] for row in page.data["ledger"]] == [line.amount_micros for line in lines]
     *groups, total = page.rows("by-market")
     assert len(groups) == 4
@@ -147,12 +147,12 @@ def test_the_ledger_adds_up(store: Store, page: PageTables) -> None:
 
 def test_allocations_and_progress(store: Store, page: PageTables) -> None:
     data = page.data
-    for row, record in zip(data["allocations"], store.allocations(JOB), strict=True):
+    for row, record in zip(data["allocations"], store.purchases.allocations(JOB), strict=True):
         a = record.allocation
         assert row[0] == a.allocation_id
         assert data["markets"][row[1]] == str(a.market)
         assert row[3:7] == [a.count, a.bid_micros, a.launched_at_s - START_S, record.ended_at_s - START_S]
-    looks = store.observations(JOB, ObservationKind.PROGRESS)
+    looks = store.jobs.observations(JOB, ObservationKind.PROGRESS)
     learned = [look for look in looks if look.payload["clock"]]
     assert len(data["progress"]) == len(learned)
     for row, look in zip(data["progress"], learned, strict=True):
@@ -163,7 +163,7 @@ def test_allocations_and_progress(store: Store, page: PageTables) -> None:
         assert _step(data["stage"], round(look.at_s - START_S)) == look.payload["stage"]
     told = [look.payload["seconds_per_clock"] for look in looks if look.payload["seconds_per_clock"] is not None]
     assert [ms for _, ms in data["pace"]] == pytest.approx([seconds * 1e3 for seconds in told], rel=1e-3)
-    for row, seen in zip(data["shards"], store.observations(JOB, ObservationKind.SHARDS), strict=True):
+    for row, seen in zip(data["shards"], store.jobs.observations(JOB, ObservationKind.SHARDS), strict=True):
         names = [[None if node is None else data["nodes"][node] for node in of] for of in row[1:]]
         assert (row[0], names) == (
             round(seen.at_s - START_S),
@@ -204,9 +204,9 @@ def test_series_are_drawn_and_not_written_out(tmp_path: Path) -> None:
     }
     back = [{"clock": 3, "reason": "two nodes were lost"}, {"clock": 5, "reason": "again"}]
     with Store.open(f"sqlite:///{tmp_path}/state.db") as store:
-        store.create_job("long", {"training": {"data": "digits"}}, START_S)
+        store.jobs.create_job("long", {"training": {"data": "digits"}}, START_S)
         result = {"clocks": 2, **series, "went_back": back, "micro_tasks_done": {"reliable": 4}}
-        store.move_job("long", JobState.FINISHED, START_S + 9, result=result)
+        store.jobs.move_job("long", JobState.FINISHED, START_S + 9, result=result)
         page = PageTables(render(gather(store, "long")))
     rows = dict(page.rows("result"))
     assert rows == {
@@ -226,14 +226,14 @@ def test_the_page_links_the_model_and_names_data_and_commands(tmp_path: Path) ->
     url, blobs = f"sqlite:///{tmp_path}/state.db", (tmp_path / "blobs").as_uri()
     training = {"data": "/in/my file.csv", "app": "mine:App", "code": "/in/mine.py"}
     with Store.open(url) as store:
-        store.create_job("mine", {"training": training}, START_S)
+        store.jobs.create_job("mine", {"training": training}, START_S)
         assert [link.label for link in gather(store, "mine", blobs).links] == ["data"], "there is no model yet"
         record_command(url, "mine", "proteus run --job mine --dir 'a b'")
         record_command(url, "mine", "proteus run --job mine --dir 'a b'")
         record_command(url, "other", "proteus run --job other")
-        assert len(store.observations("mine", ObservationKind.COMMAND)) == 1
+        assert len(store.jobs.observations("mine", ObservationKind.COMMAND)) == 1
         assert gather(store, "mine", blobs).links[-1] == Link("go on", "proteus run --job mine --dir 'a b'")
-        store.move_job("mine", JobState.FINISHED, START_S + 9, result={})
+        store.jobs.move_job("mine", JobState.FINISHED, START_S + 9, result={})
         assert [link.label for link in gather(store, "mine").links] == ["data", "repeat"]
     (tmp_path / "blobs").mkdir()
     text = write_report("mine", directory=tmp_path).read_text()
@@ -247,7 +247,7 @@ def test_the_page_links_the_model_and_names_data_and_commands(tmp_path: Path) ->
 
 def test_a_link_never_runs_a_script(tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/state.db") as store:
-        store.create_job("bad", {"training": {"data": "javascript:alert(1)"}}, START_S)
+        store.jobs.create_job("bad", {"training": {"data": "javascript:alert(1)"}}, START_S)
         (link,) = gather(store, "bad").links
         assert (link.text, link.url) == ("javascript:alert(1)", "")
 
@@ -271,12 +271,12 @@ def test_twenty_hours_fit_in_400_kb(tmp_path: Path) -> None:
 
 def test_a_job_of_which_little_is_known(tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/state.db") as store:
-        store.create_job("new", {}, 1000.0)
+        store.jobs.create_job("new", {}, 1000.0)
         new = PageTables(render(gather(store, "new")))
         assert new.rows("ledger") == [["nothing"]]
         assert new.data["trained"] is None
-        store.create_job("failed", {}, 1000.0)
-        store.move_job("failed", JobState.FAILED, 1060.0, failure=HOSTILE)
+        store.jobs.create_job("failed", {}, 1000.0)
+        store.jobs.move_job("failed", JobState.FAILED, 1060.0, failure=HOSTILE)
         page = gather(store, "failed")
         assert dict(PageTables(render(page)).rows("result"))["failure"] == HOSTILE
         with pytest.raises(UnknownRecord, match="job other: is not in the state database"):

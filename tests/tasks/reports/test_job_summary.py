@@ -20,8 +20,8 @@ def test_a_snapshot_tells_how_the_job_stands(here: TaskRuntime) -> None:
     here.begin(spec())
     here.clock.at_s += 60
     here.tick(spec())
-    here.store.move_job("job", JobState.RUNNING, here.clock.at_s)
-    here.store.observe(
+    here.store.jobs.move_job("job", JobState.RUNNING, here.clock.at_s)
+    here.store.jobs.observe(
         "job", here.clock.at_s, ObservationKind.PROGRESS, {"clock": 7, "loss": 0.5, "ready": 2, "stage": 1}
     )
     shot = snapshot("job")
@@ -42,7 +42,7 @@ def test_a_summary_of_a_job_that_was_evicted(taking: TaskRuntime) -> None:
     taking.clock.at_s += 60
     taking.tick(spec())
     taking.clock.at_s = BEGIN_S + 1400  # marked: it will be taken at 1500
-    allocation = taking.store.allocations("job")[-1].allocation_id
+    allocation = taking.store.purchases.allocations("job")[-1].allocation_id
     taking.tick(spec(), {allocation: BEGIN_S + 1500})
     shot = snapshot("job")
     assert shot is not None
@@ -85,6 +85,6 @@ def test_an_hour_is_decided_once_however_often_the_order_is_repeated(here: TaskR
     for after_s in (3500, 3550):  # the order to let go dies with its tick, twice
         here.clock.at_s = BEGIN_S + after_s
         assert plain(decide)(JobEngine("job"), here.facts(spec()), {}, {})
-    kinds = [entry.record["kind"] for entry in here.store.journal("job")]
+    kinds = [entry.record["kind"] for entry in here.store.journals.entries("job")]
     assert kinds.count("Lapse") == 2
-    assert hour_end_decisions(here.store.journal("job")) == 1
+    assert hour_end_decisions(here.store.journals.entries("job")) == 1

@@ -64,7 +64,7 @@ def test_what_fails_is_logged_and_stops_nothing(
 
     Published(monkeypatch)
     monkeypatch.setattr(proteus_spot.tasks.reports.publish, broken, fail)
-    assert job.store.allocations(JOB, alive=True) == []  # the job is over, so a tick shows it too
+    assert job.store.purchases.allocations(JOB, alive=True) == []  # the job is over, so a tick shows it too
     show(JOB)
     assert "no room" in caplog.text
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
@@ -89,14 +89,14 @@ def test_ticks_show_a_job_every_few_minutes_and_at_its_very_end(
             return now[0]
 
     monkeypatch.setattr(proteus_spot.tasks.reports.publish, "SystemClock", Clock)
-    here.store.create_job("job", {}, here.clock.now_s())
+    here.store.jobs.create_job("job", {}, here.clock.now_s())
     shown = []
     for later_s in (0.0, 1.0, EVERY_S - 2.0, 2.0, 1.0, EVERY_S):
         now[0] += later_s
         show_job_now_and_then("job")
         shown.append(len(published.all))
     assert shown == [0, 0, 0, 1, 1, 2]
-    here.store.move_job("job", JobState.FINISHED, here.clock.now_s())
+    here.store.jobs.move_job("job", JobState.FINISHED, here.clock.now_s())
     show_job_now_and_then("job")
     assert len(published.all) == 3
 
@@ -104,7 +104,7 @@ def test_ticks_show_a_job_every_few_minutes_and_at_its_very_end(
 def test_the_world_is_not_touched_more_than_needed(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tick does nothing between two pictures."""
     monkeypatch.setattr(proteus_spot.tasks.reports.publish, "show_job", lambda job_id: pytest.fail("was shown"))
-    here.store.create_job("job", {}, here.clock.now_s())
+    here.store.jobs.create_job("job", {}, here.clock.now_s())
     for _ in range(3):
         show_job_now_and_then("job")
-    assert len(here.store.observations("job", ObservationKind.PICTURE)) == 1
+    assert len(here.store.jobs.observations("job", ObservationKind.PICTURE)) == 1

@@ -59,7 +59,7 @@ def run_in(state: StateType) -> FlowRun:
 
 
 def follow(here: TaskRuntime, run_id: UUID) -> None:
-    here.store.observe("job", here.clock.at_s, ObservationKind.FOLLOWER, {"flow_run_id": str(run_id)})
+    here.store.jobs.observe("job", here.clock.at_s, ObservationKind.FOLLOWER, {"flow_run_id": str(run_id)})
 
 
 @pytest.mark.parametrize("state", [StateType.CANCELLING, StateType.CANCELLED])
@@ -67,11 +67,11 @@ def test_a_cancelled_run_stops_the_job_it_follows(here: TaskRuntime, state: Stat
     here.begin(spec())
     follow(here, run_in(StateType.RUNNING).id)
     stop_if_cancelled("job")
-    assert here.store.job("job").state is JobState.STARTING
+    assert here.store.jobs.job("job").state is JobState.STARTING
     run = run_in(state)
     follow(here, run.id)
     stop_if_cancelled("job")
-    job = here.store.job("job")
+    job = here.store.jobs.job("job")
     assert (job.state, job.stop_why) == (JobState.STOPPING, "cancelled in the Prefect UI")
     assert job.stop_by == f"flow run {run.name}"
 
@@ -82,7 +82,7 @@ def test_a_run_that_ended_otherwise_is_no_request(here: TaskRuntime, state: Stat
     follow(here, run_in(state).id)
     run_in(StateType.CANCELLED)  # of another job
     stop_if_cancelled("job")
-    assert here.store.job("job").state is JobState.STARTING
+    assert here.store.jobs.job("job").state is JobState.STARTING
 
 
 def test_without_an_answer_of_prefect_the_tick_goes_on(
@@ -93,10 +93,10 @@ def test_without_an_answer_of_prefect_the_tick_goes_on(
     monkeypatch.setattr(proteus_spot.tasks.supervision.cancelled_runs, "_CALL_S", 0.5)
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         stop_if_cancelled("job")
-    assert here.store.job("job").state is JobState.STARTING
+    assert here.store.jobs.job("job").state is JobState.STARTING
     assert "job job: whether it was cancelled in the UI is seen by a later tick" in caplog.text
     stop_if_cancelled("job")
-    assert here.store.job("job").state is JobState.STOPPING
+    assert here.store.jobs.job("job").state is JobState.STOPPING
 
 
 def test_the_flow_records_once_that_it_follows_the_job(here: TaskRuntime) -> None:
@@ -109,7 +109,7 @@ def test_the_flow_records_once_that_it_follows_the_job(here: TaskRuntime) -> Non
 
     attach()
     record_follower("job")  # outside of a run there is nothing to cancel
-    seen = here.store.observations("job", ObservationKind.FOLLOWER)
+    seen = here.store.jobs.observations("job", ObservationKind.FOLLOWER)
     with get_client(sync_client=True) as client:
         assert [client.read_flow_run(UUID(one.payload["flow_run_id"])).state.is_completed() for one in seen] == [True]
 
@@ -120,9 +120,9 @@ def test_the_hook_of_the_flow_stops_the_job_at_once(here: TaskRuntime) -> None:
     state = State[None](type=StateType.CANCELLED)
     for parameters in ({}, {"spec": None}, {"spec": {"job_id": "nothing"}}):
         stop_cancelled_job(train, run.model_copy(update={"parameters": parameters}), state)
-    assert here.store.job("job").state is JobState.STARTING
+    assert here.store.jobs.job("job").state is JobState.STARTING
     stop_cancelled_job(train, run.model_copy(update={"parameters": {"spec": spec().model_dump()}}), state)
-    assert here.store.job("job").stop_by == f"flow run {run.name}"
+    assert here.store.jobs.job("job").stop_by == f"flow run {run.name}"
 
 
 def test_what_was_cancelled_before_a_failed_job_goes_on_is_over(here: TaskRuntime) -> None:
@@ -137,10 +137,10 @@ def test_what_was_cancelled_before_a_failed_job_goes_on_is_over(here: TaskRuntim
     attach()
     plain(reopen_job)(JobEngine("job"))
     stop_if_cancelled("job")
-    assert here.store.job("job").state is JobState.STARTING
+    assert here.store.jobs.job("job").state is JobState.STARTING
     follow(here, run_in(StateType.CANCELLED).id)
     stop_if_cancelled("job")
-    assert here.store.job("job").state is JobState.STOPPING
+    assert here.store.jobs.job("job").state is JobState.STOPPING
 
 
 # -- runs that a schedule began ----------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_cancelling_a_scheduled_run_stops_the_job_of_its_day(here: TaskRuntime) 
     here.begin(spec().model_copy(update={"job_id": "nightly-2026-01-31"}))
     run = begun({"spec": spec().model_dump(mode="json") | {"job_id": "nightly-{date}"}})
     stop_cancelled_job(train, run, Pending())
-    assert here.store.job("nightly-2026-01-31").state is JobState.STOPPING
+    assert here.store.jobs.job("nightly-2026-01-31").state is JobState.STOPPING
 
 
 @pytest.mark.parametrize("name", ["train", "sweep", "backtest"])

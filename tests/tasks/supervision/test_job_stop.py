@@ -34,13 +34,13 @@ def alive(here: TaskRuntime) -> list[str]:
 
 
 def records_of(here: TaskRuntime) -> list[str]:
-    return [str(entry.record["kind"]) for entry in here.store.journal("job")]
+    return [str(entry.record["kind"]) for entry in here.store.journals.entries("job")]
 
 
 @pytest.mark.parametrize("state", [JobState.STARTING, JobState.WAITING, JobState.RUNNING])
 def test_a_stop_is_written_from_every_live_state_and_its_first_reason_stays(here: TaskRuntime, state: JobState) -> None:
     here.begin(spec())
-    here.store.move_job("job", state, BEGIN_S)
+    here.store.jobs.move_job("job", state, BEGIN_S)
     assert is_active("job")
     here.clock.at_s += 7
     job = request_stop("job", "budget", by="a tick")
@@ -52,7 +52,7 @@ def test_a_stop_is_written_from_every_live_state_and_its_first_reason_stays(here
     assert request_stop("job", "deadline").stop_now, "it is not taken back"
     assert not is_active("job")
     with pytest.raises(IllegalTransition):
-        here.store.move_job("job", JobState.RUNNING, BEGIN_S)
+        here.store.jobs.move_job("job", JobState.RUNNING, BEGIN_S)
 
 
 def test_a_job_that_has_ended_is_not_stopped_and_an_unknown_one_is_named(here: TaskRuntime) -> None:
@@ -70,7 +70,7 @@ def test_a_job_whose_controller_never_booted_ends_with_the_next_tick(here: TaskR
     assert alive(here) == ["job-reliable-0"]
     request_stop("job", "cancelled")
     ticks()
-    job = here.store.job("job")
+    job = here.store.jobs.job("job")
     assert (job.state, job.failure) == (JobState.STOPPED, None)
     assert job.result == {
         "clocks": 0,
@@ -92,7 +92,7 @@ def test_a_stopping_job_saves_its_model_and_keeps_spot_machines_to_the_end_of_th
     assert alive(here) == ["job-buy-0", "job-buy-0", "job-reliable-0"]
     request_stop("job", "budget")
     ticks()
-    job = here.store.job("job")
+    job = here.store.jobs.job("job")
     assert (job.state, controllers.stopped[0]) == (JobState.STOPPED, "budget")
     assert job.result == controllers.result
     assert here.runtime.blobs.manifest(JobPaths("job").model) is not None
@@ -104,7 +104,7 @@ def test_a_stopping_job_saves_its_model_and_keeps_spot_machines_to_the_end_of_th
     assert alive(here) == []
     assert records_of(here).count("Acquire") == bought
     assert "Renew" not in records_of(here)
-    assert not here.store.allocations("job", alive=True)
+    assert not here.store.purchases.allocations("job", alive=True)
 
 
 def test_the_last_loss_is_still_shown_when_the_job_has_stopped(
@@ -137,10 +137,10 @@ def test_a_stop_waits_for_a_silent_controller_and_then_ends_from_the_checkpoint(
     controllers.silent = True
     request_stop("job", "asked")
     ticks(2)
-    assert here.store.job("job").state is JobState.STOPPING, "four minutes of silence"
+    assert here.store.jobs.job("job").state is JobState.STOPPING, "four minutes of silence"
     assert "job-reliable-0" in alive(here)
     ticks(2)
-    job = here.store.job("job")
+    job = here.store.jobs.job("job")
     assert job.state is JobState.STOPPED
     assert job.result == {
         "clocks": 2,
@@ -160,7 +160,7 @@ def test_a_stop_does_not_wait_for_a_machine_that_has_ended(
     request_stop("job", "asked")
     here.market.terminate([machine.instance_id])
     ticks(2)  # the first one finds it ended
-    assert here.store.job("job").state is JobState.STOPPED
+    assert here.store.jobs.job("job").state is JobState.STOPPED
     assert controllers.machine() is None, "none is bought for a job that is to stop"
 
 
@@ -172,9 +172,9 @@ def test_a_clock_that_never_ends_does_not_keep_a_stopping_job(
     controllers.stuck = True
     request_stop("job", "asked")
     ticks.minutes(50)
-    assert here.store.job("job").state is JobState.STOPPING
+    assert here.store.jobs.job("job").state is JobState.STOPPING
     ticks.minutes(14)
-    job = here.store.job("job")
+    job = here.store.jobs.job("job")
     assert job.state is JobState.STOPPED
     assert "its controller did not end the clock under way in time" in dict(job.result or {})["without_model"]
     assert "job-reliable-0" not in alive(here)
@@ -189,7 +189,7 @@ def test_a_controller_that_has_started_anew_saves_the_model_of_its_checkpoint(
     request_stop("job", "asked")
     ticks()
     assert controllers.started == ["tcp://job-reliable-0"]
-    assert here.store.job("job").result == controllers.result
+    assert here.store.jobs.job("job").result == controllers.result
 
 
 def test_a_job_that_finishes_while_it_is_to_stop_has_finished(
@@ -201,7 +201,7 @@ def test_a_job_that_finishes_while_it_is_to_stop_has_finished(
     result = {"clocks": 9, "stopped": None, "lost_micro_tasks": 0}
     here.runtime.blobs.write_set(JobPaths("job").model, {}, result)
     ticks()
-    assert (here.store.job("job").state, here.store.job("job").result) == (JobState.FINISHED, result)
+    assert (here.store.jobs.job("job").state, here.store.jobs.job("job").result) == (JobState.FINISHED, result)
 
 
 def test_machines_end_at_once_where_that_was_asked_those_outside_the_book_too(
@@ -212,7 +212,7 @@ def test_machines_end_at_once_where_that_was_asked_those_outside_the_book_too(
     found = next(fact for fact in here.facts(spec()) if fact.bid_micros is not None)
     request_stop("job", "asked", now=True)
     ticks()
-    job = here.store.job("job")
+    job = here.store.jobs.job("job")
     assert job.state is JobState.STOPPED
     assert controllers.checkpoints == 1
     assert dict(job.result or {})["without_model"].startswith("no model was saved: its machines were ended at once")
@@ -241,9 +241,9 @@ def test_without_a_bucket_a_tick_ends_machines_at_once_and_closes_the_job_when_i
         fail_the_bucket(patch)
         with pytest.raises(PurchaseBlocked, match=r"job job: the bucket fails, so nothing is bought: .*SlowDown"):
             ticks()
-    assert (alive(here), here.store.job("job").state) == ([], JobState.STOPPING)
+    assert (alive(here), here.store.jobs.job("job").state) == ([], JobState.STOPPING)
     ticks()
-    assert here.store.job("job").state is JobState.STOPPED
+    assert here.store.jobs.job("job").state is JobState.STOPPED
 
 
 def test_without_a_bucket_a_tick_observes_and_books_and_buys_nothing(
@@ -251,16 +251,18 @@ def test_without_a_bucket_a_tick_observes_and_books_and_buys_nothing(
 ) -> None:
     here.begin(spec())
     ticks(3)
-    held, spent = len(alive(here)), here.store.spent("job")
+    held, spent = len(alive(here)), here.store.purchases.spent("job")
     with monkeypatch.context() as patch:
         fail_the_bucket(patch)
         here.market.terminate([fact.instance_id for fact in here.facts(spec()) if fact.bid_micros is None])
         for _ in range(40):
             with pytest.raises(PurchaseBlocked, match="the bucket fails"):
                 ticks()
-    assert alive(here) == [r.order_id for r in here.store.allocations("job", alive=True) for _ in r.living_ids]
+    assert alive(here) == [
+        r.order_id for r in here.store.purchases.allocations("job", alive=True) for _ in r.living_ids
+    ]
     assert len(alive(here)) <= held - 1
-    assert here.store.spent("job") > spent
+    assert here.store.purchases.spent("job") > spent
     ticks(2)
     assert "job-reliable-0-again-1" in alive(here)
 
@@ -297,6 +299,6 @@ def test_why_a_job_was_stopped_is_in_its_list_its_costs_its_figures_and_its_repo
     assert shown() == ["budget <b>"] * 4, "while it is to stop"
     controllers.silent = True
     ticks.minutes(8)
-    assert here.store.job("job").state is JobState.STOPPED
+    assert here.store.jobs.job("job").state is JobState.STOPPED
     unsaved = "no model was saved: no controller answered for 5 minutes; there is no checkpoint"
     assert shown() == [f"budget <b>; {unsaved}"] * 4

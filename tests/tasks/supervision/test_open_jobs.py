@@ -29,7 +29,9 @@ def alive(here: TaskRuntime) -> list[str]:
 
 def orders(here: TaskRuntime) -> list[tuple[str, EndCause | None]]:
     """What was bought on demand, and how it ended."""
-    return [(r.order_id, r.end_cause) for r in here.store.allocations("job") if r.allocation.bid_micros is None]
+    return [
+        (r.order_id, r.end_cause) for r in here.store.purchases.allocations("job") if r.allocation.bid_micros is None
+    ]
 
 
 def end_controllers_machine(here: TaskRuntime, controllers: FakeControllers) -> None:
@@ -47,8 +49,8 @@ def test_the_reliable_tier_of_a_failed_job_is_released_by_a_tick(here: TaskRunti
     while ticking_jobs():
         ticks()
     assert alive(here) == []
-    assert here.store.job("job").failure == "the application raised"
-    reliable = [line for line in here.store.ledger("job") if "reliable" in line.allocation_id]
+    assert here.store.jobs.job("job").failure == "the application raised"
+    reliable = [line for line in here.store.purchases.ledger("job") if "reliable" in line.allocation_id]
     assert [line.amount_micros for line in reliable] == [ON_DEMAND]
 
 
@@ -84,11 +86,11 @@ def test_a_controllers_machine_that_dies_without_a_flow_is_bought_again_and_trai
     clock = controllers.clock
     ticks()
     assert controllers.started == [f"tcp://{first}", f"tcp://{second}"]
-    assert here.store.job("job").controller_address == f"tcp://{second}"
+    assert here.store.jobs.job("job").controller_address == f"tcp://{second}"
     ticks()
     assert controllers.clock > clock - 1, "it goes on from the last clock that was kept"
     assert orders(here) == [(first, EndCause.USER), (second, None)]
-    assert here.store.job("job").state is JobState.RUNNING
+    assert here.store.jobs.job("job").state is JobState.RUNNING
 
 
 def test_the_controllers_machine_is_bought_again_while_another_of_the_tier_lives(
@@ -123,7 +125,7 @@ def test_a_reliable_machine_that_comes_back_after_another_was_bought_in_its_plac
 ) -> None:
     here.begin(spec())
     ticks(2)
-    record = here.store.allocations("job")[0]
+    record = here.store.purchases.allocations("job")[0]
     JobEngine("job").commit(  # given up by mistake: it lives
         lambda engine: [AllocationGone(int(here.clock.at_s), record.allocation_id, EndCause.USER)]
     )
@@ -137,7 +139,7 @@ def test_a_reliable_machine_that_comes_back_after_another_was_bought_in_its_plac
     ticks(3)
     assert "job-reliable-0" not in alive(here)
     assert "job-reliable-0-again-1" in alive(here)
-    assert here.store.spent("job") >= 2 * ON_DEMAND
+    assert here.store.purchases.spent("job") >= 2 * ON_DEMAND
 
 
 def test_a_controller_that_starts_anew_on_its_machine_gets_its_job_again(
@@ -159,7 +161,7 @@ def test_a_reliable_tier_that_is_lost_again_and_again_ends_the_job(
         if controllers.machine() is not None:
             end_controllers_machine(here, controllers)
         ticks(2)
-    job = here.store.job("job")
+    job = here.store.jobs.job("job")
     assert job.state is JobState.FAILED
     assert "the reliable tier was lost 6 times; find out what ends it" in str(job.failure)
     assert len(orders(here)) == 6
@@ -174,7 +176,7 @@ def test_a_job_whose_flow_died_before_its_first_purchase_is_begun_by_a_tick(
     plain(open_job)(spec(), JobEngine("job"))
     ticks(2)
     assert controllers.started == ["tcp://job-reliable-0"]
-    assert here.store.job("job").state is JobState.RUNNING
+    assert here.store.jobs.job("job").state is JobState.RUNNING
 
 
 def test_a_job_that_was_not_opened_in_time_fails_and_begins_when_it_is_run_again(
@@ -183,11 +185,11 @@ def test_a_job_that_was_not_opened_in_time_fails_and_begins_when_it_is_run_again
     monkeypatch.setattr("proteus_spot.tasks.supervision.cancelled_runs._cancelled", lambda run_ids: [])
     plain(record_job)(spec())
     ticks.minutes(10)
-    here.store.observe("job", here.clock.at_s, ObservationKind.FOLLOWER, {"flow_run_id": "1", "resumes": False})
+    here.store.jobs.observe("job", here.clock.at_s, ObservationKind.FOLLOWER, {"flow_run_id": "1", "resumes": False})
     ticks.minutes(14)
-    assert here.store.job("job").state is JobState.STARTING, "another run had begun it"
+    assert here.store.jobs.job("job").state is JobState.STARTING, "another run had begun it"
     ticks.minutes(4)
-    job = here.store.job("job")
+    job = here.store.jobs.job("job")
     assert job.state is JobState.FAILED
     assert job.failure == (
         "job job: its run of `train` did not open it within 15 minutes, so nothing was bought; read the log of that "
@@ -195,7 +197,7 @@ def test_a_job_that_was_not_opened_in_time_fails_and_begins_when_it_is_run_again
     )
     plain(reopen_job)(JobEngine("job"))
     ticks.minutes(14)
-    assert here.store.job("job").state is JobState.STARTING
+    assert here.store.jobs.job("job").state is JobState.STARTING
     assert here.market.log() == []
 
 
@@ -210,8 +212,8 @@ def test_a_controller_that_never_starts_is_given_another_machine_and_then_the_jo
     ticks.minutes(4)
     assert alive(here) == ["job-reliable-0-again-1"]
     ticks.minutes(38)
-    job = here.store.job("job")
-    names = [name for record in here.store.allocations("job") for name in record.instance_ids]
+    job = here.store.jobs.job("job")
+    names = [name for record in here.store.purchases.allocations("job") for name in record.instance_ids]
     assert job.state is JobState.FAILED
     assert len(names) == 3
     assert job.failure == (
@@ -242,7 +244,7 @@ def test_a_tick_begins_the_training_that_a_dead_flow_did_not(
     here.begin(spec())
     ticks()
     assert controllers.started == ["tcp://job-reliable-0"]
-    assert here.store.job("job").state is JobState.RUNNING
+    assert here.store.jobs.job("job").state is JobState.RUNNING
 
 
 def test_a_machine_that_does_not_join_is_let_go_in_time(
@@ -258,7 +260,7 @@ def test_a_machine_that_does_not_join_is_let_go_in_time(
     living = {fact.instance_id for fact in here.facts(spec()) if fact.alive}
     assert absent.instance_id not in living
     assert present.instance_id in living
-    (cooled,) = [e.record for e in here.store.journal("job") if e.record["kind"] == "MarketCooled"]
+    (cooled,) = [e.record for e in here.store.journals.entries("job") if e.record["kind"] == "MarketCooled"]
     assert cooled["market"] == str(absent.market)
     assert cooled["why"] == f"its machines did not join within 15 minutes ({absent.instance_id})"
     until_s = int(cooled["at_s"]) + 600
@@ -289,15 +291,15 @@ def test_a_job_that_pays_and_makes_no_progress_is_stopped_and_leaves_nothing(
     here.begin(spec())
     ticks.minutes(20)
     clock = controllers.clock
-    assert here.store.job("job").state is JobState.RUNNING
+    assert here.store.jobs.job("job").state is JobState.RUNNING
     controllers.stuck = True
     ticks.minutes(56)
-    assert here.store.job("job").state is JobState.RUNNING
+    assert here.store.jobs.job("job").state is JobState.RUNNING
     ticks.minutes(8)
     why = f"no progress: clock {clock} was the last for 60 minutes"
-    assert (here.store.job("job").stop_why, here.store.job("job").stop_by) == (why, "a tick")
+    assert (here.store.jobs.job("job").stop_why, here.store.jobs.job("job").stop_by) == (why, "a tick")
     ticks.minutes(70)
-    job = here.store.job("job")
+    job = here.store.jobs.job("job")
     assert (job.state, dict(job.result or {})["stopped"]) == (JobState.STOPPED, why)
     ticks.minutes(62)
     assert alive(here) == []
@@ -313,7 +315,7 @@ def test_a_job_that_waits_for_a_node_is_not_stopped(
     monkeypatch.setattr(controllers, "describe", lambda address: describe(address) | {"state": "waiting"})
     controllers.stuck = True
     ticks.minutes(180)
-    assert here.store.job("job").state is JobState.WAITING
+    assert here.store.jobs.job("job").state is JobState.WAITING
     assert "job-reliable-0" in alive(here)
 
 
@@ -360,9 +362,9 @@ def test_a_clock_that_takes_long_is_not_taken_for_standing_still(
     monkeypatch.setattr(controllers, "describe", lambda address: describe(address) | {"seconds_per_clock": 900.0})
     controllers.stuck = True
     ticks.minutes(120)
-    assert here.store.job("job").state is JobState.RUNNING
+    assert here.store.jobs.job("job").state is JobState.RUNNING
     ticks.minutes(40)
-    assert here.store.job("job").state is JobState.STOPPING
+    assert here.store.jobs.job("job").state is JobState.STOPPING
 
 
 def test_a_model_with_lost_effects_fails_the_job_at_a_tick(here: TaskRuntime, ticks: Ticks) -> None:
@@ -370,7 +372,7 @@ def test_a_model_with_lost_effects_fails_the_job_at_a_tick(here: TaskRuntime, ti
     ticks(2)
     here.runtime.blobs.write_set("jobs/job/model", {}, {"clocks": 3, "lost_micro_tasks": 2})
     ticks(2)
-    job = here.store.job("job")
+    job = here.store.jobs.job("job")
     assert job.state is JobState.FAILED
     assert "the updates of 2 tasks are not in its model" in str(job.failure)
     assert "job-reliable-0" not in alive(here)
@@ -387,7 +389,7 @@ def test_nothing_is_concluded_from_the_time_without_ticks(
     assert orders(here) == [("job-reliable-0", None)], "it did not answer twice, after an outage of the ticks"
     controllers.silent = False
     ticks(2)
-    assert here.store.job("job").state is JobState.RUNNING
+    assert here.store.jobs.job("job").state is JobState.RUNNING
 
 
 def test_a_job_that_a_tick_has_failed_fails_its_follower(

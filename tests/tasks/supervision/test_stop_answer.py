@@ -102,8 +102,8 @@ def test_machines_end_at_once(here: TaskRuntime, ticks: Ticks, controllers: Fake
     assert set(answer.ended) == before
     assert living(here) == set()
     assert controllers.checkpoints == 1
-    assert not here.store.allocations("job", alive=True), "it is recorded"
-    assert here.store.spent("job") > 0, "and booked"
+    assert not here.store.purchases.allocations("job", alive=True), "it is recorded"
+    assert here.store.purchases.spent("job") > 0, "and booked"
     again = stop_job("job", "enough", at_once=True)
     assert (again.ended, again.failed) == ([], False)
 
@@ -152,15 +152,15 @@ def test_where_the_market_does_not_answer_the_book_is_named_and_ticks_go_on(
     assert answer.notes == [
         "the market does not answer (RequestLimitExceeded: slow down); the machines are those of the state database"
     ]
-    assert here.store.job("job").state is JobState.STOPPING
+    assert here.store.jobs.job("job").state is JobState.STOPPING
     ticks()
-    assert here.store.job("job").state is JobState.STOPPED
+    assert here.store.jobs.job("job").state is JobState.STOPPED
     if at_once:
         assert living(here) == set()
 
 
 def test_a_purchase_that_was_not_answered_is_named(here: TaskRuntime, ticks: Ticks) -> None:
     here.begin(spec())
-    here.store.plan("job-buy-0", "job", "acquire", "job-buy-0", {}, here.clock.at_s)
+    here.store.purchases.plan("job-buy-0", "job", "acquire", "job-buy-0", {}, here.clock.at_s)
     answer = stop_job("job", "enough")
     assert answer.notes == ["the purchase job-buy-0 was not answered yet; a machine of it would be ended by a tick"]

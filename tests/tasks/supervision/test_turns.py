@@ -66,17 +66,17 @@ def test_a_job_that_was_submitted_before_goes_first_though_its_run_begins_later(
             begin(here, "early", 0, monkeypatch)  # it does not wait
             assert len(looks) == 1
         else:
-            here.store.move_job("early", JobState.FAILED, at_s, failure="it raised")
+            here.store.jobs.move_job("early", JobState.FAILED, at_s, failure="it raised")
         return False
 
     monkeypatch.setattr(here.clock, "wait_until", wait_until)
     begin(here, "late", 1, monkeypatch)
     assert len(looks) == 2, "for the run to begin, then for the job to end"
-    assert here.store.job("late").created_at_s < here.store.job("early").created_at_s
+    assert here.store.jobs.job("late").created_at_s < here.store.jobs.job("early").created_at_s
 
 
 def test_a_server_that_does_not_answer_holds_no_job_up(
     here: TaskRuntime, server: list[FlowRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(here, "job", 0, monkeypatch)
-    assert jobs_before(here.store, here.store.job("job")) == []
+    assert jobs_before(here.store, here.store.jobs.job("job")) == []

@@ -83,14 +83,14 @@ def test_the_figures_of_a_sweep_that_has_ended(store: Store) -> None:
     assert figures["ledger_usd"] == pytest.approx(sum(trial["usd"] for trial in figures["trials"]))
     assert {trial["state"] for trial in figures["trials"]} == {"finished"}
     assert figures["trials"][0]["repeated_steps"] == 2
-    assert figures["market_seconds"] == world.now_s - store.job(SWEEP).created_at_s
+    assert figures["market_seconds"] == world.now_s - store.jobs.job(SWEEP).created_at_s
 
 
 def test_why_a_sweep_ended(store: Store) -> None:
     world = record_sweep(store)
-    store.request_stop(SWEEP, "asked to stop", "test", world.now_s)
+    store.jobs.request_stop(SWEEP, "asked to stop", "test", world.now_s)
     assert (sweep_view(store, SWEEP).state, sweep_view(store, SWEEP).why) == ("running", "stop")
-    store.move_job(SWEEP, JobState.FAILED, world.now_s, failure="no trial has a value")
+    store.jobs.move_job(SWEEP, JobState.FAILED, world.now_s, failure="no trial has a value")
     view = sweep_view(store, SWEEP)
     assert (view.state, view.why, view.ended_s) == ("failed", "no trial has a value", world.now_s)
 

@@ -40,7 +40,7 @@ def test_a_job_whose_code_cannot_run_is_refused_before_it_is_recorded(
     for refuse in (plain(check), lambda job: check_application(job.training), plain(prepare_code)):
         with pytest.raises(InputError, match=says):
             refuse(with_app(app, code))
-    assert here.store.jobs() == []
+    assert here.store.jobs.list_jobs() == []
     assert here.runtime.blobs.list() == []
 
 

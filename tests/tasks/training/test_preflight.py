@@ -18,7 +18,7 @@ from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, TaskRuntime, plai
 
 def test_a_good_job_is_let_through_and_nothing_is_bought_or_written(here: TaskRuntime) -> None:
     plain(check)(spec())
-    assert here.store.jobs() == []
+    assert here.store.jobs.list_jobs() == []
     assert here.market.log() == []
 
 
@@ -45,7 +45,7 @@ def test_a_job_that_cannot_run_is_refused_by_name(here: TaskRuntime, changes: di
     good = spec()
     with pytest.raises(InputError, match=says):
         plain(check)(good.model_copy(update={"training": good.training.model_copy(update=changes)}))
-    assert here.store.jobs() == []
+    assert here.store.jobs.list_jobs() == []
 
 
 UNAUTHORIZED = (
@@ -78,7 +78,7 @@ def test_a_dry_run_says_in_one_line_what_is_missing_before_anything_is_written(
         plain(check)(spec())
     assert "\n" not in str(refused.value)
     assert "Encoded" not in str(refused.value)
-    assert here.store.jobs() == []
+    assert here.store.jobs.list_jobs() == []
 
 
 def test_a_dry_run_names_the_zones_in_which_nothing_can_be_bought(
@@ -126,16 +126,16 @@ def test_what_may_pass_is_no_reason_to_refuse_a_job(
 
 
 def test_credentials_of_another_account_are_refused_before_anything_is_written(here: TaskRuntime) -> None:
-    here.store.pin("222222222222", "us-east-1")
+    here.store.owner.pin("222222222222", "us-east-1")
     with pytest.raises(InputError, match=r"^AWS account 000000000000: the machines of this state database are in"):
         plain(check)(spec())
-    assert here.store.jobs() == []
+    assert here.store.jobs.list_jobs() == []
 
 
 def test_a_type_that_is_not_for_sale_is_refused(here: TaskRuntime) -> None:
     with pytest.raises(InputError, match=r"instance type z9\.huge is not in the catalogue; name another"):
         plain(check)(spec(markets=["z9.huge/us-east-1a"]))
-    assert here.store.jobs() == []
+    assert here.store.jobs.list_jobs() == []
 
 
 def test_parameters_that_a_built_in_application_does_not_take_are_refused(here: TaskRuntime) -> None:
@@ -144,7 +144,7 @@ def test_parameters_that_a_built_in_application_does_not_take_are_refused(here: 
     says = r"^job job: training\.app_params: app 'mlr' does not take these app_params: .*'depth'"
     with pytest.raises(InputError, match=says):
         plain(check)(job)
-    assert here.store.jobs() == []
+    assert here.store.jobs.list_jobs() == []
     plain(record_job)(job)
     plain(check)(job)  # it runs already, and its controller has said what it thinks
 
@@ -231,4 +231,4 @@ def test_a_budget_and_a_deadline_that_cannot_be_kept_are_refused(here: TaskRunti
     with pytest.raises(InputError, match=r"deadline 2016-06-01T00:00:00Z has passed by the market's clock"):
         plain(check)(spec().model_copy(update={"deadline": "2016-06-01T00:00:00Z"}))
     plain(check)(spec().model_copy(update={"deadline": "1m"}))
-    assert here.store.jobs() == []
+    assert here.store.jobs.list_jobs() == []

@@ -59,7 +59,7 @@ def test_a_controller_on_a_machine_of_the_job_is_met(here: TaskRuntime, controll
     write(here, controller)
     assert meet_controller("job", 5.0) == controller.address
     assert find_controller("job") == (controller.address, {"job_id": "job", "state": "running"})
-    assert here.store.job("job").controller_address == controller.address
+    assert here.store.jobs.job("job").controller_address == controller.address
 
 
 @pytest.mark.parametrize("changed", [{"name": "i-another"}, {"name": None}, {"control": "tcp://localhost:{port}"}])
@@ -72,7 +72,7 @@ def test_an_address_that_is_no_machine_of_the_job_is_never_called(
         meet_controller("job", 0.3)
     assert find_controller("job") is None
     assert controller.asked == 0
-    assert here.store.job("job").controller_address is None
+    assert here.store.jobs.job("job").controller_address is None
 
 
 def test_a_machine_that_has_ended_is_not_called(here: TaskRuntime, controller: Controller) -> None:

@@ -42,8 +42,8 @@ def test_a_run_that_ended_is_named_by_job_and_verdict(
     here: TaskRuntime, labels: list[tuple[str, set[str]]], job_state: JobState | None, state: State[Any], name: str
 ) -> None:
     if job_state is not None:
-        here.store.create_job("job", spec().model_dump(mode="json"), here.clock.at_s)
-        here.store.move_job("job", job_state, here.clock.at_s)
+        here.store.jobs.create_job("job", spec().model_dump(mode="json"), here.clock.at_s)
+        here.store.jobs.move_job("job", job_state, here.clock.at_s)
     name_ended(train, run_of({"job_id": "job"}), state)
     assert labels == [(name, {"mine", "job:job"})]
 

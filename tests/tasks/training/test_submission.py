@@ -42,7 +42,7 @@ def test_a_job_is_a_line(here: TaskRuntime) -> None:
     here.tick(spec())
     (line,) = job_lines(JobStore(here.store, None), [])
     assert (line.job_id, line.state, line.machines, line.evictions) == ("job", "starting", 3, 0)
-    assert line.spent_micros == here.store.spent("job")
+    assert line.spent_micros == here.store.purchases.spent("job")
 
 
 def test_a_job_file_is_read(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_url_with_a_credential_is_refused_and_not_repeated(tmp_path: Path, fie
 def test_a_job_that_was_recorded_with_such_a_url_goes_on(here: TaskRuntime) -> None:
     url = "https://b.s3.amazonaws.com/x?X-Amz-Signature=00"
     record = spec().model_dump(mode="json")
-    here.store.create_job("job", record | {"training": record["training"] | {"data": url}}, here.clock.at_s)
+    here.store.jobs.create_job("job", record | {"training": record["training"] | {"data": url}}, here.clock.at_s)
     assert job_spec("job").training.data == url
 
 
@@ -354,8 +354,8 @@ def test_a_job_that_has_no_price_to_decide_on_says_so_in_the_list(here: TaskRunt
 def test_a_job_that_was_trained_to_its_end_is_known(up: Announcement) -> None:
     with Store.open(f"sqlite:///{up.directory}/state.db") as store:
         for job_id in ("over", "open"):
-            store.create_job(job_id, {}, 1000.0)
+            store.jobs.create_job(job_id, {}, 1000.0)
         for state in (JobState.RUNNING, JobState.FINISHED):
-            store.move_job("over", state, 1000.0)
+            store.jobs.move_job("over", state, 1000.0)
     with prefect_server(None) as server:
         assert [server.is_finished(job_id) for job_id in ("over", "open", "new")] == [True, False, False]

@@ -42,13 +42,13 @@ def counted(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> Controller:
 def begin(here: TaskRuntime, job: JobSpec) -> tuple[str, str]:
     """Begin the job with one reliable machine and one spot machine in the other zone; return the two."""
     here.begin(job)
-    here.store.set_controller("job", "tcp://controller:1")
-    here.store.observe("job", BEGIN_S, ObservationKind.TRAINING_BEGUN, {})
+    here.store.jobs.set_controller("job", "tcp://controller:1")
+    here.store.jobs.observe("job", BEGIN_S, ObservationKind.TRAINING_BEGUN, {})
     here.use(cross_zone_usd_per_gb=0.0)  # else nothing is bought in the other zone
     here.tick(job)
     here.use(cross_zone_usd_per_gb=0.02)
     facts = {fact.market: fact.instance_id for fact in here.facts(job)}
-    here.store.observe("job", BEGIN_S, ObservationKind.NODES, dict.fromkeys(facts.values(), "ready"))
+    here.store.jobs.observe("job", BEGIN_S, ObservationKind.NODES, dict.fromkeys(facts.values(), "ready"))
     return facts[MARKET], facts[OTHER]
 
 
@@ -56,7 +56,7 @@ def test_links_become_pairs_of_zones_by_the_book(here: TaskRuntime) -> None:
     job = spec(**TWO_ZONES)
     home, away = begin(here, job)
     links = [["", away, 5], ["", home, 7], [away, home, 100], ["i-unknown", away, 50]]
-    assert by_zones(links, here.store.allocations("job")) == {
+    assert by_zones(links, here.store.purchases.allocations("job")) == {
         "us-east-1a/us-east-1a": 7,
         "us-east-1a/us-east-1b": 105,
     }
@@ -64,7 +64,7 @@ def test_links_become_pairs_of_zones_by_the_book(here: TaskRuntime) -> None:
 
 def test_with_one_zone_nobody_is_asked_and_nothing_costs(here: TaskRuntime, counted: Controller) -> None:
     here.begin(spec())
-    here.store.set_controller("job", "tcp://controller:1")
+    here.store.jobs.set_controller("job", "tcp://controller:1")
     assert crossing_usd_per_vcpu_h(spec()) == 0.0
     assert counted.asked == 0
     here.use(cross_zone_usd_per_gb=0.0)
@@ -83,7 +83,7 @@ def test_the_price_of_a_vcpu_hour_is_the_measured_bytes_or_those_of_the_model(
     counted.links = [[away, home, 1_000_000_000]]
     # 2 machines of 2 vCPUs have exchanged a gigabyte in half an hour
     assert crossing_usd_per_vcpu_h(job) == pytest.approx(1 / (2 * 2 * 0.5) * 0.02)
-    assert zone_traffic(here.store, here.store.job("job")).crossed_bytes == 1_000_000_000
+    assert zone_traffic(here.store, here.store.jobs.job("job")).crossed_bytes == 1_000_000_000
 
 
 def test_the_tick_weighs_what_was_measured(here: TaskRuntime, counted: Controller) -> None:
@@ -91,7 +91,7 @@ def test_the_tick_weighs_what_was_measured(here: TaskRuntime, counted: Controlle
     begin(here, job)
     counted.links = [["", "", 0]]
     here.tick(job)
-    ticks = [entry.record for entry in here.store.journal("job", kinds=("TickDue",))]
+    ticks = [entry.record for entry in here.store.journals.entries("job", kinds=("TickDue",))]
     assert ticks[-1]["crossing_usd_per_vcpu_h"] == pytest.approx(0.036)
 
 
@@ -106,10 +106,10 @@ def test_a_silent_controller_leaves_the_last_figures(here: TaskRuntime, counted:
 def test_the_result_s_links_count_at_the_end_and_show_as_an_estimate(here: TaskRuntime) -> None:
     job = spec(**TWO_ZONES)
     home, away = begin(here, job)
-    assert zone_traffic(here.store, here.store.job("job")).line(0.02) == ""
+    assert zone_traffic(here.store, here.store.jobs.job("job")).line(0.02) == ""
     result = {"clocks": 3, "bytes_by_link": [[away, home, 2_500_000_000]]}
-    here.store.move_job("job", JobState.FINISHED, here.clock.now_s(), result=result)
-    moved = zone_traffic(here.store, here.store.job("job"))
+    here.store.jobs.move_job("job", JobState.FINISHED, here.clock.now_s(), result=result)
+    moved = zone_traffic(here.store, here.store.jobs.job("job"))
     assert moved.line(0.02) == "2.500 GB between zones, about $0.0500 at $0.02 a GB (an estimate, not in the ledger)"
     assert JobEngine("job").refresh().holdings.job_id == "job"
     assert plain(lambda: moved.usd(0.01))() == pytest.approx(0.025)

@@ -43,9 +43,9 @@ class Training:
         """Record the nodes and the progress, as the follower of a controller does."""
         store, now_s = self.world.store, self.world.clock.now_s()
         nodes = {fact.instance_id: "ready" for fact in self.world.facts(self.job) if fact.alive}
-        store.observe(self.job.job_id, now_s, ObservationKind.NODES, nodes)
+        store.jobs.observe(self.job.job_id, now_s, ObservationKind.NODES, nodes)
         progress = {"clock": int(self.clocks), "seconds_per_clock": 10.0}
-        store.observe(self.job.job_id, now_s, ObservationKind.PROGRESS, progress)
+        store.jobs.observe(self.job.job_id, now_s, ObservationKind.PROGRESS, progress)
 
     def wait(self, seconds: float) -> None:
         """Let the machines that live now work for some time."""
@@ -67,7 +67,7 @@ class Training:
     @property
     def on_demand(self) -> int:
         """Machines on the transient tier that were bought on demand."""
-        records = self.world.store.allocations(self.job.job_id)
+        records = self.world.store.purchases.allocations(self.job.job_id)
         bought = [r.allocation for r in records if r.allocation.tier is Tier.TRANSIENT]
         return sum(allocation.count for allocation in bought if allocation.bid_micros is None)
 
@@ -112,7 +112,9 @@ def test_a_quota_that_has_room_for_one_of_two_machines_on_demand_gives_one(here:
     assert training.to_the_end(7) < 5.5, "alone it takes 6 h"
     assert training.on_demand == 1
     asked = [
-        intent for intent in here.store.intents("job", [IntentState.REFUSED]) if intent.params["bid_micros"] is None
+        intent
+        for intent in here.store.purchases.intents("job", [IntentState.REFUSED])
+        if intent.params["bid_micros"] is None
     ]
     assert [intent.params["count"] for intent in asked] == [2], "the quota is not asked again at each tick"
 
@@ -139,7 +141,9 @@ def test_the_budget_wins_over_the_deadline(here: TaskRuntime) -> None:
     assert training.to_the_end(4.0) == float("inf")
     assert training.on_demand == 0
     reasons = [
-        entry.record["decision"]["reason"] for entry in here.store.journal("job") if entry.record["kind"] == "Wait"
+        entry.record["decision"]["reason"]
+        for entry in here.store.journals.entries("job")
+        if entry.record["kind"] == "Wait"
     ]
     assert any("slack is gone" in reason and "the budget of $0.3300 leaves" in reason for reason in reasons)
 
@@ -193,7 +197,7 @@ def test_a_job_that_is_late_says_so_in_the_list_the_report_and_the_result(here: 
 
 def _said(here: TaskRuntime) -> tuple[str, str, float]:
     """What the list of jobs, the report (and so the page in Prefect) and the result say of the deadline."""
-    job = here.store.job("job")
+    job = here.store.jobs.job("job")
     (figure,) = [figure for figure in gather(here.store, "job").figures if figure.label == "Deadline"]
     assert "2016-06-03 01:30:00 UTC" in figure.note
     return lateness(job, here.clock.at_s), figure.value, summary("job")["late_seconds"]

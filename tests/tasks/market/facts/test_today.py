@@ -117,7 +117,7 @@ def test_placement_scores_are_asked_for_once_an_hour_whatever_the_answer(here: T
     for _ in range(3):
         plain(observe_scores)([MARKET, OTHER], 4)
     assert asked == [["c4.large", "m4.large"]]
-    assert here.store.scores([MARKET, OTHER], 0) == [PlacementScore(BEGIN_S, MARKET, 7, 4)]
+    assert here.store.markets.scores([MARKET, OTHER], 0) == [PlacementScore(BEGIN_S, MARKET, 7, 4)]
 
 
 def test_a_decision_between_two_questions_starts_no_task_for_them(here: TaskRuntime, monkeypatch) -> None:
@@ -164,7 +164,7 @@ def test_nothing_is_asked_beyond_the_quota_of_spot_machines(here: TaskRuntime) -
     here.clock.at_s += 120
     (waits,) = here.tick(todays())
     assert isinstance(waits, Wait)
-    assert [intent.state for intent in here.store.intents("job")].count("refused") == 0
+    assert [intent.state for intent in here.store.purchases.intents("job")].count("refused") == 0
 
 
 def test_the_quota_of_on_demand_machines_and_of_other_families_says_nothing_of_spot(here: TaskRuntime) -> None:
@@ -191,7 +191,7 @@ def test_a_throttled_purchase_makes_all_jobs_wait(here: TaskRuntime) -> None:
     here.tick(todays())
     here.tick(todays(job_id="other"))
     assert spot(here) == []
-    here.store.release_all()
+    here.store.claims.release_all()
     here.tick(todays(job_id="other"))
     assert len(spot(here)) == 4
 

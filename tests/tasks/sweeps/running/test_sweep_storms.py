@@ -50,7 +50,7 @@ def test_no_trial_is_lost_and_the_ledger_is_the_bill(
     assert not [fact for fact in facts if fact.alive]
     assert len({fact.order_id for fact in facts}) == len(facts), "no order bought twice"
     assert figures["evictions"] == sum(fact.end_cause is EndCause.EVICTED for fact in facts)
-    assert world.store.spent("sweep") == sum(world.market.bill(by_second, by_second).values())
+    assert world.store.purchases.spent("sweep") == sum(world.market.bill(by_second, by_second).values())
     world.close()
 
 
@@ -85,4 +85,4 @@ def _tick_or_die(world: SweepWorld, rng: np.random.Generator, monkeypatch: pytes
         try:
             world.tick_job("sweep")
         except Died:
-            world.store.release_all()  # its claim expires in under two ticks
+            world.store.claims.release_all()  # its claim expires in under two ticks

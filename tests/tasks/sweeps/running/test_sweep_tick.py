@@ -16,8 +16,8 @@ from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.simulated_ec2.rules.market_bill import by_second
+from proteus_spot.infra.state.job_tables import JobTables
 from proteus_spot.infra.state.records import IntentState, JobState, StoreError
-from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.blobs import BlobError, Blobs
 from proteus_spot.infra.storage.trial_paths import SweepPaths, TrialPaths
 from proteus_spot.tasks.job_ends import how_it_goes_on, request_stop
@@ -87,8 +87,8 @@ def test_a_sweep_from_a_backup_goes_on_and_the_other_head_stops(make: Make, tmp_
     assert bought > 0, "since the backup"
     world.runtime, world.store = backup, backup.store
     assert world.to_the_end()["state"] == "finished"
-    assert world.store.spent("sweep") == sum(world.market.bill(by_second, by_second).values())
-    own = backup.store.identity().generation_of_orders
+    assert world.store.purchases.spent("sweep") == sum(world.market.bill(by_second, by_second).values())
+    own = backup.store.owner.identity().generation_of_orders
     assert own.startswith("g2-")
     assert all(fact.order_id.startswith(f"sweep-{own}-t") for fact in world.market.log()[bought:])
     assert len(world.market.log()) > bought
@@ -132,7 +132,7 @@ def test_the_events_of_the_journal_replayed_give_the_same_orders_and_states(make
     world = make(taken_after_s=600)
     world.begin_sweep(sweep_spec(stop="earlycurve", theta=0.5, mcnt=2))
     world.to_the_end()
-    entries = world.store.journal("sweep")
+    entries = world.store.journals.entries("sweep")
     engine, ordered = replay([]), []
     for entry in entries:
         if entry.direction == "event":
@@ -155,10 +155,10 @@ def test_a_tick_that_dies_at_a_purchase_buys_no_second_machine(make: Make, monke
         with pytest.raises(KeyboardInterrupt):
             world.tick_job("sweep")
     world.clock.at_s += 120
-    world.store.release_all()  # the claim of the dead one has expired
+    world.store.claims.release_all()  # the claim of the dead one has expired
     world.tick_job("sweep")
     assert len(world.sweep_facts()) == 1
-    assert [intent.state for intent in world.store.intents("sweep")] == [IntentState.DONE]
+    assert [intent.state for intent in world.store.purchases.intents("sweep")] == [IntentState.DONE]
     assert world.to_the_end()["state"] == "finished"
 
 
@@ -219,7 +219,7 @@ def test_the_budget_is_never_passed_and_ends_the_sweep_with_the_best_so_far(make
             break
         world.tick_job("sweep")
         world.advance(120)
-        assert world.store.spent("sweep") <= spec.budget_micros  # type: ignore[operator]
+        assert world.store.purchases.spent("sweep") <= spec.budget_micros  # type: ignore[operator]
     figures = world.to_the_end()
     assert (figures["state"], figures["why"]) == ("stopped", "budget")
     assert 0 < figures["ledger_usd"] <= 0.12
@@ -241,7 +241,7 @@ def test_trials_that_cannot_work_cost_three_machines_and_the_sweep_ends_with_the
     )
     world.begin_sweep(sweep_spec())
     figures = world.to_the_end()
-    assert len(world.store.allocations("sweep")) == 3
+    assert len(world.store.purchases.allocations("sweep")) == 3
     assert figures["state"] == "failed"
     assert figures["why"] == "3 tries failed alike before the first step: ModuleNotFoundError: No module named 'x'"
     assert figures["best"] is None
@@ -260,7 +260,7 @@ def test_a_stop_saves_every_trial_and_the_same_id_goes_on(make: Make) -> None:
     assert {trial["state"] for trial in figures["trials"]} == {"paused"}
     saved = [trial.saved_step for trial in world.engine.sweep.trials.values()]
     assert min(saved) > 0
-    assert not world.store.allocations("sweep", alive=True)
+    assert not world.store.purchases.allocations("sweep", alive=True)
     world.begin_sweep(spec)
     assert world.job.state is JobState.STARTING
     again = world.to_the_end()
@@ -285,7 +285,7 @@ def test_a_deadline_without_slack_goes_on_on_demand(make: Make) -> None:
     world.begin_sweep(sweep_spec(deadline="29m"))
     figures = world.to_the_end()
     assert figures["state"] == "finished"
-    bids = [record.allocation.bid_micros for record in world.store.allocations("sweep")]
+    bids = [record.allocation.bid_micros for record in world.store.purchases.allocations("sweep")]
     assert bids[0] is not None
     assert None in bids, "after the eviction"
 
@@ -299,11 +299,11 @@ def test_a_tick_that_dies_while_it_closes_the_sweep_is_mended_by_the_next(
     assert world.job.state is JobState.RUNNING
     world.advance(300)
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "move_job", _dies)
+        patch.setattr(JobTables, "move_job", _dies)
         with pytest.raises(KeyboardInterrupt):
             world.to_the_end()
     assert (world.engine.sweep.closed, world.job.state) == (True, JobState.RUNNING)
-    world.store.release_all()  # the claim of the dead one has expired
+    world.store.claims.release_all()  # the claim of the dead one has expired
     world.tick_job("sweep")
     assert world.job.state is JobState.FINISHED
 
@@ -311,7 +311,7 @@ def test_a_tick_that_dies_while_it_closes_the_sweep_is_mended_by_the_next(
 def test_of_two_ticks_at_once_one_decides(make: Make) -> None:
     world = make()
     world.begin_sweep(sweep_spec())
-    world.store.claim("tick/sweep", "another", 60.0)
+    world.store.claims.claim("tick/sweep", "another", 60.0)
     assert world.tick_job("sweep") == "skipped: another tick of this job is running"
     assert world.sweep_facts() == []
 
@@ -334,10 +334,10 @@ def test_a_machine_whose_purchase_was_lost_is_entered_by_the_reaper(
         patch.setattr(world.market, "launch", _dies_after(world.market.launch))
         with pytest.raises(KeyboardInterrupt):
             world.tick_job("sweep")
-    assert not world.store.allocations("sweep")
+    assert not world.store.purchases.allocations("sweep")
     world.clock.at_s += 120
     plain(enter)("sweep")
-    (record,) = world.store.allocations("sweep", alive=True)
+    (record,) = world.store.purchases.allocations("sweep", alive=True)
     assert record.order_id == "sweep-t0-0"
     assert world.engine.sweep.deployments["sweep-t0-0"].works
 
@@ -366,7 +366,7 @@ def test_a_finished_sweep_gets_more_trials_under_the_same_id(make: Make) -> None
     fields = {"sampler": "random", "space": {"rate": {"int": [1, 9]}}}
     world.begin_sweep(sweep_spec(**fields, trials=2))
     assert world.to_the_end()["state"] == "finished"
-    machines = len(world.store.allocations("sweep"))
+    machines = len(world.store.purchases.allocations("sweep"))
     more = sweep_spec(**fields, trials=3)
     url = world.runtime.settings.database_url
     asked = begun_before(url, "sweep", more.model_dump(mode="json"), more.extends_recorded)
@@ -376,7 +376,7 @@ def test_a_finished_sweep_gets_more_trials_under_the_same_id(make: Make) -> None
     assert not plain(has_finished)("sweep")
     figures = world.to_the_end()
     assert [trial["state"] for trial in figures["trials"]] == ["finished"] * 3
-    assert len(world.store.allocations("sweep")) == machines + 1
+    assert len(world.store.purchases.allocations("sweep")) == machines + 1
     assert plain(has_finished)("sweep")
     for change in ({"trials": 2}, {"trials": 4, "max_trial_steps": 9}):
         spec = sweep_spec(**{**fields, **change})
@@ -451,6 +451,8 @@ def test_without_a_bucket_a_tick_books_what_runs_and_buys_nothing(make: Make, mo
                 world.tick_job("sweep")
     assert len(world.sweep_facts()) == bought
     living = {fact.instance_id for fact in world.sweep_facts() if fact.alive}
-    assert {name for record in world.store.allocations("sweep", alive=True) for name in record.living_ids} == living
-    assert world.store.spent("sweep") > 0
+    assert {
+        name for record in world.store.purchases.allocations("sweep", alive=True) for name in record.living_ids
+    } == living
+    assert world.store.purchases.spent("sweep") > 0
     assert world.to_the_end()["state"] == "finished"
