@@ -16,6 +16,7 @@ from proteus_spot.tasks.job_records import is_open, is_sweep, job_spec, settle_j
 from proteus_spot.tasks.market.bookkeeping import (
     book_ledger,
     lives_within_budget,
+    on_demand_spending_now,
     report_budget,
     spending_now,
     stop_at_budget,
@@ -130,7 +131,7 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
             return done
         job_engine = JobEngine(job_id)  # its journal is replayed once a tick
         stop_if_cancelled(job_id)
-        spec, spending = job_spec(job_id), None
+        spec, spending, on_demand = job_spec(job_id), None, None
         if is_open(job_id):
             stop_at_budget(spec, job_engine)
         broken = bring_along(job_engine)
@@ -140,13 +141,14 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         signals = signals_to_decide_on(job_engine, prices)
         if is_open(job_id):
             spending = spending_now(spec, job_engine.cached())
+            on_demand = on_demand_spending_now(spec, job_engine.cached())
         left, crossing_usd = time_left(spec), crossing_usd_per_vcpu_h(spec)
         if is_open(job_id):
             report_deadline(spec, left)
         seen = (untraversed(facts), untraversed(prices.by_market), notices, prices.left_out, untraversed(signals))
         known = known_to_decide_on(job_engine, prices.by_market)
         limits = (spending, left, crossing_usd, untraversed(known), quotas_to_decide_on(job_engine))
-        orders = decide(job_engine, *seen, *limits)
+        orders = decide(job_engine, *seen, *limits, on_demand_spending=on_demand)
         # the book was just compared with the market
         unwritten = extend_leases(job_id, lives_within_budget(spec, job_engine.cached()) if is_open(job_id) else None)
         broken = broken or unwritten

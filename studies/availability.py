@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,8 +31,8 @@ _ANY, _REGIONS = "any zone", "mean of regions"
 _WORK_H, _DEADLINES_H, _RESTARTS_S = 48, (52, 70), (3 * MINUTE_S, 12 * MINUTE_S)
 #: The rule that ours are compared with on one machine.
 _PEER = "uniform-progress"
-#: Price of spot as a share of on demand: EC2's of p2 and p3 in 2021 (us-east-1).
-_SPOT_SHARE = 0.3
+#: Price of spot as a share of on demand, by year (us-east-1): EC2's of p2 and p3, and the mean of GPU types.
+_SPOT_SHARES = MappingProxyType({2021: 0.3, 2026: 0.4})
 #: Factor above the bound of machines that come and go, over any zone.
 _ABOVE_BOUND = 1.1
 #: Mean of single regions, as a share of the cheapest price on demand.
@@ -199,17 +201,17 @@ def _of_one(
     by_kind: dict[str, list[MarketRecord]] = {}
     for market in markets:
         by_kind.setdefault(market.name.partition("_")[2] or market.name, []).append(market)
-    cases = [(hours, restart) for hours in _DEADLINES_H for restart in _RESTARTS_S]
+    cases = list(product(_SPOT_SHARES, _DEADLINES_H, _RESTARTS_S))
     rows: list[dict[str, Any]] = []
     goals: list[Goal] = []
     missed = 0
-    for done, (deadline_h, restart_s) in enumerate(cases):
-        report(done, len(cases), f"deadline {deadline_h} h, restart {restart_s // MINUTE_S} min")
+    for done, (year, deadline_h, restart_s) in enumerate(cases):
+        report(done, len(cases), f"prices of {year}, deadline {deadline_h} h, restart {restart_s // MINUTE_S} min")
         job = CapacityJob(1, float(_WORK_H), deadline_h / _WORK_H, float(restart_s))
         for kind, records in by_kind.items():
             saved = {}
             for name in RULES:
-                each = [_saved(spec, name, record, job) for record in records]
+                each = [_saved(spec, name, record, job, _SPOT_SHARES[year]) for record in records]
                 saved[name] = np.concatenate([one for one, _ in each])
                 missed += sum(late for _, late in each) if name != _PEER else 0
             for name in RULES:
@@ -217,19 +219,22 @@ def _of_one(
                 half = float(1.96 * gain.std(ddof=1) / np.sqrt(len(gain)))
                 rows.append(
                     {
-                        "scheme": name, "where": kind, "deadline_h": deadline_h, "restart_s": restart_s,
+                        "scheme": name, "where": kind, "prices": year, "deadline_h": deadline_h, "restart_s": restart_s,
                         "starts": len(gain), "saved": float(saved[name].mean()), "gain": float(gain.mean()),
                         "gain_half_width": half,
                     }
                 )  # fmt: skip
                 if name != _PEER:
-                    what = f"{name}, {kind}, {deadline_h} h, {restart_s // MINUTE_S} min: gain, lower end of 95 %"
+                    where = f"{kind}, prices of {year}, {deadline_h} h, {restart_s // MINUTE_S} min"
+                    what = f"{name}, {where}: gain, lower end of 95 %"
                     goals.append(Goal(what, float(gain.mean()) - half, 0.0, most=False))
     report(len(cases), len(cases), "done")
     return rows, [*goals, Goal("deadlines missed, all jobs of ours", float(missed), 0.0)]
 
 
-def _saved(spec: AvailabilitySpec, name: str, record: MarketRecord, job: CapacityJob) -> tuple[Floats, int]:
+def _saved(
+    spec: AvailabilitySpec, name: str, record: MarketRecord, job: CapacityJob, spot: float
+) -> tuple[Floats, int]:
     """Return (on demand - cost) / (on demand - spot) of each job, and how many missed the deadline."""
     last = len(record.there) - int(job.deadline_s // record.step_s)
     if last < 1:
@@ -238,7 +243,7 @@ def _saved(spec: AvailabilitySpec, name: str, record: MarketRecord, job: Capacit
             f"and a job is given {job.deadline_s / HOUR_S:.0f} h; give longer records"
         )
     starts = np.sort(np.random.default_rng(spec.seed).integers(0, last, size=spec.starts))
-    results = run_one(name, record.there, record.step_s, _SPOT_SHARE, 1.0, job, starts)
+    results = run_one(name, record.there, record.step_s, spot, 1.0, job, starts)
     on_demand = job.work_s / HOUR_S
-    saved: Floats = (on_demand - results[:, JobFigure.COST_USD]) / (on_demand * (1.0 - _SPOT_SHARE))
+    saved: Floats = (on_demand - results[:, JobFigure.COST_USD]) / (on_demand * (1.0 - spot))
     return saved, int((results[:, JobFigure.FINISHED_S] > job.deadline_s).sum())

@@ -114,6 +114,7 @@ MarketName = Annotated[str, AfterValidator(check_market), Field(json_schema_extr
 JobId = Annotated[str, AfterValidator(check_id), Field(json_schema_extra={"pattern": DATED_ID_PATTERN})]
 QueueName = Annotated[str | None, Field(pattern=JOB_ID_PATTERN)]
 BudgetUsd = Annotated[float | None, Field(gt=0, le=_MOST_USD), AfterValidator(_can_be_paid)]
+OnDemandUsd = Annotated[float | None, Field(ge=0, le=_MOST_USD)]
 DeadlineText = Annotated[str | None, AfterValidator(_is_a_time)]
 BillingName = Annotated[
     Literal["hourly-refund", "per-second-first-hour-free", "flat"],

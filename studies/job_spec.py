@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
 
 from proteus_spot.bidding.billing import BillingModel
+from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.bidding.market.money import Micros, to_micros
 from proteus_spot.bidding.policies import AT_ONCE, POLICIES, policy
@@ -24,6 +25,7 @@ from proteus_spot.studies.form_fields import (
     JobId,
     Location,
     MarketName,
+    OnDemandUsd,
     QueueName,
     RepriceName,
     check_market,
@@ -41,10 +43,10 @@ _DAY_S = 86_400
 
 def _choice_of_policies(schema: dict[str, Any]) -> None:
     """Have the form offer the policies by name, or a bid delta of one's own; the server refuses any other text."""
-    del schema["type"]
     schema["anyOf"] = [
         {"type": "string", "title": "By name", "enum": sorted(POLICIES)},
         {"type": "string", "title": "Fixed bid delta, in dollars", "pattern": f"^{FIXED_DELTA}:.+$"},
+        {"type": "null"},
     ]
 
 
@@ -184,10 +186,11 @@ class TransientTier(FormModel):
 
     markets: list[MarketName] = Field(min_length=1, title="Markets", description="Where to bid: TYPE/ZONE each.")
     max_vcpus: int = Field(8, ge=0, le=_MOST_VCPUS, title="Most vCPUs held at once")
-    policy: str = Field(
-        "best",
+    policy: str | None = Field(
+        None,
         title="Bidding policy",
-        description=f"{', '.join(sorted(POLICIES))}, or {PATTERN}: so many dollars above the price.",
+        description=f"{', '.join(sorted(POLICIES))}, or {PATTERN}: so many dollars above the price. "
+        "Empty: deadline by today's rules, best by those of 2016.",
         json_schema_extra=_choice_of_policies,
     )
     rules: Literal["today", "2016"] | None = Field(
@@ -220,15 +223,43 @@ class TransientTier(FormModel):
         title="Value of an hour",
         description="Dollars that an hour less is worth to the policy deadline.",
     )
+    exclude_markets: list[str] = Field(
+        default_factory=list,
+        title="Excluded markets",
+        description="Where nothing is bought, spot or on demand: TYPE/ZONE, TYPE or ZONE each.",
+    )
+    on_demand_usd: OnDemandUsd = Field(
+        None,
+        title="Most for machines on demand",
+        description="Dollars that machines on demand may cost which are bought to keep the deadline; the reliable tier "
+        "is not among them. Empty: no limit but the budget.",
+    )
     scaling_efficiency: float = Field(1.0, gt=0, le=1, title="φ: scaling efficiency")
     resize_overhead_s: float = Field(20.0, ge=0, le=_DAY_S, title="σ: seconds lost to a change of the footprint")
     eviction_overhead_s: float = Field(60.0, ge=0, le=_DAY_S, title="λ: seconds lost to an eviction")
 
     @field_validator("policy")
     @classmethod
-    def _is_a_policy(cls, name: str) -> str:
-        policy(name)  # raises an error that lists the policies
+    def _is_a_policy(cls, name: str | None) -> str | None:
+        if name is not None:
+            policy(name)  # raises an error that lists the policies
         return name
+
+    @model_validator(mode="after")
+    def _excludes_some_markets(self) -> "TransientTier":
+        markets = [Market.parse(name) for name in self.markets]
+        for name in self.exclude_markets:
+            if not any(name in (str(each), each.instance_type, each.zone) for each in markets):
+                raise ValueError(f"exclude_markets: {name!r} is no market of the job, nor a type or zone of one")
+        out = JobModel(exclude_markets=tuple(self.exclude_markets))
+        if all(map(out.excludes, markets)):
+            raise ValueError("exclude_markets: leaves no market to buy in")
+        return self
+
+    @property
+    def on_demand_micros(self) -> Micros | None:
+        """The limit for machines on demand in micro-dollars; None: there is none."""
+        return None if self.on_demand_usd is None else to_micros(self.on_demand_usd)
 
     @property
     def billing_model(self) -> BillingModel:
@@ -240,7 +271,7 @@ class TransientTier(FormModel):
         """The vCPUs of one allocation: as asked for, or as the policy likes it."""
         if self.allocation_vcpus is not None:
             return self.allocation_vcpus
-        return max(self.max_vcpus, 1) if self.policy in AT_ONCE else 4
+        return max(self.max_vcpus, 1) if self.policy is None or self.policy in AT_ONCE else 4
 
 
 class JobSpec(FormModel):

@@ -5,7 +5,10 @@ measured speed.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+#: Share by which work may take longer than at a speed that was measured.
+MEASURED_MARGIN: Final = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +26,15 @@ class TimeLeft:
     overhead_s : float
         Seconds without progress that lie ahead: until machines are decided on, have booted and work, and until the
         model is saved.
+    margin : float
+        Share by which the work may take longer than at that speed; 0 where the speed is known.
     """
 
     deadline_s: int
     clocks: int
     clocks_per_vcpu_s: float
     overhead_s: float
+    margin: float = MEASURED_MARGIN
 
 
 class DeadlineRule(Protocol):
@@ -51,11 +57,6 @@ class SafetyNet:
     The laxity (slack time) of a job is the time to its deadline less the time that its work takes at full speed: here
     on demand, with all vCPUs that the job may hold.
 
-    Attributes
-    ----------
-    margin : float
-        Share by which the work may take longer than at the measured speed.
-
     Notes
     -----
     Source: the safety net of Wu et al., "Can't Be Late: Optimizing Spot Instance Savings under Deadlines" (NSDI 2024),
@@ -63,11 +64,9 @@ class SafetyNet:
     Differs: the speed is measured, not known beforehand, hence the margin; spot machines that live on are kept.
     """
 
-    margin: float = 0.15
-
     def slack_s(self, left: TimeLeft, now_s: int, vcpus: int) -> float:
         """Return the laxity; infinite while no speed was measured, or with nothing left to train."""
         speed = left.clocks_per_vcpu_s * vcpus
         if left.clocks <= 0 or speed <= 0:
             return float("inf")
-        return left.deadline_s - now_s - left.overhead_s - left.clocks / speed * (1.0 + self.margin)
+        return left.deadline_s - now_s - left.overhead_s - left.clocks / speed * (1.0 + left.margin)

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 from proteus_spot.bidding.billing.expected import KINDS, BillingKind, hour_micros, is_refunded
-from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.market.model import HOUR_S, Market
 from proteus_spot.bidding.market.money import Micros
 
 
@@ -40,6 +41,12 @@ class JobModel:
         will.
     value_of_time_usd_per_h : float
         Dollars that an hour less is worth; the policy `deadline` weighs it.
+    boot_s : float
+        Seconds that a new machine is paid for before it works.
+    gap_s : float
+        Seconds until the next decision, at most.
+    exclude_markets : tuple of str
+        Markets in which nothing is bought, spot or on demand: a market, an instance type or a zone each.
     """
 
     scaling_efficiency: float = 1.0
@@ -56,12 +63,17 @@ class JobModel:
     tasks: int = 0
     task_vcpus: int = 1
     value_of_time_usd_per_h: float = 0.0
+    boot_s: float = 240.0
+    gap_s: float = 240.0
+    exclude_markets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.scaling_efficiency <= 1:
             raise ValueError(f"scaling_efficiency is {self.scaling_efficiency}: it must be in (0, 1]")
         if not (isfinite(self.resize_overhead_s) and isfinite(self.eviction_overhead_s)):
             raise ValueError("the overheads must be finite")
+        if not (0 <= self.boot_s < float("inf") and 0 < self.gap_s < float("inf")):
+            raise ValueError(f"boot_s is {self.boot_s} and gap_s {self.gap_s}: want at least 0, and more than 0")
         if min(self.resize_overhead_s, self.eviction_overhead_s, self.cooldown_s, self.max_spot_vcpus) < 0:
             raise ValueError("overheads, cooldown and the most vCPUs held cannot be negative")
         if self.allocation_vcpus < 1:
@@ -100,7 +112,11 @@ class JobModel:
         """Return the cost of a spot instance-hour that begins at this price of its market."""
         return hour_micros(KINDS[self.billing], self.flat_micros, price_micros)
 
+    def excludes(self, market: Market) -> bool:
+        """Return whether nothing may be bought in a market, by its name, its type or its zone."""
+        return not {str(market), market.instance_type, market.zone}.isdisjoint(self.exclude_markets)
+
     @classmethod
-    def from_record(cls, record: Mapping[str, float | int | bool | str]) -> "JobModel":
+    def from_record(cls, record: Mapping[str, Any]) -> "JobModel":
         """Return the model that `dataclasses.asdict` wrote."""
-        return cls(**record)  # type: ignore[arg-type]  # the constructor checks what was written
+        return cls(**{**record, "exclude_markets": tuple(record.get("exclude_markets", ()))})

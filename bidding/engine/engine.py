@@ -3,9 +3,9 @@
 It uses no clock, no market and no database: time comes with the events, and the caller carries out the orders and
 answers them with further events. Replaying the same events gives the same orders.
 
-Invariants (`validate`): at most one purchase is unanswered at a time; each (allocation, hour) is decided at most once
-(but closing the job revokes renewals of hours that have not begun); nothing is bought or renewed after `JobClosed`,
-until a `JobReopened`.
+Invariants (`validate`): no purchase is decided on while one is unanswered; each (allocation, hour) is decided at most
+once (but closing the job revokes renewals of hours that have not begun); nothing is bought or renewed after
+`JobClosed`, until a `JobReopened`.
 `max_spot_vcpus` limits decisions: a purchase is ordered, or ordered again, only if it fits in beside what is held and
 what the market will take. It limits no facts: machines that are found later may exceed it, and then hours lapse instead
 of being renewed until it is kept again.
@@ -23,18 +23,19 @@ from proteus_spot.bidding.economics.budget import Purse
 from proteus_spot.bidding.engine.allocations import AllocationState, HeldAllocation
 from proteus_spot.bidding.engine.events import BidEvent, TickDue
 from proteus_spot.bidding.engine.holdings import EngineError, Holdings
+from proteus_spot.bidding.engine.one_market import OneMarket
 from proteus_spot.bidding.engine.orders import PURCHASE, Acquire, Lapse, Order, Renew, Wait, order_id_of
 from proteus_spot.bidding.facts.learning import table_of
 from proteus_spot.bidding.market.model import HOUR_S, Market, Tier
-from proteus_spot.bidding.market.quotas import left_of
+from proteus_spot.bidding.market.quotas import left_of, take_quota
 from proteus_spot.bidding.policies import policy
-from proteus_spot.bidding.policies.base import Choice, Decision, MarketView, Policy
+from proteus_spot.bidding.policies.base import Choice, Decision, MarketView, Planner
+from proteus_spot.bidding.policies.deadline import DeadlinePolicy
 from proteus_spot.bidding.policies.limits import (
+    ON_DEMAND_LIMIT,
     is_on_demand,
-    on_demand_purchase,
     part_of_no_use,
     purchase_in_quota,
-    purchase_of_use,
     purchase_within,
     renewal_of_use,
     renewal_within,
@@ -89,21 +90,29 @@ class BidEngine:
         yield from self._hour_ends(event, purse)
         if held.closed or not event.buy:
             return
-        order, waits = held.open_order, ""
-        if order is None:
-            yield self._acquisition(event, purse)
+        if held.open_orders:
+            yield from self._again(event)
             return
-        if order.market in event.left_out:
-            # It was decided on a price that held once. If it was bought, its machines are found by their tags.
-            waits = "until its market has a price again"
-        elif held.excess_vcpus(order) > 0:
-            waits = "until it fits in: machines were found since it was ordered"
-        if waits:
-            reason = f"{order.order_id} stays unanswered {waits}"
-            yield Wait(_with_left_out(Decision(Choice.WAIT, reason, float("inf")), event))
-        else:
-            # The caller repeats it by its token: if it was bought, it is found; if not, it is bought or refused now.
-            yield order
+        yield from self._releases(event)
+        yield from self._purchases(event, purse)
+
+    def _again(self, event: TickDue) -> Iterator[Acquire | Wait]:
+        """Order again what was ordered and not answered."""
+        repeated: list[Acquire] = []
+        for order in self.holdings.open_orders.values():
+            waits = ""
+            if order.market in event.left_out:
+                # It was decided on a price that held once. If it was bought, its machines are found by their tags.
+                waits = "until its market has a price again"
+            elif self.holdings.excess_vcpus(*repeated, order) > 0:
+                waits = "until it fits in: machines were found since it was ordered"
+            if waits:
+                reason = f"{order.order_id} stays unanswered {waits}"
+                yield Wait(_with_left_out(Decision(Choice.WAIT, reason, float("inf")), event))
+            else:
+                # The caller repeats it by its token: what was bought is found; else it is bought or refused now.
+                repeated.append(order)
+                yield order
 
     def _hour_ends(self, event: TickDue, purse: Purse) -> Iterator[Order]:
         """Decide every hour that ends soon, or that began undecided; in the order of the grants."""
@@ -145,11 +154,10 @@ class BidEngine:
         elif held.excess_vcpus() > 0:
             reason = f"{held.spot_vcpus} spot vCPUs are held, of at most {held.opened.job.max_spot_vcpus}"
             decision = Decision(Choice.LAPSE, reason, float("inf"))
-        elif is_on_demand(allocation):
-            decision = Decision(Choice.RENEW, "it is held on demand until the job is done", float("inf"))
         else:
             view, alive = self._view(event), position.working or allocation
-            decision = renewal_of_use(view, alive) or self._policy().renewal(view, alive)
+            unused = None if is_on_demand(allocation) else renewal_of_use(view, alive)
+            decision = unused or self._planner().renewal(view, alive)
         if not held.closed and decision.verdict is Choice.RENEW:
             alive = position.working or allocation
             decision = renewal_within(decision, alive, held.opened.job, held.opened.types, purse)
@@ -178,32 +186,54 @@ class BidEngine:
         position.update()
         return position.lapse
 
-    def _acquisition(self, event: TickDue, purse: Purse) -> Acquire | Wait:
-        held = self.holdings
-        view = self._view(event)
-        dear = view if event.time_left is None else self._view(event, spot=False)
-        forced = on_demand_purchase(dear, held.opened.markets, event.time_left, held.spot_vcpus)
-        decision = forced or purchase_of_use(self._policy().acquisition(view), view)
-        decision = purchase_in_quota(decision, view.types, event.left_vcpus, spot=forced is None)
-        decision = purchase_within(decision, forced is not None, held.opened.job, purse, event.at_s)
-        decision = _with_left_out(_with_known(decision, view), event)
-        if view.job.max_spot_vcpus < held.opened.job.max_spot_vcpus:
-            why = f"{decision.reason}; the account's quota allows {held.quota_vcpus} spot vCPUs"
-            decision = replace(decision, reason=why)
-        chosen = decision.chosen
-        if chosen is None:
-            return Wait(decision)
-        order_id = order_id_of(held.opened.job_id, event.generation, f"{PURCHASE}{held.purchases}")
-        bid_micros = None if forced else chosen.bid_micros
-        order = Acquire(order_id, chosen.market, chosen.count, bid_micros, decision)
-        if held.excess_vcpus(order) > 0:
-            vcpus, most = held.spot_vcpus + held.vcpus_of(order), held.opened.job.max_spot_vcpus
-            raise EngineError(f"policy {held.opened.policy}: {vcpus} spot vCPUs would be held, of at most {most}")
-        held.note_order(order)
-        return order
+    def _releases(self, event: TickDue) -> Iterator[Lapse]:
+        """Let machines go that the policy wants no more, where that saves the seconds to come."""
+        if self.holdings.opened.job.pays_whole_hours:
+            return
+        for release in self._planner().releases(self._view(event)):
+            position = self.holdings.positions[release.allocation_id]
+            hour = position.allocation.hour_index(event.at_s) + 1
+            before = position.ending()
+            working = sorted(name for name in position.held() if name not in before)
+            ending = tuple(sorted([*before, *working[len(working) - release.count :]]))
+            named = () if len(ending) == len(position.held()) else ending
+            position.lapse = Lapse(release.allocation_id, hour, event.at_s, release.decision, named)
+            position.update()
+            yield position.lapse
 
-    def _policy(self) -> Policy:
-        return policy(self.holdings.opened.policy)
+    def _purchases(self, event: TickDue, purse: Purse) -> Iterator[Acquire | Wait]:
+        """Decide what is bought, within the quotas and the budget; nothing is one order, too."""
+        held, view, left = self.holdings, self._view(event), dict(event.left_vcpus)
+        on_demand_purse = Purse(event.on_demand_spending)
+        for decided in self._planner().purchases(view):
+            decision = purchase_in_quota(decided, view.types, left)
+            if decision.chosen is not None and decision.chosen.on_demand:
+                decision = purchase_within(decision, held.opened.job, on_demand_purse, event.at_s, ON_DEMAND_LIMIT)
+            decision = purchase_within(decision, held.opened.job, purse, event.at_s)
+            decision = _with_left_out(_with_known(decision, view), event)
+            if view.job.max_spot_vcpus < held.opened.job.max_spot_vcpus:
+                why = f"{decision.reason}; the account's quota allows {view.job.max_spot_vcpus} spot vCPUs"
+                decision = replace(decision, reason=why)
+            chosen = decision.chosen
+            if chosen is None:
+                yield Wait(decision)
+                continue
+            order_id = order_id_of(held.opened.job_id, event.generation, f"{PURCHASE}{held.purchases}")
+            bid_micros = None if chosen.on_demand else chosen.bid_micros
+            order = Acquire(order_id, chosen.market, chosen.count, bid_micros, decision)
+            excess = held.excess_vcpus(*held.open_orders.values(), order)
+            if excess > 0:
+                most = held.opened.job.max_spot_vcpus
+                raise EngineError(
+                    f"policy {held.opened.policy}: {most + excess} spot vCPUs would be held, of at most {most}"
+                )
+            take_quota(left, chosen.market.instance_type, held.vcpus_of(order), spot=not chosen.on_demand)
+            held.note_order(order)
+            yield order
+
+    def _planner(self) -> Planner:
+        made = policy(self.holdings.opened.policy)
+        return made if isinstance(made, DeadlinePolicy) else OneMarket(made)
 
     def _limited(self, event: TickDue) -> TickDue:
         """Return the tick with the prices of the job's markets alone, in their order; once a tick, not once a view."""
@@ -211,29 +241,32 @@ class BidEngine:
         prices = {market: price for market in markets if (price := found(market)) is not None}
         return replace(event, prices=prices)
 
-    def _cooling_at(self, event: TickDue, spot: bool) -> frozenset[Market]:
-        """Return the markets to leave alone: for a while, or since the account's quota leaves no machine there."""
-        cooling = {market for market, until_s in self.holdings.cooling.items() if until_s > event.at_s}
+    def _beyond_quota(self, event: TickDue, spot: bool) -> frozenset[Market]:
+        """Return the markets in which the account's quota leaves no machine."""
+        beyond = set[Market]()
         for market in self.holdings.opened.markets if event.left_vcpus else ():
             left = left_of(event.left_vcpus, market.instance_type, spot)
             if left is not None and left < self.holdings.opened.types[market.instance_type].vcpu:
-                cooling.add(market)
-        return frozenset(cooling)
+                beyond.add(market)
+        return frozenset(beyond)
 
-    def _view(self, event: TickDue, spot: bool = True) -> MarketView:
+    def _view(self, event: TickDue) -> MarketView:
         held = self.holdings
-        opened, job = held.opened, held.opened.job
-        if event.at_s < held.quota_until_s and held.quota_vcpus < job.max_spot_vcpus:
-            job = replace(job, max_spot_vcpus=held.quota_vcpus)
+        opened, now_s, beyond = held.opened, event.at_s, self._beyond_quota(event, spot=True)
+        on_demand_cooling = {market for market, until_s in held.on_demand_cooling.items() if until_s > now_s}
         return MarketView(
-            now_s=event.at_s,
-            job=job,
+            now_s=now_s,
+            job=replace(opened.job, max_spot_vcpus=held.room_of_kind(on_demand=False, at_s=now_s)),
+            markets=opened.markets,
+            beyond_quota=beyond,
+            on_demand_cooling=frozenset(on_demand_cooling) | self._beyond_quota(event, spot=False),
+            on_demand_room_vcpus=held.room_of_kind(on_demand=True, at_s=now_s) - held.spot_vcpus,
             prices=event.prices,
             types=opened.types,
             footprint=held.footprint,
             evictions=table_of(event.known) if opened.learns and event.known else opened.evictions,
             known=event.known,
-            cooling=self._cooling_at(event, spot),
+            cooling=beyond.union(market for market, until_s in held.cooling.items() if until_s > now_s),
             paid_until_s={
                 name: p.allocation.launched_at_s + (max(p.decided) + 1) * HOUR_S
                 for name, p in held.positions.items()
@@ -253,6 +286,7 @@ class BidEngine:
             ),
             machines=held.machines_of_use,
             time_left=event.time_left,
+            on_demand_spending=event.on_demand_spending,
         )
 
 

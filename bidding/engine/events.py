@@ -49,6 +49,7 @@ class TickDue(BidEvent):
     a vCPU-hour of work exchanges with machines in another zone. `generation` is that of the state database in ids of
     orders (`orders.order_id_of`). `known` is what is known of the markets where bids decide nothing; else it is empty.
     `left_vcpus` is what the account's quotas leave, by code (`bidding.market.quotas`); one that is missing has none.
+    `on_demand_spending` is that of machines that are bought on demand for the deadline; None: it has no limit.
     """
 
     prices: Mapping[Market, Micros]
@@ -61,6 +62,7 @@ class TickDue(BidEvent):
     generation: str = ""
     known: Mapping[Market, MarketKnown] = field(default_factory=dict)
     left_vcpus: Mapping[str, int] = field(default_factory=dict)
+    on_demand_spending: Spending | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a job holds and knows by the events so far: allocations, the open purchase, cooldowns, the quota, the offer.
+"""What a job holds and knows by the events so far: allocations, open purchases, cooldowns, the quotas, the offer.
 
 Events change it; nothing here decides. An allocation's machines have a state each. Those that are held form the
 footprint; the market may take some and leave the rest. No state is final: a machine that is seen alive is held again,
@@ -54,17 +54,18 @@ class Holdings:
         self.closed = False
         #: Allocation id -> position, in the order of the grants; ended ones stay, for the record.
         self.positions: dict[str, HeldAllocation] = {}
-        #: The purchase that was ordered and not answered yet.
-        self.open_order: Acquire | None = None
+        #: Order id -> purchase that was ordered and not answered yet, in the order of the decision.
+        self.open_orders: dict[str, Acquire] = {}
         self.purchases = 0
         self.answered: set[str] = set()
-        #: Market -> end of its cooldown, because it refused or takes what it sold.
+        #: Market -> end of its cooldown, because it refused or takes what it sold; for spot, and on demand.
         self.cooling: dict[Market, int] = {}
+        self.on_demand_cooling: dict[Market, int] = {}
         self.last_prices: dict[Market, Micros] = {}
         self.last_eviction_s: int | None = None
-        #: Most spot vCPUs that the account may have, by a refusal for its quota, and until when that is believed.
-        self.quota_vcpus = 0
-        self.quota_until_s = 0
+        #: Whether on demand -> most vCPUs that the account may have, by a refusal for its quota, and until when that is
+        #: believed.
+        self.quotas: dict[bool, tuple[int, int]] = {}
         #: Since when the market lists none of the machines that live by the book.
         self.unlisted_since_s: int | None = None
         #: Machines that the job offers for release, and the number of spot machines that it has a use for.
@@ -111,10 +112,23 @@ class Holdings:
             return 0
         return bought.count * self.opened.types[bought.market.instance_type].vcpu
 
-    def excess_vcpus(self, order: Acquire | None = None) -> int:
-        """Return by how many spot vCPUs the limit is exceeded, or would be with `order`; negative where it is not."""
-        ordered = 0 if order is None else self.vcpus_of(order)
-        return self.spot_vcpus + ordered - self.opened.job.max_spot_vcpus
+    def excess_vcpus(self, *orders: Acquire) -> int:
+        """Return by how many spot vCPUs the limit is exceeded, or would be with `orders`; negative where it is not."""
+        return self.spot_vcpus + sum(map(self.vcpus_of, orders)) - self.opened.job.max_spot_vcpus
+
+    def room_of_kind(self, on_demand: bool, at_s: int) -> int:
+        """Return the vCPUs that may be held at most, of this kind and the other together.
+
+        It is the limit, or what is held of the other kind and the quota that a refusal has told.
+        """
+        most, (quota, until_s) = self.opened.job.max_spot_vcpus, self.quotas.get(on_demand, (0, 0))
+        if at_s >= until_s:
+            return most
+        return min(most, quota + self.spot_vcpus - self._vcpus_of_kind(on_demand))
+
+    def _vcpus_of_kind(self, on_demand: bool) -> int:
+        held = [*self.footprint, *self.noticed]
+        return sum(self.vcpus_of(allocation) for allocation in held if (allocation.bid_micros is None) is on_demand)
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -170,7 +184,7 @@ class Holdings:
     def note_order(self, order: Acquire) -> None:
         """Note a purchase that is ordered now."""
         self.purchases += 1
-        self.open_order = order
+        self.open_orders[order.order_id] = order
 
     def _handle_opened(self, event: JobOpened) -> None:
         if self._opened is not None:
@@ -182,9 +196,9 @@ class Holdings:
     def _handle_granted(self, event: AllocationGranted) -> None:
         if event.allocation.market.instance_type not in self.opened.types:
             raise EngineError(f"{event.allocation.allocation_id}: no such type as {event.allocation.market} in the job")
-        order = self.open_order
-        if order is not None and order.order_id == event.order_id and event.allocation.count < order.count:
-            self._cool(order.market, event.at_s + self.opened.job.cooldown_s)  # it has no more for now
+        order = self.open_orders.get(event.order_id)
+        if order is not None and event.allocation.count < order.count:  # it has no more for now
+            self._cool(order.market, event.at_s + self.opened.job.cooldown_s, on_demand=order.bid_micros is None)
         self._answer(event.order_id)
         # One that is found may be newer than this record, which was restored from a backup: no id is ordered twice.
         self.purchases = max(self.purchases, number_after(self.opened.job_id, event.order_id, PURCHASE))
@@ -200,15 +214,16 @@ class Holdings:
         self.positions[event.allocation.allocation_id] = HeldAllocation(event.allocation, machines, decided=hours)
 
     def _handle_refused(self, event: AllocationRefused) -> None:
-        order = self.open_order
-        if order is not None and order.order_id == event.order_id:
+        order = self.open_orders.get(event.order_id)
+        if order is not None:
             # The quota is the account's, not the market's. Half of the order fits in, perhaps; so it is found out.
-            fewer = replace(order, count=order.count // 2)
-            if failure_of(event.code) is Failure.QUOTA and (order.bid_micros is not None or fewer.count):
-                self.quota_vcpus = self.spot_vcpus + self.vcpus_of(fewer)
-                self.quota_until_s = event.at_s + QUOTA_S
+            fewer, on_demand = replace(order, count=order.count // 2), order.bid_micros is None
+            if failure_of(event.code) is Failure.QUOTA and (not on_demand or fewer.count):
+                vcpus = self._vcpus_of_kind(on_demand) + self.vcpus_of(fewer)
+                self.quotas[on_demand] = (vcpus, event.at_s + QUOTA_S)
             else:
-                self.cooling[order.market] = event.at_s + self.opened.job.cooldown_s
+                cooling = self.on_demand_cooling if on_demand else self.cooling
+                cooling[order.market] = event.at_s + self.opened.job.cooldown_s
         self._answer(event.order_id)
 
     def _handle_notice(self, event: NoticeSeen) -> None:
@@ -232,8 +247,9 @@ class Holdings:
         market = position.allocation.market
         self._cool(market, takes_at_s + 1)
 
-    def _cool(self, market: Market, until_s: int) -> None:
-        self.cooling[market] = max(self.cooling.get(market, until_s), until_s)
+    def _cool(self, market: Market, until_s: int, on_demand: bool = False) -> None:
+        cooling = self.on_demand_cooling if on_demand else self.cooling
+        cooling[market] = max(cooling.get(market, until_s), until_s)
 
     def _cool_failed(self, market: Market, at_s: int) -> None:
         """Leave a market alone after a launch that was of no use, twice as long after each further one in a row."""
@@ -244,7 +260,9 @@ class Holdings:
             if position.ended_at_s is None or position.ended_at_s - position.allocation.launched_at_s > LAUNCH_S:
                 break
             in_row += position.cause is not EndCause.EVICTED and position.lapse is None
-        self._cool(market, at_s + (self.opened.job.cooldown_s << min(max(in_row - 1, 0), _MOST_DOUBLINGS)))
+        until_s = at_s + (self.opened.job.cooldown_s << min(max(in_row - 1, 0), _MOST_DOUBLINGS))
+        self._cool(market, until_s)
+        self._cool(market, until_s, on_demand=True)
 
     def _handle_gone(self, event: AllocationGone) -> None:
         position = self._position(event.allocation_id)
@@ -277,8 +295,7 @@ class Holdings:
 
     def _answer(self, order_id: str) -> None:
         self.answered.add(order_id)
-        if self.open_order is not None and self.open_order.order_id == order_id:
-            self.open_order = None
+        self.open_orders.pop(order_id, None)
 
     def _position(self, allocation_id: str) -> HeldAllocation:
         if allocation_id not in self.positions:
@@ -287,8 +304,8 @@ class Holdings:
 
     def validate(self) -> None:
         """Raise `EngineError` where an invariant does not hold."""
-        if self.open_order is not None and self.open_order.order_id in self.answered:
-            raise EngineError(f"{self.open_order.order_id} is open and answered")
+        if both := self.answered.intersection(self.open_orders):
+            raise EngineError(f"{min(both)} is open and answered")
         if self._opened is None and self.positions:
             raise EngineError("allocations without a job")
 

@@ -173,7 +173,7 @@ def _plain(value: Any) -> Any:
 
 
 #: Fields that were added after records had been written.
-_LATER = frozenset({"known", "learns", "left_vcpus"})
+_LATER = frozenset({"known", "learns", "left_vcpus", "on_demand_spending"})
 
 
 def _is_later(field: Field[Any]) -> bool:
@@ -221,6 +221,7 @@ READERS: Readers = MappingProxyType(
         "left_out": lambda value: {Market.parse(name): str(why) for name, why in value.items()},
         "market": Market.parse,
         "markets": lambda value: tuple(map(Market.parse, value)),
+        "on_demand_spending": lambda value: None if value is None else Spending(**value),
         "prices": lambda value: {Market.parse(name): price for name, price in value.items()},
         "signals": lambda value: {
             Market.parse(name): MarketFeatures.from_record(signal) for name, signal in value.items()

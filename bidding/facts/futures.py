@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.bidding.economics.deadline import SafetyNet
+from proteus_spot.bidding.economics.deadline import MEASURED_MARGIN
 from proteus_spot.bidding.facts.grants import SHARES
 from proteus_spot.bidding.facts.known import MarketKnown
 from proteus_spot.bidding.facts.survival import AGES_S
@@ -121,7 +121,7 @@ class _Drawn:
         found, job = self._found, self._job
         goes = ~found.finished
         if job.deadline_s is not None:
-            on_demand_s = self._left / (job.max_vcpus * job.efficiency) * (1 + SafetyNet().margin) + _SWITCH_S
+            on_demand_s = self._left / (job.max_vcpus * job.efficiency) * (1 + MEASURED_MARGIN) + _SWITCH_S
             found.on_demand[goes & (at_s + on_demand_s + _STEP_S >= job.deadline_s)] = True
         lost = np.where((goes & ~found.on_demand)[:, None], self._take(), 0)
         self._held -= lost

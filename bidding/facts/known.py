@@ -40,6 +40,8 @@ class MarketKnown:
     score : the newest placement score, 1 to 10.
     monthly_share : the share of machines that is taken in a month, by the advisor.
     refused : the code of the newest refusal, and when that was; None where there is none, or some were granted since.
+    there, usually_there : machines that could be had at the last look, ours included, and the mean of that over the
+        time that is known; None where only requests tell.
     """
 
     market: Market
@@ -53,6 +55,8 @@ class MarketKnown:
     score: DatedFigure | None = None
     monthly_share: DatedFigure | None = None
     refused: tuple[str, int] | None = None
+    there: DatedFigure | None = None
+    usually_there: DatedFigure | None = None
 
     def in_words(self) -> str:
         """Return the figures that a decision rests on, in a line."""
@@ -83,11 +87,13 @@ class MarketKnown:
             survival=Survival(**{**survival, "hazards_per_s": tuple(survival["hazards_per_s"])}),
             bursts=Bursts(**record["bursts"]),
             refused=None if refused is None else (refused[0], refused[1]),
-            **{name: _figure(record[name]) for name in _FIGURES},
+            **{name: _figure(record.get(name)) for name in _FIGURES},
         )
 
 
-_FIGURES = ("price_micros", "on_demand_micros", "share_granted", "score", "monthly_share")
+_FIGURES = (
+    "price_micros", "on_demand_micros", "share_granted", "score", "monthly_share", "there", "usually_there"
+)  # fmt: skip
 
 
 def _figure(record: Mapping[str, Any] | None) -> DatedFigure | None:

@@ -52,6 +52,13 @@ def left_of(left: Mapping[str, int], instance_type: str, spot: bool) -> int | No
     return None if quota is None else left.get(quota.code)
 
 
+def take_quota(left: dict[str, int], instance_type: str, vcpus: int, spot: bool) -> None:
+    """Take the vCPUs of a purchase from what is left by quota code."""
+    quota = quota_of(instance_type, spot)
+    if quota is not None and quota.code in left:
+        left[quota.code] -= vcpus
+
+
 def quota_of(instance_type: str, spot: bool) -> Quota | None:
     """Return the quota that machines of a type count against; None for a family that is in no class here."""
     letters = re.match(r"[a-z]+", instance_type)

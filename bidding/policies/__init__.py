@@ -32,7 +32,7 @@ from proteus_spot.bidding.policies.proteus import ProteusPolicy
 from proteus_spot.bidding.policies.standard import StandardPolicy
 
 #: Policies with a fixed name; ``fixed-delta:USD`` carries its bid delta in its name.
-POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
+POLICIES: Mapping[str, Callable[[], Policy | DeadlinePolicy]] = MappingProxyType(
     {
         "best": BestPolicy,
         "deadline": DeadlinePolicy,
@@ -50,7 +50,7 @@ FORECAST_POLICIES: frozenset[str] = frozenset({"best"})
 AT_ONCE: frozenset[str] = frozenset({"best", "deadline", "standard"})
 
 
-def policy(name: str) -> Policy:
+def policy(name: str) -> Policy | DeadlinePolicy:
     """Return the policy called `name`, as in ``proteus`` or ``fixed-delta:0.01``.
 
     Raises

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from proteus_spot.bidding.economics.budget import Spending
 from proteus_spot.bidding.economics.deadline import TimeLeft
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.evictions.table import EvictionTable
@@ -36,6 +37,11 @@ class MarketView:
     time_left : the work left before the deadline; None: there is none.
     known : what is known of each market where bids decide nothing; else empty.
     noticed : allocations, or the parts of them, that the market will take; they count in the cap until they are gone.
+    markets : those that the job may buy in, on demand also where there is no spot price.
+    on_demand_cooling : markets that are not bought in on demand for now.
+    on_demand_room_vcpus : vCPUs that may be bought on demand, by the cap and by the account's quota.
+    beyond_quota : markets in which the account's quota for spot leaves no machine.
+    on_demand_spending : what machines on demand have cost and may cost, against their limit; None: there is none.
     """
 
     now_s: int
@@ -57,6 +63,11 @@ class MarketView:
     machines: int | None = None
     time_left: TimeLeft | None = None
     known: Mapping[Market, MarketKnown] = field(default_factory=dict)
+    markets: tuple[Market, ...] = ()
+    on_demand_cooling: frozenset[Market] = frozenset()
+    on_demand_room_vcpus: int = 0
+    beyond_quota: frozenset[Market] = frozenset()
+    on_demand_spending: Spending | None = None
 
     def crossing_usd(self, market: Market) -> float:
         """Return what a vCPU-hour of work in a market costs in bytes between zones: 0 where the reliable tier is."""
@@ -106,7 +117,8 @@ class Choice(StrEnum):
 class Candidate:
     """A possible purchase, the footprint's cost with it, and the reason why it was not chosen.
 
-    `cost_per_work` is the footprint's E with the candidate in it, dollars per unit of work.
+    `cost_per_work` is the footprint's E with the candidate in it, dollars per unit of work. Machines that are bought
+    `on_demand` have no bid.
     """
 
     market: Market
@@ -118,6 +130,7 @@ class Candidate:
     work: float
     cost_per_work: float
     why_not: str = ""
+    on_demand: bool = False
 
     @property
     def bid_micros(self) -> Micros:
@@ -146,8 +159,33 @@ class Decision:
         return self.candidates[0] if self.verdict is Choice.ACQUIRE else None
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """`count` machines of an allocation to let go before its hour ends, with the reason."""
+
+    allocation_id: str
+    count: int
+    decision: Decision
+
+
+class Planner(Protocol):
+    """Decisions of a job over all of its machines; the same view gets the same ones."""
+
+    def purchases(self, view: MarketView) -> tuple[Decision, ...]:
+        """Return what is bought now, ACQUIRE each with a chosen candidate; else one WAIT."""
+        ...
+
+    def releases(self, view: MarketView) -> tuple[Release, ...]:
+        """Return the machines to let go now; asked where seconds are paid."""
+        ...
+
+    def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
+        """Return RENEW or LAPSE for the hour that begins when `allocation`'s present one ends."""
+        ...
+
+
 class Policy(Protocol):
-    """Decisions of a job; the same view gets the same decision."""
+    """Decisions of a job that buys in one market at a time; the same view gets the same decision."""
 
     def acquisition(self, view: MarketView) -> Decision:
         """Return ACQUIRE with a chosen candidate, or WAIT."""

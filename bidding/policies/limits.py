@@ -4,30 +4,37 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from proteus_spot.bidding.economics.budget import Purse, purchase_micros
-from proteus_spot.bidding.economics.deadline import DeadlineRule, SafetyNet, TimeLeft
+from proteus_spot.bidding.economics.deadline import DeadlineRule, SafetyNet
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.market.model import Allocation, InstanceType, Market, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
 from proteus_spot.bidding.market.quotas import left_of, quota_of
-from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MarketView
+from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MarketView, Release
 from proteus_spot.bidding.policies.footprint import price_text, usd_per_vcpu_h
 
+#: The most that machines on demand may cost, in words.
+ON_DEMAND_LIMIT = "the limit for machines on demand (on_demand_usd)"
 #: The rule of a deadline.
 DEADLINE_RULE: DeadlineRule = SafetyNet()
 
 
-def purchase_within(decision: Decision, on_demand: bool, job: JobModel, purse: Purse, now_s: int) -> Decision:
-    """Return the purchase as large as the budget allows, and take its cost from the purse; WAIT where nothing fits."""
+def purchase_within(decision: Decision, job: JobModel, purse: Purse, now_s: int, limit: str = "the budget") -> Decision:
+    """Return the purchase as large as the budget allows, and take its cost from the purse; WAIT where nothing fits.
+
+    Parameters
+    ----------
+    limit : the budget in words.
+    """
     chosen, left = decision.chosen, purse.left_micros
     if chosen is None or left is None or purse.spending is None:
         return decision
-    hour_micros = chosen.price_micros if on_demand else job.hour_micros(chosen.bid_micros)
+    hour_micros = chosen.price_micros if chosen.on_demand else job.hour_micros(chosen.bid_micros)
     each_micros = purchase_micros(job.pays_whole_hours, hour_micros, purse.spending.ends_by_s - now_s)
     count = min(chosen.count, left // each_micros if each_micros else chosen.count)
-    leaves = f"the budget of {usd(purse.spending.budget_micros)} leaves {usd(left)}"
+    leaves = f"{limit} of {usd(purse.spending.budget_micros)} leaves {usd(left)}"
     if not count:
         why = f"{leaves}, and a machine of {chosen.market} may cost {usd(each_micros)}"
-        return _not_bought(decision, chosen, why, "does not fit in the budget")
+        return _not_bought(decision, chosen, why, f"does not fit in {limit}")
     purse.take(count * each_micros)
     return decision if count == chosen.count else _smaller(decision, chosen, count, leaves)
 
@@ -43,6 +50,35 @@ def _smaller(decision: Decision, chosen: Candidate, count: int, why: str) -> Dec
     smaller = replace(chosen, count=count, cost_usd=chosen.cost_usd * share, work=chosen.work * share)
     reason = f"{count} of {chosen.count} machines, since {why}: {decision.reason}"
     return replace(decision, reason=reason, candidates=(smaller, *decision.candidates[1:]))
+
+
+def on_demand_within(view: MarketView, market: Market) -> int | None:
+    """Return how many machines of `market` on demand may be bought by the dollars that the job may spend on them.
+
+    It is negative where so many are held too many; None: no limit.
+    """
+    spending = view.on_demand_spending
+    if spending is None:
+        return None
+    hour_micros = view.types[market.instance_type].on_demand_micros
+    each = purchase_micros(view.job.pays_whole_hours, hour_micros, spending.ends_by_s - view.now_s)
+    return (spending.budget_micros - spending.committed_micros) // max(each, 1)
+
+
+def on_demand_releases(view: MarketView) -> tuple[Release, ...]:
+    """Return the machines on demand to let go because the job may spend no more on them; the youngest first."""
+    released = []
+    spending = view.on_demand_spending
+    held = sorted(filter(is_on_demand, view.footprint), key=lambda each: (-each.launched_at_s, each.allocation_id))
+    over = 0 if not held else -(on_demand_within(view, held[0].market) or 0)
+    for each in held:
+        count = min(over, each.count)
+        if spending is not None and count > 0:
+            text = f"{count} of {each.count} x {each.market} on demand are let go: {ON_DEMAND_LIMIT} of "
+            text += f"{usd(spending.budget_micros)} is spent"
+            released.append(Release(each.allocation_id, count, Decision(Choice.LAPSE, text, float("inf"))))
+            over -= count
+    return tuple(released)
 
 
 def renewal_within(
@@ -67,9 +103,7 @@ def _most_hour_micros(allocation: Allocation, job: JobModel, types: Mapping[str,
     return job.hour_micros(allocation.bid_micros)
 
 
-def purchase_in_quota(
-    decision: Decision, types: Mapping[str, InstanceType], left_vcpus: Mapping[str, int], *, spot: bool
-) -> Decision:
+def purchase_in_quota(decision: Decision, types: Mapping[str, InstanceType], left_vcpus: Mapping[str, int]) -> Decision:
     """Return the purchase as large as the account's quota of its kind allows; WAIT where no machine fits.
 
     Parameters
@@ -77,6 +111,7 @@ def purchase_in_quota(
     left_vcpus : vCPUs that are left by quota code.
     """
     chosen = decision.chosen
+    spot = chosen is not None and not chosen.on_demand
     left = None if chosen is None else left_of(left_vcpus, chosen.market.instance_type, spot)
     if chosen is None or left is None or chosen.count * types[chosen.market.instance_type].vcpu <= left:
         return decision
@@ -121,18 +156,12 @@ def is_on_demand(allocation: Allocation) -> bool:
     return allocation.bid_micros is None and allocation.tier is Tier.TRANSIENT
 
 
-def on_demand_purchase(
-    view: MarketView, markets: tuple[Market, ...], left: TimeLeft | None, held_vcpus: int
-) -> Decision | None:
+def on_demand_purchase(view: MarketView) -> Decision | None:
     """Return the decision that the deadline forces: machines on demand, up to the cap; None while there is slack.
 
     Once machines were bought on demand the job is finished with them: no spot machine is bought any more.
-
-    Parameters
-    ----------
-    markets : those that the job may buy in.
-    held_vcpus : vCPUs on the transient tier that count in the cap.
     """
+    left = view.time_left
     if left is None:
         return None
     reliable = [each for each in view.footprint if each.tier is Tier.RELIABLE and view.job.reliable_works]
@@ -141,11 +170,28 @@ def on_demand_purchase(
     if slack_s > 0 and not any(map(is_on_demand, view.footprint)):
         return None
     gone = f"the deadline's slack is gone ({left.clocks} clocks are left)"
-    room = view.job.max_spot_vcpus - held_vcpus
-    types = {market: view.types[market.instance_type] for market in markets if market not in view.cooling}
-    fits = [market for market in sorted(types) if types[market].vcpu <= room]
-    if not fits:
-        return Decision(Choice.WAIT, f"{gone}, and no machine on demand fits in {room} vCPUs", float("inf"))
+    room = view.on_demand_room_vcpus
+    best = cheapest_on_demand(view, room)
+    if best is None:
+        return Decision(Choice.WAIT, f"{gone}, and {no_on_demand(view, room)}", float("inf"))
+    chosen = on_demand_candidate(view, best, room // view.types[best.instance_type].vcpu)
+    reason = (
+        f"{gone}: {chosen.count} x {best} on demand at {price_text(chosen.price_micros)}, "
+        f"{usd_per_vcpu_h(chosen.cost_per_work)}, finish the job"
+    )
+    return Decision(Choice.ACQUIRE, reason, float("inf"), (chosen,))
+
+
+def cheapest_on_demand(view: MarketView, room_vcpus: int, *, at_rest: bool = False) -> Market | None:
+    """Return the market with the cheapest vCPU on demand; None where no machine fits in `room_vcpus`.
+
+    Parameters
+    ----------
+    at_rest : whether markets that are left alone for now count, too.
+    """
+    resting = frozenset[Market]() if at_rest else view.on_demand_cooling
+    markets = [each for each in view.markets if each not in resting and not view.job.excludes(each)]
+    types = {market: view.types[market.instance_type] for market in markets}
     # a zone where the reliable tier is comes first among equals: its bytes cross no zone
     zones = {each.market.zone for each in view.footprint if each.tier is Tier.RELIABLE}
 
@@ -153,21 +199,30 @@ def on_demand_purchase(
         micros = types[market].on_demand_micros / types[market].vcpu
         return micros + view.crossing_usd(market) * MICROS_PER_DOLLAR, market.zone not in zones, market
 
-    best = min(fits, key=rank)
-    kind, count = types[best], room // types[best].vcpu
-    each = kind.on_demand_micros / MICROS_PER_DOLLAR / kind.vcpu
-    chosen = Candidate(
-        market=best,
+    return min((market for market in types if types[market].vcpu <= room_vcpus), key=rank, default=None)
+
+
+def no_on_demand(view: MarketView, room_vcpus: int) -> str:
+    """Return why no machine on demand can be bought."""
+    markets = [each for each in view.markets if not view.job.excludes(each)]
+    if not markets:
+        return "all of its markets are excluded by the job (exclude_markets)"
+    if all(view.types[each.instance_type].vcpu > room_vcpus for each in markets):
+        return f"no machine on demand fits in {room_vcpus} vCPUs"
+    return "machines on demand were refused, or are beyond the account's quota"
+
+
+def on_demand_candidate(view: MarketView, market: Market, count: int) -> Candidate:
+    """Return the purchase of `count` machines on demand."""
+    kind = view.types[market.instance_type]
+    return Candidate(
+        market=market,
         count=count,
         price_micros=kind.on_demand_micros,
         delta_micros=0,
         eviction_prob=0.0,
-        cost_usd=each * count * kind.vcpu,
+        cost_usd=kind.on_demand_micros * count / MICROS_PER_DOLLAR,
         work=float(count * kind.vcpu),
-        cost_per_work=each,
+        cost_per_work=kind.on_demand_micros / MICROS_PER_DOLLAR / kind.vcpu,
+        on_demand=True,
     )
-    reason = (
-        f"{gone}: {count} x {best} on demand at {price_text(kind.on_demand_micros)}, {usd_per_vcpu_h(each)}, "
-        "finish the job"
-    )
-    return Decision(Choice.ACQUIRE, reason, float("inf"), (chosen,))

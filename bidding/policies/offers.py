@@ -34,6 +34,8 @@ _WORDS: Mapping[int, Excluded] = MappingProxyType(
         Refusal.LARGE: Excluded("machines are larger than what may still be held", "too large"),
     }
 )
+_EXCLUDED = Excluded("markets are excluded by the job (exclude_markets)", "excluded by the job")
+_BEYOND_QUOTA = Excluded("the account's quota of spot vCPUs leaves no machine", "beyond the quota")
 
 
 def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dict[Market, Excluded]]:
@@ -51,6 +53,9 @@ def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dic
     prices = view.prices if ordered == list(view.prices) else {market: view.prices[market] for market in ordered}
     for market, price in prices.items():  # of many thousands: each look-up of a market hashes it again
         kind = types.get(market.instance_type)
+        if view.job.exclude_markets and view.job.excludes(market):
+            counts[market], refusals[market] = 0, _EXCLUDED
+            continue
         if kind is None:
             counts[market], refusals[market] = 0, _why(Refusal.UNKNOWN, view.job, 0)
             continue
@@ -58,7 +63,8 @@ def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dic
         code = refusal(market in rows, left, is_cooling, ceiling, price, kind.on_demand_micros, kind.vcpu)
         counts[market] = _fewest(view, left // kind.vcpu, kind.vcpu) if code == none else 0
         if code != none:
-            refusals[market] = _why(code, view.job, kind.vcpu)
+            is_beyond = is_cooling and market in view.beyond_quota
+            refusals[market] = _BEYOND_QUOTA if is_beyond else _why(code, view.job, kind.vcpu)
     return counts, refusals
 
 

@@ -11,11 +11,12 @@ def show_availability(result: dict[str, Any]) -> None:
     title = f"{result['set']}: {runs[0]['starts']} starts each, {result['elapsed_s']:.1f} s"
     if "saved" in runs[0]:
         show_table(
-            [Column("scheme"), Column("market"), *_right("deadline", "restart", "saved", "gain", "±")],
+            [Column("scheme"), Column("market"), *_right("prices", "deadline", "restart", "saved", "gain", "±")],
             [
                 [
-                    run["scheme"], run["where"], f"{run['deadline_h']} h", f"{run['restart_s'] // 60} min",
-                    f"{run['saved']:.3f}", f"{run['gain']:+.3f}", f"{run['gain_half_width']:.3f}",
+                    run["scheme"], run["where"], str(run["prices"]), f"{run['deadline_h']} h",
+                    f"{run['restart_s'] // 60} min", f"{run['saved']:.3f}", f"{run['gain']:+.3f}",
+                    f"{run['gain_half_width']:.3f}",
                 ]
                 for run in runs
             ],

@@ -163,10 +163,9 @@ def spec_of_job(job: JobSpec, file: str, *, works: bool) -> dict[str, Any]:
     A job that buys no spot machine is its reliable tier: the cluster on demand.
     """
     training, tier, reliable = job.training, job.transient, job.reliable
-    named = tier.policy if "policy" in tier.model_fields_set else None
     fields: dict[str, Any] = {
         "job_file": file,
-        "policy": named if tier.max_vcpus else ON_DEMAND,
+        "policy": tier.policy if tier.max_vcpus else ON_DEMAND,
         "markets": list(tier.markets),
         "max_spot_vcpus": tier.max_vcpus,
         "allocation_vcpus": tier.vcpus_at_once,

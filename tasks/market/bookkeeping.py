@@ -21,6 +21,7 @@ from proteus_spot.infra.state.commitments import most_owed, requested
 from proteus_spot.infra.state.ledger import book, unpriced_hours
 from proteus_spot.infra.state.records import AllocationRecord, IntentState, ObservationKind
 from proteus_spot.infra.storage.leases import FIRST_S
+from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.event_feed import emit_budget
 from proteus_spot.tasks.job_ends import BUDGET, is_active, request_stop
 from proteus_spot.tasks.job_queues import next_to_take_over
@@ -127,6 +128,20 @@ def spending_now(spec: JobTerms, engine: JournalledEngine) -> Spending | None:
     return Spending(spec.budget_micros, committed, now_s + max(ends_s, round(FIRST_S)))
 
 
+def on_demand_spending_now(spec: JobSpec, engine: BidEngine) -> Spending | None:
+    """Return the worst case of what machines on demand beside the reliable tier cost; None: they have no limit."""
+    limit_micros = spec.transient.on_demand_micros
+    if limit_micros is None:
+        return None
+    ends_by_s = current_runtime().now_s() + _ends_s(spec.job_id)
+    committed = _worst_case(spec, engine, _is_on_demand)(lambda record: ends_by_s)
+    return Spending(limit_micros, committed, ends_by_s)
+
+
+def _is_on_demand(record: AllocationRecord) -> bool:
+    return record.allocation.bid_micros is None and record.allocation.tier is Tier.TRANSIENT
+
+
 def lives_within_budget(spec: JobTerms, engine: JournalledEngine) -> Callable[[AllocationRecord], int] | None:
     """Return a function to the time until which an allocation can run without a further tick; None without a budget.
 
@@ -157,12 +172,18 @@ def _ends_s(job_id: str) -> int:
 
 
 def _worst_case(
-    spec: JobTerms, engine: JournalledEngine | None = None
+    spec: JobTerms,
+    engine: JournalledEngine | None = None,
+    counts: Callable[[AllocationRecord], bool] | None = None,
 ) -> Callable[[Callable[[AllocationRecord], int]], Micros]:
     """Return a function from the time until which machines run to the maximum of the ledger.
 
     Purchases without an answer count as made, and machines of the reliable tier that the job lacks as bought now. With
     the engine of a job, single machines of an allocation whose end is ordered end before their next hour.
+
+    Parameters
+    ----------
+    counts : whether an allocation is among those whose cost is asked for; None: all are.
     """
     runtime = current_runtime()
     now_s, job_id = runtime.now_s(), spec.job_id
@@ -177,7 +198,12 @@ def _worst_case(
             records.append(requested(intent, job_id, tier))
     if is_active(job_id):
         records += _missing_reliable(spec, records, now_s)
-    booked, prices = runtime.store.purchases.ledger(job_id), _known_prices(records, now_s)
+    booked = runtime.store.purchases.ledger(job_id)
+    if counts is not None:
+        records = [record for record in records if counts(record)]
+        names = {record.allocation_id for record in records}
+        booked = [line for line in booked if line.allocation_id in names]
+    prices = _known_prices(records, now_s)
     billing = spec.billing_model
 
     def worst(until_s: Callable[[AllocationRecord], int]) -> Micros:

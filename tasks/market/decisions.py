@@ -45,6 +45,7 @@ def decide(
     crossing_usd_per_vcpu_h: float = 0.0,
     known: Mapping[Market, MarketKnown] | None = None,
     left_vcpus: Mapping[str, int] | None = None,
+    on_demand_spending: Spending | None = None,
 ) -> list[Order]:
     """Reconcile the engine with `facts`, enter the `notices`, and have the engine decide.
 
@@ -60,6 +61,7 @@ def decide(
     known : what is known of the markets, where bids decide nothing.
     left_vcpus : what the account's quotas leave, by code.
     spending, left : worst case of the job's spending, and its work before the deadline; None without such a limit.
+    on_demand_spending : worst case of what is bought on demand for the deadline; None without such a limit.
 
     Raises
     ------
@@ -75,7 +77,8 @@ def decide(
         begun = training_begun(job_id, engine.holdings.begun_at_s)
         buy = begun and _reliable_tier_stands(engine) and is_active(job_id)
         limits = (spending, left, crossing_usd_per_vcpu_h, store.owner.identity().generation_of_orders)
-        due = TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits, known or {}, left_vcpus or {})
+        seen = (left_out or {}, signals or {}, *limits, known or {}, left_vcpus or {}, on_demand_spending)
+        due = TickDue(now_s, prices, buy, *seen)
         return (*offered(engine, job_id, now_s), due)
 
     return decide_on(job_engine, facts, notices, tick)

@@ -341,8 +341,9 @@ def _decide(store: Store, job_id: str, order: Order | SweepOrder, now_s: float) 
         case Lapse():
             params = {"allocation_id": order.allocation_id, "hour": order.hour, "before_s": order.before_s}
             order_id = f"{order.allocation_id}-lapse-{order.hour}"
-            if order.instance_ids:  # a job that closes may end the others before the same hour
-                order_id, params = f"{order_id}-part", params | {"instance_ids": list(order.instance_ids)}
+            if order.instance_ids:  # others may be ended before the same hour
+                part = sha256(",".join(order.instance_ids).encode()).hexdigest()[:8]
+                order_id, params = f"{order_id}-part-{part}", params | {"instance_ids": list(order.instance_ids)}
             store.purchases.plan(order_id, job_id, "lapse", None, params, now_s)
 
 

@@ -28,6 +28,9 @@ from proteus_spot.tasks.market.current_prices import days
 from proteus_spot.tasks.market.engine_journal import EngineJournal, JobEngine, unless_seen
 from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 
+#: Seconds, market and real, that a machine takes to boot and to load its data.
+_BOOT_S, _BOOT_REAL_S = 240.0, 10.0
+
 
 def type_on_sale(market: Market, at_s: float) -> InstanceType | None:
     """Return the type of `market` as its region sells it on the day; None where the catalogue has no price."""
@@ -52,10 +55,20 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
     return {market.instance_type: types[market.instance_type] for market in markets}
 
 
+def boot_s() -> float:
+    """Return the market seconds that a machine takes to boot and to load its data."""
+    return max(_BOOT_S, _BOOT_REAL_S * current_runtime().clock.scale)
+
+
 def follows_today(spec: JobSpec) -> bool:
     """Return whether the job buys by today's rules: no bid, as many machines as there are, taken for their capacity."""
     rules = spec.transient.rules
     return rules == "today" or (rules is None and current_runtime().settings.is_aws)
+
+
+def policy_of(spec: JobSpec) -> str:
+    """Return the name of the job's policy: its own, else that of the market's rules."""
+    return spec.transient.policy or ("deadline" if follows_today(spec) else "best")
 
 
 def is_opened(job_engine: EngineJournal[Any]) -> bool:
@@ -94,8 +107,10 @@ def open_job(spec: JobSpec, job_engine: JobEngine) -> int:
     event = JobOpened(
         at_s=now_s,
         job_id=spec.job_id,
-        job=job_model(spec, runtime.settings.renewal_lead_s),
-        policy=spec.transient.policy,
+        job=replace(
+            job_model(spec, runtime.settings.renewal_lead_s), boot_s=boot_s(), gap_s=2.0 * runtime.settings.tick_s
+        ),
+        policy=policy_of(spec),
         types=types,
         markets=tuple(sorted(markets)),
         evictions=evictions,
@@ -110,12 +125,12 @@ def _foresight(
     spec: JobSpec, traces: TraceSet, types: Mapping[str, InstanceType], from_s: int, now_s: int
 ) -> Forecast | None:
     """Return the forecast that the policy uses, fitted to the stored history; None for other policies."""
-    if spec.transient.policy not in FORECAST_POLICIES:
+    if policy_of(spec) not in FORECAST_POLICIES:
         return None
     learnt = fit_forecast(traces, types, from_s, now_s)
     if learnt is None:
         raise InputError(
-            f"policy {spec.transient.policy}: the {days(now_s - from_s)} of stored prices hold no hour that began at "
+            f"policy {policy_of(spec)}: the {days(now_s - from_s)} of stored prices hold no hour that began at "
             "or below the on-demand price, so nothing can be learnt of bids; wait for more, or take the policy proteus"
         )
     return learnt
@@ -152,6 +167,7 @@ def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
         billing=tier.billing,
         flat_micros=billing.price_micros if isinstance(billing, Flat) else 0,
         value_of_time_usd_per_h=tier.value_of_time_usd_per_h,
+        exclude_markets=tuple(tier.exclude_markets),
     )
     return replace(model, max_spot_vcpus=model.useful_vcpus(tier.max_vcpus))
 

@@ -8,6 +8,7 @@ from typing import Any
 from proteus_spot.bidding.engine.engine import LAST_ANSWERS
 from proteus_spot.bidding.market.model import HOUR_S, EndCause, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
+from proteus_spot.bidding.policies.deadline import AT_RISK
 from proteus_spot.infra.state.ledger import charges_and_refunds, refunded_micros, unpriced_line
 from proteus_spot.infra.state.records import AllocationRecord, JournalEntry, LedgerLine, ObservationKind, UnknownRecord
 from proteus_spot.infra.state.store import Store
@@ -63,9 +64,13 @@ def snapshot_of(store: Store, job_id: str, now_s: float) -> Snapshot:
         hour_end_decisions=hour_end_decisions(journal),
         evictions=evictions(records),
         last_decision=_last_reason(journal),
-        buys_nothing="" if job.state.terminal else _buys_nothing(journal),
+        buys_nothing="" if job.state.terminal else _buys_nothing(journal, _holds_spot(records)),
         unpriced=unpriced_line(lines, records),
     )
+
+
+def _holds_spot(records: Sequence[AllocationRecord]) -> bool:
+    return any(record.alive and record.allocation.tier is Tier.TRANSIENT for record in records)
 
 
 def _offered(store: Store, job_id: str) -> int:
@@ -204,12 +209,20 @@ def _noticed_machines(records: Sequence[AllocationRecord], journal: Sequence[Jou
     return noticed
 
 
-def _buys_nothing(journal: Sequence[JournalEntry]) -> str:
-    """Return why the last tick had no price to decide on, or bought nothing where a market refused; else ''."""
-    last = next((entry.record for entry in reversed(journal) if entry.record["kind"] in _TICKS), None)
-    decided = _last_reason(journal)
-    if last is not None and decided.startswith("Wait: ") and LAST_ANSWERS in decided:
-        return f"nothing is bought: {decided.removeprefix('Wait: ')}"
+def _buys(orders: Sequence[Mapping[str, Any]]) -> bool:
+    return any(order["kind"] == "Acquire" for order in orders)
+
+
+def _buys_nothing(journal: Sequence[JournalEntry], holds: bool) -> str:
+    """Return why the last tick bought nothing, where the job holds no spot machine or lacks some; else ''."""
+    at = max((seq for seq, entry in enumerate(journal) if entry.record["kind"] in _TICKS), default=None)
+    last = None if at is None else journal[at].record
+    orders = [entry.record for entry in journal[at:] if entry.direction == "order"] if at is not None else []
+    waits = [order["decision"]["reason"] for order in orders if order["kind"] == "Wait" and "decision" in order]
+    if risks := [reason for reason in waits if reason.startswith(AT_RISK)]:
+        return str(risks[0])
+    if waits and (not holds or any(LAST_ANSWERS in reason for reason in waits)) and not _buys(orders):
+        return f"nothing is bought: {'; '.join(waits)}"
     if last is None or last.get("prices") or last.get("offers"):
         return ""
     reasons = sorted(set(last.get("left_out", {}).values()))

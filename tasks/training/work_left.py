@@ -8,11 +8,8 @@ from proteus_spot.infra.state.records import ObservationKind
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.event_feed import emit_deadline
 from proteus_spot.tasks.market.bookkeeping import stop_s
-from proteus_spot.tasks.market.job_opening import type_on_sale
+from proteus_spot.tasks.market.job_opening import boot_s, type_on_sale
 from proteus_spot.tasks.task_runtime import current_runtime
-
-#: Seconds, market and real, that a machine takes to boot and to load its data.
-_BOOT_S, _BOOT_REAL_S = 240.0, 10.0
 
 
 def time_left(spec: JobSpec) -> TimeLeft | None:
@@ -25,12 +22,11 @@ def time_left(spec: JobSpec) -> TimeLeft | None:
         return None
     done = int(last.payload["clock"])
     vcpu_s = vcpu_seconds(spec.job_id, last.at_s)
-    boot_s = max(_BOOT_S, _BOOT_REAL_S * runtime.clock.scale)
     return TimeLeft(
         deadline_s=deadline_s,
         clocks=max(clocks - done, 0),
         clocks_per_vcpu_s=done / vcpu_s if vcpu_s > 0 else 0.0,
-        overhead_s=2 * runtime.settings.tick_s + boot_s + stop_s(spec.job_id),
+        overhead_s=2 * runtime.settings.tick_s + boot_s() + stop_s(spec.job_id),
     )
 
 

@@ -252,7 +252,8 @@ class EngineMachine(BidEngineModel, RuleBasedStateMachine):
     @invariant()
     def what_it_believes_is_what_happened(self) -> None:
         self.engine.validate()
-        assert self.engine.holdings.open_order == self.open_order
+        open_order = self.open_order
+        assert self.engine.holdings.open_orders == ({} if open_order is None else {open_order.order_id: open_order})
         assert self.engine.holdings.closed == self.closed
         positions = self.engine.holdings.positions
         assert {name: p.standing for name, p in positions.items()} == self.standing
@@ -285,7 +286,7 @@ class EngineMachine(BidEngineModel, RuleBasedStateMachine):
 
     def compare(self, other: BidEngine) -> None:
         assert other.holdings.positions == self.engine.holdings.positions
-        assert other.holdings.open_order == self.engine.holdings.open_order
+        assert other.holdings.open_orders == self.engine.holdings.open_orders
         assert other.holdings.closed == self.engine.holdings.closed
 
 

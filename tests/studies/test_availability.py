@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -54,9 +55,9 @@ def test_counts_are_told_by_scheme_beside_bounds_and_goals(tmp_path: Path) -> No
 
 def test_one_machine_is_told_paired_against_uniform_progress(tmp_path: Path) -> None:
     result = availability_figures(AvailabilitySpec(str(markets_set(tmp_path)), starts=5), quiet)
-    assert {(run["deadline_h"], run["restart_s"]) for run in result["runs"]} == {
-        (52, 180), (52, 720), (70, 180), (70, 720),
-    }  # fmt: skip
+    assert {(run["prices"], run["deadline_h"], run["restart_s"]) for run in result["runs"]} == set(
+        product((2021, 2026), (52, 70), (180, 720))
+    )
     assert all(run["gain"] == 0 for run in result["runs"] if run["scheme"] == "uniform-progress")
     assert result["goals"][-1]["holds"]
 

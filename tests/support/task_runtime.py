@@ -26,7 +26,12 @@ from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_leases import extend_leases
 from proteus_spot.tasks.job_records import record_job
-from proteus_spot.tasks.market.bookkeeping import book_ledger, lives_within_budget, spending_now
+from proteus_spot.tasks.market.bookkeeping import (
+    book_ledger,
+    lives_within_budget,
+    on_demand_spending_now,
+    spending_now,
+)
 from proteus_spot.tasks.market.decisions import decide
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.facts.observing import known_to_decide_on, observe_scores
@@ -113,7 +118,8 @@ class TaskRuntime:
         limits = spending_now(spec, job_engine.cached()), time_left(spec)
         crossing_usd = crossing_usd_per_vcpu_h(spec)
         known, left = known_to_decide_on(job_engine, prices), quotas_to_decide_on(job_engine)
-        orders = plain(decide)(job_engine, facts, prices, notices or {}, None, None, *limits, crossing_usd, known, left)
+        seen = (facts, prices, notices or {}, None, None, *limits, crossing_usd, known, left)
+        orders = plain(decide)(job_engine, *seen, on_demand_spending_now(spec, job_engine.cached()))
         if spec.budget_usd is not None:
             plain(extend_leases)(spec.job_id, lives_within_budget(spec, job_engine.cached()))
         for order in orders:

@@ -25,6 +25,7 @@ def _elastic(version: int) -> Callable[..., int]:
         zones = len(prices)
         held, seen, wanted = np.zeros(zones), np.zeros(zones), np.zeros(zones)
         fresh, usual, booting = np.zeros(zones), np.zeros(zones), np.zeros(zones)
+        sizes = np.ones(zones)
         for job in range(len(starts)):
             held[:] = 0.0
             usual[:] = fitted
@@ -41,9 +42,10 @@ def _elastic(version: int) -> Callable[..., int]:
                         held[zone] = seen[zone]
                     usual[zone] += (seen[zone] - usual[zone]) * (step_s / _FORGETS_S)
                     fresh[zone] = work_price(prices[zone], 0.0, losses[zone], boot_s, left_s / machines)
-                asked = choose(
-                    left_s, time_left_s, step_s, machines, dear, boot_s, prices, fresh, held, seen, usual, wanted
-                )
+                asked, _ = choose(
+                    left_s, left_s, time_left_s, step_s, machines, dear, boot_s, on_demand, 0.0, 0.0, float(machines),
+                    prices, fresh, sizes, held, seen, usual, wanted,
+                )  # fmt: skip
                 # what the step does, if the job lasts so long
                 rate_old, rate_new = float(min(asked, dear)), float(max(asked - dear, 0))
                 pay = asked * on_demand

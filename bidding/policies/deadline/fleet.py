@@ -58,47 +58,77 @@ def work_price(price: float, joining: float, loss_per_s: float, boot_s: float, n
 
 
 @jitable
-def highest_price(prices: Floats, usual: Floats, needed: float, machines: int) -> float:
+def highest_price(prices: Floats, usual: Floats, needed: float, room: float) -> float:
     """Return the price up to which the usual machines suffice for `needed` ones on average; infinite: none does."""
     highest, supply = 0.0, 0.0
     while supply < needed:
-        following = np.inf
-        for market in range(len(prices)):
-            if highest < prices[market] < following:
-                following = prices[market]
-        if following == np.inf or supply >= machines:
+        following = _following(prices, usual, -1.0, highest)
+        if following == np.inf or supply >= room:
             return np.inf
         for market in range(len(prices)):
             if prices[market] == following:
                 supply += usual[market]
         highest = following
-        if supply > machines:
-            supply = float(machines)
+        supply = min(supply, room)
     return highest
 
 
 @jitable
+def least_average(prices: Floats, usual: Floats, waiting: float, works: float, room: float) -> float:
+    """Return the least dollars of a second of work that the usual machines allow: what is dearer makes it dearer.
+
+    Parameters
+    ----------
+    waiting : dollars of a second in which nothing is bought: of time, and of what works already.
+    works : machines that work already, whatever is bought.
+    """
+    highest = cheapest = _following(prices, usual, 0.0, -1.0)
+    cost, supply, average = waiting, 0.0, np.inf
+    while highest < average and supply < room:
+        for market in range(len(prices)):
+            if prices[market] == highest:
+                more = min(usual[market], room - supply)
+                cost += more * highest
+                supply += more
+        average = cost / (works + supply)
+        highest = _following(prices, usual, 0.0, highest)
+    return max(average, cheapest)
+
+
+@jitable
+def _following(prices: Floats, usual: Floats, more_than: float, after: float) -> float:
+    """Return the lowest price above `after`, of markets that usually have more than so many machines."""
+    lowest = np.inf
+    for market in range(len(prices)):
+        if after < prices[market] < lowest and usual[market] > more_than:
+            lowest = prices[market]
+    return lowest
+
+
+@jitable
 def fill(
-    held_prices: Floats, new_prices: Floats, held: Floats, seen: Floats, machines: int, highest: float, wanted: Floats,
-) -> None:  # fmt: skip
-    """Write the machines to hold, the cheapest work first.
+    held_prices: Floats, new_prices: Floats, sizes: Floats, held: Floats, seen: Floats, room: float, highest: float,
+    wanted: Floats,
+) -> float:  # fmt: skip
+    """Write the machines to hold, the cheapest work first; return the room that is left.
 
     Parameters
     ----------
     held_prices, new_prices : dollars of a second of work of a held and of a new machine; shape (markets,) each.
+    room : machines on demand that they may replace at most.
     highest : nothing dearer is taken.
     """
     wanted[:] = 0.0
-    left, floor = machines, -1.0
-    while left > 0:
+    left, floor = room, -1.0
+    while left > 0.0:
         best = np.inf
         for market in range(len(held)):
             if min(held[market], seen[market]) > 0 and floor < held_prices[market] < best:
                 best = held_prices[market]
             if seen[market] > held[market] and floor < new_prices[market] < best:
                 best = new_prices[market]
-        if best == np.inf or best > highest:
-            return
+        if best == np.inf or best > highest * (1.0 + 1e-9):  # both were rounded
+            break
         for market in range(len(held)):
             kept = min(held[market], seen[market])
             offered = 0.0
@@ -106,34 +136,53 @@ def fill(
                 offered += kept
             if new_prices[market] == best:
                 offered += max(seen[market] - held[market], 0.0)
-            while offered > 0.0 and left > 0:
+            while offered > 0.0 and left > sizes[market] - 1e-9:
                 wanted[market] += 1.0
                 offered -= 1.0
-                left -= 1
+                left -= sizes[market]
         floor = best
+    return left
 
 
 @jitable
 def choose(
-    left_s: float, time_left_s: float, gap_s: float, machines: int, on_demand_held: int, boot_s: float,
-    held_prices: Floats, new_prices: Floats, held: Floats, seen: Floats, usual: Floats, wanted: Floats,
-) -> int:  # fmt: skip
-    """Write the spot machines to hold until the next decision, by market, and return the number on demand.
+    left_s: float, sure_left_s: float, time_left_s: float, gap_s: float, machines: int, on_demand_held: int,
+    boot_s: float, on_demand: float, waiting: float, works: float, room: float, held_prices: Floats,
+    new_prices: Floats, sizes: Floats, held: Floats, seen: Floats, usual: Floats, wanted: Floats,
+) -> tuple[int, float]:  # fmt: skip
+    """Write the spot machines to hold until the next decision, by market.
+
+    Machines, work and prices are counted in machines on demand: a second of work is what one of them does.
 
     Parameters
     ----------
-    left_s : work left, in seconds of one machine, above 0.
-    time_left_s, gap_s : until the deadline, and until the next decision.
-    machines : most machines that help, by the engine's measure.
+    left_s, sure_left_s : work left, as it is expected and as it is at most.
+    time_left_s, gap_s : until the deadline, infinite without one, and until the next decision.
+    machines : most machines on demand that help, by the engine's measure.
     on_demand_held : machines on demand that work already.
     boot_s : seconds that a new machine is paid for before it works.
+    on_demand : dollars of a second of a machine on demand; spot that is dearer is never taken.
+    waiting, works : see `least_average`.
+    room : machines on demand that spot may replace at most.
     held_prices, new_prices : dollars of a second of work of a held and of a new machine; shape (markets,) each.
-    held, seen, usual : spot machines that are held, that could be had by the last answers (held ones included), and the
-        mean of those over the time that is known; shape (markets,) each.
+    sizes : machines on demand that one machine of a market works as; shape (markets,).
+    held, seen : spot machines that are held, and that could be had by the last answers (held ones included); shape
+        (markets,) each.
+    usual : the mean of what could be had over the time that is known, times the sizes; shape (markets,).
     wanted : receives the spot machines to hold; shape (markets,).
+
+    Returns
+    -------
+    (int, float)
+        The machines on demand to hold; the price up to which spot was taken.
     """
-    net = least_on_demand(left_s, time_left_s, gap_s, boot_s, machines, on_demand_held)
-    highest = highest_price(new_prices, usual, MARGIN * left_s / max(time_left_s, 1.0), machines)
-    fill(held_prices, new_prices, held, seen, machines - net, highest, wanted)
-    paced = paced_on_demand(left_s, time_left_s, usual.sum())
-    return max(net, min(paced, machines - int(wanted.sum())))
+    net = least_on_demand(sure_left_s, time_left_s, gap_s, boot_s, machines, on_demand_held)
+    highest = highest_price(new_prices, usual, MARGIN * left_s / max(time_left_s, 1.0), room)
+    highest = min(max(highest, least_average(new_prices, usual, waiting, works, room)), on_demand)
+    left = fill(held_prices, new_prices, sizes, held, seen, room - net, highest, wanted)
+    supply = 0.0
+    for market in range(len(usual)):
+        if held_prices[market] <= on_demand:
+            supply += usual[market]
+    paced = paced_on_demand(left_s, time_left_s, supply)
+    return max(net, min(paced, int(left + net + 1e-9))), highest

@@ -47,8 +47,7 @@ def launch_request(
         environment=environment,
     )
     name = f"proteus {job_id} {tier}"
-    kind = type_on_sale(market, runtime.clock.now_s())
-    no_limit = today and bid_micros is not None and kind is not None and bid_micros >= kind.on_demand_micros
+    no_limit = today and _is_limit_of_ec2(market, bid_micros)
     return _request(
         boot, order_id, market, count, token, bid_micros, name, at_least=1 if today else None, no_limit=no_limit
     )
@@ -66,7 +65,15 @@ def trial_request(
         environment=_environment(order_id) | limits,
         trial=(trial, order_id),
     )
-    return _request(boot, order_id, market, 1, token, bid_micros, f"proteus {sweep_id} trial-{trial:02d}")
+    no_limit = settings.is_aws and _is_limit_of_ec2(market, bid_micros)
+    name = f"proteus {sweep_id} trial-{trial:02d}"
+    return _request(boot, order_id, market, 1, token, bid_micros, name, no_limit=no_limit)
+
+
+def _is_limit_of_ec2(market: Market, bid_micros: Micros | None) -> bool:
+    """Return whether a bid is the price on demand, which is EC2's limit where none is sent."""
+    kind = type_on_sale(market, current_runtime().clock.now_s())
+    return bid_micros is not None and kind is not None and bid_micros >= kind.on_demand_micros
 
 
 def _environment(order_id: str) -> dict[str, str]:

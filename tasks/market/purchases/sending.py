@@ -90,8 +90,7 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> PurchaseOutcome
 
     An order that was answered meanwhile (because its job was closed, for instance) is not carried out.
     """
-    open_order = job_engine.refresh().holdings.open_order
-    if open_order is None or open_order.order_id != order.order_id:
+    if order.order_id not in job_engine.refresh().holdings.open_orders:
         return PurchaseOutcome(Result.GRANTED, "answered meanwhile")
     if not is_active(spec.job_id):
         return PurchaseOutcome(Result.OPEN, "the job is to stop")

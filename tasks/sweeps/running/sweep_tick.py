@@ -148,9 +148,8 @@ def decide_sweep(
         number, generation = engine.sweep.decisions, current_runtime().store.owner.identity().generation_of_orders
         offers: Mapping[Market, Offer] = {}
         if predictor is not None:
-            offers = offers_at(
-                prices.by_market, recent, engine.holdings.types, predictor, engine.sweep.plan.seed, number, now_s
-            )
+            types, seed, today = engine.holdings.types, engine.sweep.plan.seed, current_runtime().settings.is_aws
+            offers = offers_at(prices.by_market, recent, types, predictor, seed, number, now_s, today)
         return [*events, SweepTick(now_s, offers, is_active(spec.job_id), prices.left_out, *limits, generation)]
 
     return decide_on(journal, facts, notices, tick, lambda engine: new_reports(engine, reports, now_s))

@@ -78,6 +78,7 @@ def offers_at(
     seed: int,
     decision: int,
     now_s: int,
+    today: bool = False,
 ) -> dict[Market, Offer]:
     """Return the offer of each market with recent prices and an on-demand price.
 
@@ -86,10 +87,14 @@ def offers_at(
     recent : prices of the last hours.
     predictor : returns the probability that the limit of exactly this tick is passed within the hour.
     decision : number of the decision point, of which the limit is drawn.
+    today : whether bids decide nothing: the limit is the price on demand, and none is sent.
     """
     markets = [market for market in prices if market.instance_type in types and market in recent]
     on_demand = [types[market.instance_type].on_demand_micros for market in markets]
-    limits = [draw_bid(seed, m, decision, prices[m], most) for m, most in zip(markets, on_demand, strict=True)]
+    limits = [
+        max(prices[m], most) if today else draw_bid(seed, m, decision, prices[m], most)
+        for m, most in zip(markets, on_demand, strict=True)
+    ]
     chances = predictor.of_markets(recent, markets, now_s, np.array(limits, dtype=np.int64)).tolist()
     offers = {}
     for market, limit, p_evicted, most in zip(markets, limits, chances, on_demand, strict=True):

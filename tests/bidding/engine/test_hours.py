@@ -222,7 +222,7 @@ def test_an_unanswered_purchase_stays_open_after_the_end_and_is_not_repeated():
     (order,) = engine.handle(tick(START_S, PRICES))
     engine.handle(JobClosed(START_S + 1))
     assert engine.handle(tick(START_S + 120, PRICES)) == ()
-    assert engine.holdings.open_order == order
+    assert engine.holdings.open_orders == {order.order_id: order}
     engine.handle(granted(bought(order, START_S)))
     (lapse,) = engine.handle(tick(ENDS_S - 60, PRICES))
     assert lapse.allocation_id == order.order_id
@@ -237,7 +237,7 @@ def test_the_end_twice_is_the_first_one():
 
 def test_what_cannot_follow_is_refused():
     engine = BidEngine()
-    assert (engine.holdings.job_id, engine.holdings.closed, engine.holdings.open_order) == (None, False, None)
+    assert (engine.holdings.job_id, engine.holdings.closed, engine.holdings.open_orders) == (None, False, {})
     for impossible in (tick(START_S, PRICES), granted(spot())):
         with pytest.raises(EngineError, match="not opened"):
             engine.handle(impossible)
@@ -274,7 +274,7 @@ def test_a_policy_that_exceeds_the_cap_is_stopped_before_its_purchase_is_ordered
     monkeypatch.setattr(ProteusPolicy, "acquisition", lambda self, view: _bid_for(LARGE, 3))
     with pytest.raises(EngineError, match="policy proteus: 34 spot vCPUs would be held, of at most 32"):
         engine.handle(tick(START_S, PRICES))
-    assert engine.holdings.open_order is None
+    assert engine.holdings.open_orders == {}
 
 
 def _bid_for(market: Market, count: int) -> Decision:

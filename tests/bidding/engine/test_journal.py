@@ -290,8 +290,8 @@ def test_a_replay_passes_over_the_orders_and_leads_to_the_same_engine():
     assert {"Acquire", "Wait", "Renew", "Lapse"} <= kinds  # the story has something to tell
     whole, events = replay(records), replay(r for r in records if "decision" not in r)
     assert whole.holdings.positions == events.holdings.positions
-    assert (whole.holdings.open_order, whole.holdings.closed, whole.holdings.job_id) == (
-        events.holdings.open_order,
+    assert (whole.holdings.open_orders, whole.holdings.closed, whole.holdings.job_id) == (
+        events.holdings.open_orders,
         True,
         "j",
     )

@@ -41,9 +41,9 @@ def test_a_purchase_is_ordered_again_the_same_until_it_is_answered():
     assert order.decision.chosen.bid_micros == order.bid_micros
     # even when prices have changed: the token stands for one purchase
     assert engine.handle(tick(START_S + TICK_S, {XLARGE_B: "0.01"})) == (order,)
-    assert engine.holdings.open_order == order
+    assert engine.holdings.open_orders == {order.order_id: order}
     engine.handle(granted(bought(order, START_S + TICK_S)))
-    assert engine.holdings.open_order is None
+    assert engine.holdings.open_orders == {}
     (second,) = engine.handle(tick(START_S + 2 * TICK_S, PRICES))
     assert second.order_id == "j-buy-1"
 
@@ -81,7 +81,7 @@ def test_a_grant_that_repeats_an_old_answer_leaves_the_open_purchase_open():
     (second,) = engine.handle(tick(START_S + TICK_S, PRICES))
     engine.handle(grant)
     engine.handle(AllocationRefused(START_S, first.order_id, "Late", "an answer that came twice"))
-    assert engine.holdings.open_order == second
+    assert engine.holdings.open_orders == {second.order_id: second}
 
 
 def test_a_market_that_refused_cools_down():
@@ -108,10 +108,10 @@ def test_a_tick_that_buys_nothing_decides_what_is_held_and_repeats_no_purchase()
     engine = engine_of(reliable(), spot())
     sparing = replace(tick(START_S + HOUR_S - 60, PRICES), buy=False)
     assert kinds(engine.handle(sparing)) == ["Renew"]
-    assert engine.holdings.open_order is None
+    assert engine.holdings.open_orders == {}
     (order,) = engine.handle(tick(START_S + HOUR_S - 50, PRICES))
     assert engine.handle(replace(sparing, at_s=START_S + HOUR_S - 40)) == ()
-    assert engine.holdings.open_order == order
+    assert engine.holdings.open_orders == {order.order_id: order}
 
 
 def test_a_market_that_is_left_out_is_not_bought_in_and_the_decision_says_so():

@@ -104,7 +104,7 @@ def test_an_unanswered_purchase_is_found_by_its_tag():
     (grant,) = reconcile(engine.holdings, facts, {}, NOW_S)
     assert grant.order_id == grant.allocation.allocation_id == order.order_id
     engine.handle(grant)
-    assert engine.holdings.open_order is None
+    assert engine.holdings.open_orders == {}
     assert reconcile(engine.holdings, facts, {}, NOW_S) == []
 
 
@@ -119,7 +119,7 @@ def test_an_unanswered_purchase_of_a_closed_job_stays_open_because_reads_lag(fac
     engine, order = ordering()
     engine.handle(JobClosed(NOW_S - 1))
     assert reconcile(engine.holdings, facts, {}, NOW_S) == []
-    assert engine.holdings.open_order == order
+    assert engine.holdings.open_orders == {order.order_id: order}
 
 
 def test_an_unanswered_purchase_of_a_closed_job_that_was_made_is_taken_in_even_if_it_turns_up_later():
@@ -131,7 +131,7 @@ def test_an_unanswered_purchase_of_a_closed_job_that_was_made_is_taken_in_even_i
         found = reconcile(engine.holdings, by_order([*REDS, fact(order.order_id)]), {}, NOW_S)
         assert [type(one) for one in found] == [AllocationGranted]
         engine.handle(found[0])
-        assert engine.holdings.open_order is None
+        assert engine.holdings.open_orders == {}
         assert order.order_id in [a.allocation_id for a in engine.holdings.footprint]
 
 

@@ -110,8 +110,14 @@ def test_best_lets_an_allocation_go_that_its_bytes_make_dearer_than_a_purchase_a
 def test_machines_on_demand_are_bought_in_the_zone_of_the_reliable_tier_or_where_they_are_cheaper_with_their_bytes():
     left = TimeLeft(START_S, 100, 0.001, 0.0)
     for crossing in (0.0, CROSSING):
-        here = replace(view(reliable(market=XLARGE_B)), crossing_usd_per_vcpu_h=crossing)
-        decision = on_demand_purchase(here, MARKETS, left, 0)
+        here = replace(
+            view(reliable(market=XLARGE_B)),
+            crossing_usd_per_vcpu_h=crossing,
+            time_left=left,
+            markets=MARKETS,
+            on_demand_room_vcpus=756,
+        )
+        decision = on_demand_purchase(here)
         assert decision is not None
         assert decision.chosen is not None
         assert decision.chosen.market.zone == XLARGE_B.zone

@@ -10,6 +10,7 @@ from proteus_spot.bidding.forecast import MarketFeatures
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.bidding.policies import POLICIES, policy
 from proteus_spot.bidding.policies.base import Choice
+from proteus_spot.bidding.policies.deadline import DeadlinePolicy
 from proteus_spot.bidding.policies.proteus import ProteusPolicy
 from tests.support.forecasts import foresight_of
 from tests.support.markets import (
@@ -80,8 +81,9 @@ def test_a_decision_names_the_markets_that_it_did_not_weigh(name):
     prices = {XLARGE: "0.05", XLARGE_B: "0.2001", BIG: "0.10", LARGE: "0.101"}
     job = JobModel(allocation_vcpus=16, max_spot_vcpus=16)
     here = replace(view(reliable(), prices=prices, job=job), signals=dict.fromkeys(MARKETS, FLAT), foresight=CALM)
-    reason = policy(name).acquisition(here).reason
-    assert "1 market (2 above on demand, 1 too large)" in reason
+    made = policy(name)
+    decision = made.purchases(here)[0] if isinstance(made, DeadlinePolicy) else made.acquisition(here)
+    assert "1 market (2 above on demand, 1 too large)" in decision.reason
 
 
 def test_a_market_that_refused_is_left_alone_and_the_next_best_is_bought():

@@ -53,7 +53,7 @@ def test_a_failure_leaves_nothing_half_written(here: TaskRuntime, monkeypatch: p
     with pytest.raises(ZeroDivisionError):
         job_engine.commit(lambda engine: [TickDue(BEGIN_S + 60, {MARKET: 20_000})])
     assert len(here.store.journals.entries("job")) == before
-    assert job_engine.cached().holdings.open_order is None, "what was not written down did not happen"
+    assert job_engine.cached().holdings.open_orders == {}, "what was not written down did not happen"
 
 
 def test_an_engine_that_lost_a_race_is_loaded_anew_once_and_goes_on(
@@ -81,7 +81,7 @@ def test_an_engine_that_lost_a_race_is_loaded_anew_once_and_goes_on(
     assert replays == [len(here.store.journals.entries("job")) - 2]
     assert job_engine.commit(plan) == orders
     assert len(replays) == 1, "once loaded anew it goes on from the end"
-    assert job_engine.cached().holdings.open_order == JobEngine("job").refresh().holdings.open_order
+    assert job_engine.cached().holdings.open_orders == JobEngine("job").refresh().holdings.open_orders
 
 
 def _fail(*_: object) -> None:
@@ -179,4 +179,4 @@ def test_an_order_that_was_answered_is_not_carried_out_while_the_next_one_is_ope
     assert second.order_id != first.order_id
     outcome = plain(buy)(spec(), JobEngine("job"), first)
     assert (outcome.result, outcome.line) == (Result.GRANTED, "answered meanwhile")
-    assert JobEngine("job").refresh().holdings.open_order == second
+    assert JobEngine("job").refresh().holdings.open_orders == {second.order_id: second}

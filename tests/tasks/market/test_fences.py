@@ -197,8 +197,7 @@ def test_an_order_that_was_not_sent_before_a_restore_is_sent_by_the_other_copy_a
         with heads.on(first):
             keep_fence("job")
     with heads.on(backup):
-        order = JobEngine("job").refresh().holdings.open_order
-        assert order is not None
+        (order,) = JobEngine("job").refresh().holdings.open_orders.values()
         outcome = plain(buy)(spec(), JobEngine("job"), order)
         assert outcome.result is (Result.GRANTED if bought else Result.REFUSED)
         assert states(here)["job-buy-0"] == ("done" if bought else "abandoned")

@@ -162,7 +162,7 @@ def test_a_request_that_is_refused_in_one_market_leaves_the_others(here: TaskRun
         outcome = plain(buy)(spec(), JobEngine("job"), order)
     assert outcome.blocked or outcome.line == "answered meanwhile", "the alarm stays"
     assert states(here)["job-buy-0"] == "refused"
-    assert JobEngine("job").refresh().holdings.open_order is None
+    assert JobEngine("job").refresh().holdings.open_orders == {}
     assert JobEngine("job").refresh().holdings.cooling.keys() == {order.market}
 
 

@@ -247,15 +247,14 @@ def test_machines_found_beyond_the_limit_stop_no_tick_and_are_booked_and_ended(
         here.tick(job)
         here.clock.at_s += 2
         here.tick(job)
-    second = JobEngine("job").refresh().holdings.open_order
-    assert second is not None
+    (second,) = JobEngine("job").refresh().holdings.open_orders.values()
     for _ in range(6 * 30):
         here.clock.at_s += TICK_S
         here.tick(job)
         assert _alive(here) == _in_the_book(here)
     assert 2 * len(_spot(here)) <= job.transient.max_vcpus
     assert plain(orphans)() == {}
-    assert JobEngine("job").refresh().holdings.open_order == second, (
+    assert JobEngine("job").refresh().holdings.open_orders == {second.order_id: second}, (
         "it does not fit in beside the machines that were found"
     )
     _end_all(here)

@@ -201,7 +201,8 @@ def test_a_job_file_with_any_mistake_is_read_or_refused_in_one_line(
 def test_what_the_form_of_a_job_asks_is_checked_like_its_file() -> None:
     schema = JobSpec.model_json_schema()["$defs"]["TransientTier"]["properties"]
     markets = re.compile(schema["markets"]["items"]["pattern"])
-    by_name, by_delta = schema["policy"]["anyOf"]
+    by_name, by_delta, by_the_rules = schema["policy"]["anyOf"]
+    assert by_the_rules == {"type": "null"}
     assert markets.search("c4.large/us-east-1a")
     assert not any(map(markets.search, ("c4.large", "c4.large/", "/us-east-1a", "a b/c", "a/b/c")))
     assert set(by_name["enum"]) == set(POLICIES)

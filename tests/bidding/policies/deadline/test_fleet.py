@@ -19,18 +19,33 @@ class Offer:
     seen: int
     loss_per_h: float = 0.05
     joining_usd: float = 0.0
+    size: int = 1
 
     def fresh(self, needed_s: float) -> float:
         return work_price(self.usd_per_h / 3600, self.joining_usd, self.loss_per_h / 3600, BOOT_S, needed_s)
 
 
-def chosen(left_h: float, *offers: Offer, time_left_h: float = 36.0, machines: int = MACHINES) -> tuple[list[int], int]:
-    """Return the spot machines by offer, and those on demand; what is seen is usual."""
+def chosen(
+    left_h: float,
+    *offers: Offer,
+    time_left_h: float = 36.0,
+    machines: int = MACHINES,
+    dear: float = 10.0,
+    waiting: float = 0.0,
+) -> tuple[list[int], int]:
+    """Return the spot machines by offer, and those on demand; what is seen is usual.
+
+    `dear` and `waiting` are dollars an hour: of a machine on demand, and of time.
+    """
     left_s, wanted = left_h * 3600, np.zeros(len(offers))
     held, seen = (np.array([float(getattr(one, name)) for one in offers]) for name in ("held", "seen"))
     prices = np.array([one.usd_per_h / 3600 for one in offers])
     fresh = np.array([one.fresh(left_s / machines) for one in offers])
-    on_demand = choose(left_s, time_left_h * 3600, GAP_S, machines, 0, BOOT_S, prices, fresh, held, seen, seen, wanted)
+    sizes = np.array([float(one.size) for one in offers])
+    on_demand, _ = choose(
+        left_s, left_s, time_left_h * 3600, GAP_S, machines, 0, BOOT_S, dear / 3600, waiting / 3600, 0.0,
+        float(machines), prices / sizes, fresh / sizes, sizes, held, seen, seen * sizes, wanted,
+    )  # fmt: skip
     return wanted.astype(int).tolist(), on_demand
 
 
@@ -41,6 +56,22 @@ def test_the_cheapest_is_taken_alone_where_it_usually_suffices() -> None:
     assert chosen(100.0, CHEAP, DEAR) == ([6, 0], 0)
     fresh = np.array([CHEAP.fresh(100 * 3600 / MACHINES), DEAR.fresh(100 * 3600 / MACHINES)])
     assert highest_price(fresh, np.array([6.0, 20.0]), 4.0, MACHINES) == fresh[0]
+
+
+def test_spot_that_is_dearer_than_on_demand_is_never_taken() -> None:
+    assert chosen(360.0, CHEAP, DEAR, dear=1.5) == ([6, 0], 4)
+
+
+def test_a_machine_counts_for_what_it_works() -> None:
+    assert chosen(240.0, replace(CHEAP, size=4), DEAR)[0] == [4, 0], "four of four are all that helps"
+    assert chosen(240.0, replace(CHEAP, size=5), DEAR)[0] == [3, 0], "a fourth one would be more"
+
+
+def test_without_a_deadline_the_cheapest_is_taken_and_more_where_time_has_its_price() -> None:
+    ever = float("inf")
+    assert chosen(100.0, CHEAP, DEAR, time_left_h=ever) == ([6, 0], 0)
+    assert chosen(100.0, CHEAP, DEAR, time_left_h=ever, waiting=5.0) == ([6, 0], 0), "11 / 6 < 2"
+    assert chosen(100.0, CHEAP, DEAR, time_left_h=ever, waiting=9.0) == ([6, 10], 0), "15 / 6 > 2"
 
 
 def test_the_next_one_is_taken_too_where_it_does_not() -> None:
