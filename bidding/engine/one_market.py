@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from proteus_spot.bidding.market.model import Allocation
-from proteus_spot.bidding.policies.base import Choice, Decision, MarketView, Policy, Release
+from proteus_spot.bidding.policies.base import Choice, Decision, MachineRelease, MarketView, Policy
 from proteus_spot.bidding.policies.limits import is_on_demand, on_demand_purchase, on_demand_releases, purchase_of_use
 
 
@@ -17,7 +17,7 @@ class OneMarket:
         """Return the one decision."""
         return (on_demand_purchase(view) or purchase_of_use(self.policy.acquisition(view), view),)
 
-    def releases(self, view: MarketView) -> tuple[Release, ...]:
+    def releases(self, view: MarketView) -> tuple[MachineRelease, ...]:
         """Return the machines on demand that the job may not pay any more; others go at the end of an hour."""
         return on_demand_releases(view)
 

@@ -160,7 +160,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class MachineRelease:
     """`count` machines of an allocation to let go before its hour ends, with the reason."""
 
     allocation_id: str
@@ -175,7 +175,7 @@ class Planner(Protocol):
         """Return what is bought now, ACQUIRE each with a chosen candidate; else one WAIT."""
         ...
 
-    def releases(self, view: MarketView) -> tuple[Release, ...]:
+    def releases(self, view: MarketView) -> tuple[MachineRelease, ...]:
         """Return the machines to let go now; asked where seconds are paid."""
         ...
 

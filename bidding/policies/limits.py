@@ -9,7 +9,7 @@ from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.market.model import Allocation, InstanceType, Market, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
 from proteus_spot.bidding.market.quotas import left_of, quota_of
-from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MarketView, Release
+from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MachineRelease, MarketView
 from proteus_spot.bidding.policies.footprint import price_text, usd_per_vcpu_h
 
 #: The most that machines on demand may cost, in words.
@@ -65,7 +65,7 @@ def on_demand_within(view: MarketView, market: Market) -> int | None:
     return (spending.budget_micros - spending.committed_micros) // max(each, 1)
 
 
-def on_demand_releases(view: MarketView) -> tuple[Release, ...]:
+def on_demand_releases(view: MarketView) -> tuple[MachineRelease, ...]:
     """Return the machines on demand to let go because the job may spend no more on them; the youngest first."""
     released = []
     spending = view.on_demand_spending
@@ -76,7 +76,7 @@ def on_demand_releases(view: MarketView) -> tuple[Release, ...]:
         if spending is not None and count > 0:
             text = f"{count} of {each.count} x {each.market} on demand are let go: {ON_DEMAND_LIMIT} of "
             text += f"{usd(spending.budget_micros)} is spent"
-            released.append(Release(each.allocation_id, count, Decision(Choice.LAPSE, text, float("inf"))))
+            released.append(MachineRelease(each.allocation_id, count, Decision(Choice.LAPSE, text, float("inf"))))
             over -= count
     return tuple(released)
 

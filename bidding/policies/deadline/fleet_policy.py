@@ -9,7 +9,7 @@ from math import inf, isfinite
 
 from proteus_spot.bidding.market.model import Allocation, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, usd
-from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MarketView, Release
+from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MachineRelease, MarketView
 from proteus_spot.bidding.policies.deadline.fleet_view import Fleet, FleetView, MarketRow
 from proteus_spot.bidding.policies.footprint import price_text, usd_per_vcpu_h
 from proteus_spot.bidding.policies.limits import (
@@ -42,7 +42,7 @@ class DeadlinePolicy:
         bought = tuple(_within(view, [*_on_demand(seen, fleet), *_spot(seen, fleet)]))
         return bought or (_nothing(seen, fleet),)
 
-    def releases(self, view: MarketView) -> tuple[Release, ...]:
+    def releases(self, view: MarketView) -> tuple[MachineRelease, ...]:
         """Return the machines that are held and not worth it, or not needed any more: of each market the youngest."""
         if view.time_left is not None and view.time_left.clocks <= 0:
             return ()
@@ -122,7 +122,7 @@ def _within(view: MarketView, decisions: list[Decision]) -> Iterator[Decision]:
         yield replace(decision, reason=reason, candidates=(cut, *decision.candidates[1:]))
 
 
-def _releases(seen: FleetView, fleet: Fleet) -> Iterator[Release]:
+def _releases(seen: FleetView, fleet: Fleet) -> Iterator[MachineRelease]:
     view = seen.view
     surplus = seen.on_demand_vcpus - fleet.on_demand_vcpus
     over = {row.market: row.held - fleet.spot[row.market] for row in seen.rows}
@@ -147,7 +147,7 @@ def _releases(seen: FleetView, fleet: Fleet) -> Iterator[Release]:
                 why = "cheaper machines, or those on demand, take its place"
         if count > 0:
             text = f"{count} of {each.count} x {each.market} are let go: {why}"
-            yield Release(each.allocation_id, count, Decision(Choice.LAPSE, text, fleet.highest_usd))
+            yield MachineRelease(each.allocation_id, count, Decision(Choice.LAPSE, text, fleet.highest_usd))
 
 
 def _nothing(seen: FleetView, fleet: Fleet) -> Decision:
