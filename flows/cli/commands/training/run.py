@@ -50,9 +50,9 @@ def run(app: str, directory: Path | None, json_target: str | None, job: dict[str
 
         transient = job["transient"]
         today = transient["rules"] == "today"
-        if today:
-            todays = {"billing": TODAYS_BILLING, "policy": "deadline"}
-            transient |= {name: value for name, value in todays.items() if not _is_given(f"transient.{name}")}
+        transient["policy"] = transient["policy"] or ("deadline" if today else "best")
+        if today and not _is_given("transient.billing"):
+            transient["billing"] = TODAYS_BILLING
         job_id = job["job_id"] or new_job_id("run")
         directory = (directory or Path("runs") / job_id).absolute()
         words = ("run", *([] if app == "mlr" else [app]), "--job", job_id)
