@@ -29,7 +29,7 @@ from proteus_spot.benchmarks.papers.many_nodes.layouts import KERNEL, STALENESS,
 from proteus_spot.benchmarks.papers.many_nodes.measurement import HOURS_S, MOST_CPU, Meter, finished
 from proteus_spot.benchmarks.papers.many_nodes.network_namespaces import lacking
 from proteus_spot.benchmarks.papers.many_nodes.sleeping_app import parse_kernels
-from proteus_spot.benchmarks.papers.many_nodes.stalls import slowdown, stall, usual, waits
+from proteus_spot.benchmarks.papers.many_nodes.stalls import AFFECTED, NEIGHBOURS, slowdown, stall, usual, waits
 from proteus_spot.infra.clock import SystemClock
 
 NODES = (16,)
@@ -140,7 +140,12 @@ def join_and_leave(
     ):
         event = f"{n - _RELIABLE} nodes {what}, {_RELIABLE} stay"
         slower, usual_s = slowdown(seconds, clock, announced_in), usual(seconds, clock, announced_in)
-        note = f"clock {clock} of {course.clocks}, announced in {announced_in}, its neighbours {usual_s:.2f} s; {again}"
+        first, last = max(1, announced_in - NEIGHBOURS), min(course.clocks, clock + AFFECTED + NEIGHBOURS)
+        around = " ".join(f"{took_s:.1f}" for took_s in seconds[first - 1 : last])
+        note = (
+            f"clock {clock} of {course.clocks}, announced in {announced_in}, its neighbours {usual_s:.2f} s; {again}; "
+            f"seconds of the clocks {first} to {last}: {around}"
+        )
         figures.append(
             _figure(
                 f"{event}: a clock is longer than its neighbours by",
