@@ -209,24 +209,22 @@ def _noticed_machines(records: Sequence[AllocationRecord], journal: Sequence[Jou
     return noticed
 
 
-def _buys(orders: Sequence[Mapping[str, Any]]) -> bool:
-    return any(order["kind"] == "Acquire" for order in orders)
-
-
 def _buys_nothing(journal: Sequence[JournalEntry], holds: bool) -> str:
     """Return why the last tick bought nothing, where the job holds no spot machine or lacks some; else ''."""
     at = max((seq for seq, entry in enumerate(journal) if entry.record["kind"] in _TICKS), default=None)
-    last = None if at is None else journal[at].record
-    orders = [entry.record for entry in journal[at:] if entry.direction == "order"] if at is not None else []
+    if at is None:
+        return ""
+    last, orders = journal[at].record, [entry.record for entry in journal[at:] if entry.direction == "order"]
     waits = [order["decision"]["reason"] for order in orders if order["kind"] == "Wait" and "decision" in order]
     if risks := [reason for reason in waits if reason.startswith(AT_RISK)]:
         return str(risks[0])
-    if waits and (not holds or any(LAST_ANSWERS in reason for reason in waits)) and not _buys(orders):
+    left_out = sorted(set(last.get("left_out", {}).values()))
+    if left_out and not last.get("prices") and not last.get("offers"):
+        return f"nothing is bought: {'; '.join(left_out)}"
+    is_short = not holds or any(LAST_ANSWERS in reason for reason in waits)
+    if waits and is_short and not any(order["kind"] == "Acquire" for order in orders):
         return f"nothing is bought: {'; '.join(waits)}"
-    if last is None or last.get("prices") or last.get("offers"):
-        return ""
-    reasons = sorted(set(last.get("left_out", {}).values()))
-    return f"nothing is bought: {'; '.join(reasons)}" if reasons else ""
+    return ""
 
 
 def _last_reason(journal: Sequence[JournalEntry]) -> str:
