@@ -1,4 +1,4 @@
-"""Character-level transformers of 0.1 and 0.8 M parameters, and a text to learn from."""
+"""A character-level transformer of 0.1 M parameters, and a text to learn from."""
 
 from __future__ import annotations
 
@@ -75,12 +75,6 @@ class Characters(TorchNet):
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         return nn.functional.cross_entropy(model(batch["x"]).flatten(0, 1), batch["y"].flatten())
-
-
-class WideCharacters(Characters):
-    """Four layers of width 128, 0.8 M parameters, in small batches: what travels takes long next to a step."""
-
-    layers, width, batch_size = 4, 128, 4
 
 
 def parts_of(text: bytes, workers: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -18,7 +18,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from proteus_spot.benchmarks.nets.characters import WideCharacters, Windows, parts_of
+from proteus_spot.benchmarks.nets.characters import Characters, Windows, parts_of
 from proteus_spot.infra.clock import SystemClock
 
 
@@ -65,7 +65,7 @@ def _wait(steps: int, wait_s: float, folder: Path, every_s: float) -> None:
 
 def _train(steps: int, text: Path, folder: Path) -> None:
     rank, count = distributed.get_rank(), distributed.get_world_size()
-    net = WideCharacters(steps=steps)
+    net = Characters(steps=steps)
     parts, held = parts_of(text.read_bytes(), count)
     windows = Windows(torch.from_numpy(parts[rank]["text"].copy()), net.context)
     torch.manual_seed(0)

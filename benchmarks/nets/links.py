@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from proteus_spot.benchmarks.figure import Figure, figure
-from proteus_spot.benchmarks.nets.characters import WideCharacters, generated_text, parts_of
+from proteus_spot.benchmarks.nets.characters import Characters, generated_text, parts_of
 from proteus_spot.benchmarks.papers.many_nodes.cluster import Places, all_there, places
 from proteus_spot.benchmarks.papers.many_nodes.network_namespaces import lacking
 from proteus_spot.infra.storage.blobs import npz_bytes
@@ -74,7 +74,7 @@ def _ddp(cluster: Places, folder: Path, steps: int, nodes: int) -> dict[str, flo
 
 def _ours(cluster: Places, loss: float, steps: int, nodes: int) -> tuple[float, bool, float]:
     """Return the seconds until a loss is reached, whether it is, and the bytes read and pushed until the end."""
-    net = WideCharacters(steps=2 * steps)
+    net = Characters(steps=2 * steps)
     parts, held = parts_of(generated_text(), net.workers)
     with cluster.job() as running:
         paths = JobPaths(running.name)
@@ -87,7 +87,7 @@ def _ours(cluster: Places, loss: float, steps: int, nodes: int) -> tuple[float, 
         running.until(all_there(nodes))
         config = JobConfig(
             running.name,
-            f"{WideCharacters.__module__}:{WideCharacters.__name__}",
+            f"{Characters.__module__}:{Characters.__name__}",
             {"steps": 2 * steps},
             running.blobs.url_of(paths.data),
             n_partitions=net.workers,
