@@ -8,8 +8,8 @@ import proteus_spot.tasks.market.hand_over
 from proteus_spot.bidding.engine.events import AllocationHandedOver, AllocationTaken
 from proteus_spot.bidding.market.model import EndCause
 from proteus_spot.infra.simulated_ec2.rules.market_bill import by_hour, by_second
+from proteus_spot.infra.state.job_tables import JobTables
 from proteus_spot.infra.state.records import AllocationRecord
-from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.storage.leases import read_lease
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_leases import extend_leases
@@ -206,7 +206,7 @@ def test_a_process_that_dies_after_the_transaction_is_followed_by_a_tick(
 
     plain(fetch_prices)(markets_of(second), history_days())
     plain(open_job)(second, JobEngine("two"))
-    for place, name in ((Store, "observe"), (proteus_spot.tasks.market.hand_over, "extend_leases")):
+    for place, name in ((JobTables, "observe"), (proteus_spot.tasks.market.hand_over, "extend_leases")):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, die)
             with pytest.raises(Killed):
