@@ -45,10 +45,6 @@ class Survival:
     exposure_s: float = 0.0
     newest_s: int | None = None
 
-    def hazard_per_s(self, age_s: float) -> float:
-        """Return the hazard of a machine of this age."""
-        return self.hazards_per_s[int(np.searchsorted(AGES_S, max(age_s, 0.0), side="right")) - 1]
-
     def lives(self, ahead_s: float, age_s: float = 0.0) -> float:
         """Return the probability that a machine of an age lives `ahead_s` more."""
         return exp(-_cumulative(self.hazards_per_s, age_s + ahead_s) + _cumulative(self.hazards_per_s, age_s))

@@ -1,7 +1,6 @@
 """A simulated spot market behind an EC2-compatible endpoint.
 
 rules/            the rules, one a module: purchases, reads, evictions, quotas, the bill
-account_market    the market as one account sees it
 account_services  STS, Service Quotas and IAM: the account's identity and quotas
 actions           the EC2 actions over a simulated market: parameters in, answer out
 answer_pages      the rows of an answer that its filters keep, in pages

@@ -23,7 +23,6 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from proteus_spot.bidding.market.model import EndCause, InstanceFact, InstanceType, LaunchRequest, Market, PricePoint
-from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.spot_market import MarketUnreachable
 from proteus_spot.bidding.market.traces import Trace, TraceSet
 from proteus_spot.infra.simulated_ec2.faults import OF_MACHINES, OF_SPOT, Fault, FaultKind, FaultScript
@@ -39,7 +38,6 @@ from proteus_spot.infra.simulated_ec2.rules.capacity import MarketCapacity, scor
 from proteus_spot.infra.simulated_ec2.rules.client_tokens import ClientTokens
 from proteus_spot.infra.simulated_ec2.rules.lagging_reads import LaggingReads, Listing
 from proteus_spot.infra.simulated_ec2.rules.machine_changes import MachineChanges, MarketChange, NoticeMode
-from proteus_spot.infra.simulated_ec2.rules.market_bill import Usage, usage_of
 from proteus_spot.infra.simulated_ec2.rules.refusals import cannot_start, cannot_stop, denied
 from proteus_spot.infra.simulated_ec2.rules.trace_rules import eviction_s, newest_price_s, published_prices
 from proteus_spot.infra.simulated_ec2.stored_market import MarketState, restore_instance, stored_instance
@@ -92,7 +90,7 @@ class SimSpotMarket:
         self._tokens = ClientTokens(behaviour.token_memory_s)
         self._reads = LaggingReads()
 
-    # The SpotMarket Protocol, for the account `ACCOUNT` or another (`account_market`)
+    # The SpotMarket Protocol, for the account `ACCOUNT` or another
 
     def account_id(self) -> str:
         """Return the account `ACCOUNT`; see `SpotMarket.account_id`."""
@@ -293,19 +291,6 @@ class SimSpotMarket:
         """Return every instance ever sold, to whatever account, in order of launch: the market's own record."""
         self._machines.advance(int(self._clock()))
         return [held.fact(self.now_s) for held in self._machines]
-
-    def bill(self, spot: Callable[[Usage], Micros], on_demand: Callable[[Usage], Micros]) -> dict[str, Micros]:
-        """Return what each instance has cost by now, by its id, under two rules of `rules.market_bill`.
-
-        The on-demand price is the present one of its type.
-        """
-        self._machines.advance(int(self._clock()))
-        return {
-            held.instance_id: (spot if held.is_spot else on_demand)(
-                usage_of(held, self.now_s, self.traces.get(held.request.market), self.sold)
-            )
-            for held in self._machines
-        }
 
     def state(self, prices: str) -> MarketState:
         """Return what has been sold, for `restore`; `prices` is a digest that identifies the traces."""

@@ -5,7 +5,6 @@ The flow writes them once, before the first machine is bought. A machine fetches
 
 import hashlib
 import json
-import logging
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -19,8 +18,6 @@ from proteus_spot.infra.storage.blobs import BlobMissing, Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.infra.storage.trial_paths import SweepPaths
 from proteus_spot.infra.trials.trial_errors import TrialError
-
-logger = logging.getLogger(__name__)
 
 REQUIREMENTS = "requirements.txt"
 #: File beside prepared data with what their manifest says of them.

@@ -28,8 +28,6 @@ class Evaluating:
     def __init__(self) -> None:
         #: (clock, figures by name), in order of clock; of more than `MOST` every second one of the older half goes.
         self.points: list[tuple[int, dict[str, float | None]]] = []
-        #: Clocks that were skipped, or could not be evaluated.
-        self.left_out: list[int] = []
         #: Groups that the driver wants evaluated.
         self._requested: set[int] = set()
         #: {group: generation of the shards that are evaluated}.
@@ -68,10 +66,7 @@ class Evaluating:
         for group, (clock, is_end) in committed.items():
             due = group in self._requested or (every is not None and is_end and clock % every == 0)
             self._requested.discard(group)
-            if not due or group == last_group:
-                continue
-            if len(self._under_way) >= MOST_UNDER_WAY:
-                self.left_out.append(clock)
+            if not due or group == last_group or len(self._under_way) >= MOST_UNDER_WAY:
                 continue
             self._under_way[group] = generation
             evaluations.append(Evaluate(config, group, clock, owners, generation, states(group)))
@@ -85,9 +80,7 @@ class Evaluating:
         if self._under_way.get(group) != generation:
             return
         del self._under_way[group]
-        if metrics is None:
-            self.left_out.append(clock)
-        else:
+        if metrics is not None:
             points = sorted([*(point for point in self.points if point[0] != clock), (clock, dict(metrics))])
             older = MOST // 2 if len(points) > MOST else 0
             self.points = [*points[:older:2], *points[older:]]
@@ -95,7 +88,6 @@ class Evaluating:
     def roll_back(self, group: int, clock: int) -> None:
         """Forget the groups after `group` and the clocks after `clock`: they are repeated."""
         self.points = [point for point in self.points if point[0] <= clock]
-        self.left_out = [skipped for skipped in self.left_out if skipped <= clock]
         self._under_way = {evaluated: gen for evaluated, gen in self._under_way.items() if evaluated <= group}
 
     def go_on(self, points: Sequence[Sequence[Any]]) -> None:

@@ -199,10 +199,6 @@ def _sums(lines: Iterable[LedgerLine]) -> tuple[str, str, str, str, str]:
     return str(len(charges)), usd(sum(charges), 6), str(len(refunds)), usd(sum(refunds), 6), net
 
 
-def _is_series(key: str) -> bool:
-    return key in _SERIES or key.endswith("_by_clock")
-
-
 def about_tables(facts: JobFacts) -> tuple[Table, ...]:
     """Return the parameters and the result of the job, without series over clocks, which the chart shows."""
     job = facts.job

@@ -38,7 +38,6 @@ from proteus_spot.infra.runtime import Runtime
 from proteus_spot.infra.settings import Settings
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from proteus_spot.infra.simulated_ec2.rules.behaviour import HONEST, Ec2Behaviour
-from proteus_spot.infra.simulated_ec2.rules.market_bill import by_hour, by_second
 from proteus_spot.infra.simulated_ec2.stored_market import read_state, write_state
 from proteus_spot.infra.state.records import StoreError
 from proteus_spot.infra.state.store import Store
@@ -50,6 +49,7 @@ from proteus_spot.tasks.market.eviction_notices import EvictionNotice
 from proteus_spot.tasks.market.renewals import HourEnd
 from tests.support.flow_processes import Boundary, Killed, Process, flow_modules, run_coroutine
 from tests.support.job_training import Training
+from tests.support.market_bill import bill_of, by_hour, by_second
 
 DAY_S = 86_400
 T0 = 1464739200  # 2016-06-01T00:00:00Z
@@ -444,5 +444,5 @@ class JobWorld:
         """What the market bills for all of it."""
         rule = by_second if self.spec.transient.billing_model.by_second else by_hour
         with self.boundary.outside():
-            bill = self.market.bill(rule, rule)
+            bill = bill_of(self.market, rule, rule)
         return sum(micros for name, micros in bill.items() if name not in self.others)

@@ -7,7 +7,6 @@ capacity            how many spot machines a market has over time, which it take
 client_tokens       what each client token bought, so that a repeated purchase buys nothing
 lagging_reads       what a read shows: the machines of an account, as they were a while ago
 machine_changes     what happens to machines, in order of time: due changes, calls, faults
-market_bill         what the market bills for what it sold
 refusals            the refusals, with EC2's codes and words
 trace_rules         what the traces say: published prices, and when a machine will be evicted
 """

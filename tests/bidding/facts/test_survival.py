@@ -2,11 +2,12 @@
 
 import json
 from itertools import groupby
+from math import log
 
 import pytest
 
 from proteus_spot.bidding.facts.records import Life
-from proteus_spot.bidding.facts.survival import PRIOR_PER_H, bursts, survivals
+from proteus_spot.bidding.facts.survival import PRIOR_PER_H, Survival, bursts, survivals
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
 from tests.support.count_bands import count_band, shape_of
 from tests.support.real_traces import availability_files
@@ -16,18 +17,23 @@ A, B, C = (Market("p3.2xlarge", f"us-west-2{letter}") for letter in "abc")
 _SPAN_S = 6 * HOUR_S
 
 
+def hazard_per_s(survival: Survival, age_s: float) -> float:
+    """Return the hazard of a machine of this age."""
+    return -log(survival.lives(1.0, age_s))
+
+
 def test_without_a_fact_a_market_starts_from_the_prior():
     known = survivals((), [A], {A: 0.5})[A]
-    assert known.hazard_per_s(0) == pytest.approx(0.5 / HOUR_S)
+    assert hazard_per_s(known, 0) == pytest.approx(0.5 / HOUR_S)
     assert survivals((), [B])[B].lives(HOUR_S) == pytest.approx(2.718281828**-PRIOR_PER_H)
 
 
 def test_much_exposure_outweighs_the_prior_and_little_does_not():
     many = [Life(A, n * DAY_S, n * DAY_S + HOUR_S, taken=True) for n in range(200)]
     known = survivals(many, [A, B])
-    assert known[A].hazard_per_s(HOUR_S - 1) == pytest.approx(1 / 3000, rel=0.01)
-    assert known[A].hazard_per_s(HOUR_S - 1) > known[B].hazard_per_s(HOUR_S - 1) > PRIOR_PER_H / HOUR_S
-    assert known[A].hazard_per_s(2 * DAY_S) == pytest.approx(PRIOR_PER_H / HOUR_S)
+    assert hazard_per_s(known[A], HOUR_S - 1) == pytest.approx(1 / 3000, rel=0.01)
+    assert hazard_per_s(known[A], HOUR_S - 1) > hazard_per_s(known[B], HOUR_S - 1) > PRIOR_PER_H / HOUR_S
+    assert hazard_per_s(known[A], 2 * DAY_S) == pytest.approx(PRIOR_PER_H / HOUR_S)
     assert (known[A].losses, known[A].exposure_s) == (200, 200 * HOUR_S)
 
 
@@ -125,5 +131,5 @@ def _expected(survival, life, begins_s, ends_s):
     total, step_s = 0.0, 300
     for at_s in range(max(life.launched_at_s, begins_s), min(life.until_s, ends_s), step_s):
         lasts_s = min(step_s, life.until_s - at_s, ends_s - at_s)
-        total += survival.hazard_per_s(at_s - life.launched_at_s) * lasts_s
+        total += hazard_per_s(survival, at_s - life.launched_at_s) * lasts_s
     return total

@@ -13,9 +13,9 @@ from proteus_spot.bidding.market.spot_market import (
     SpotMarket,
     TokenMismatch,
 )
-from proteus_spot.infra.simulated_ec2.account_market import AccountMarket
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
+from tests.support.account_market import AccountMarket
 from tests.support.market_servers import (
     OTHER_ACCOUNT,
     OTHER_KEY,

@@ -20,10 +20,10 @@ from proteus_spot.infra.runtime import forget_runtime, open_runtime
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
-from proteus_spot.infra.simulated_ec2.rules.market_bill import by_second
 from proteus_spot.infra.simulated_ec2.server import Endpoint
 from proteus_spot.infra.state.identity import Identity, read_owner_files, write_owner_file
 from proteus_spot.tasks.job_ends import request_stop
+from tests.support.market_bill import bill_of, by_second
 from tests.support.market_servers import KEY, OTHER_ACCOUNT, T0, TRACES, A, ManualClock, credentials, served, sold
 from tests.support.sweep_world import SweepWorld, sweep_spec
 
@@ -279,5 +279,5 @@ def test_a_sweep_whose_machines_panic_has_ended_goes_on_or_is_closed_as_the_book
         "none was bought again"
     )
     assert {trial["state"] for trial in figures["trials"]} == {"paused"}
-    assert world.store.purchases.spent("sweep") == sum(world.market.bill(by_second, by_second).values()) > 0
+    assert world.store.purchases.spent("sweep") == sum(bill_of(world.market, by_second, by_second).values()) > 0
     world.close()

@@ -8,12 +8,12 @@ import pytest
 
 from proteus_spot.bidding.market.model import InstanceFact, LaunchRequest, Tier
 from proteus_spot.bidding.market.spot_market import MarketUnreachable
-from proteus_spot.infra.simulated_ec2.rules.market_bill import by_hour
 from proteus_spot.tasks.market.bookkeeping import book_ledger
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.job_opening import close_job
 from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier
 from proteus_spot.tasks.market.reaping import orphans
+from tests.support.market_bill import bill_of, by_hour
 from tests.support.purchases import TICK_S
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
@@ -62,7 +62,7 @@ def ends_with_the_bill(here: TaskRuntime) -> None:
     here.market.terminate([fact.instance_id for fact in here.market.log()])
     run(here, 1)
     plain(book_ledger)("job")
-    assert here.store.purchases.spent("job") == sum(here.market.bill(by_hour, by_hour).values())
+    assert here.store.purchases.spent("job") == sum(bill_of(here.market, by_hour, by_hour).values())
 
 
 @pytest.mark.parametrize("tags", [{}, {"proteus:order": "another", "proteus:job": "another", "proteus:tier": "none"}])

@@ -7,7 +7,6 @@ import pytest
 import proteus_spot.tasks.market.hand_over
 from proteus_spot.bidding.engine.events import AllocationHandedOver, AllocationTaken
 from proteus_spot.bidding.market.model import EndCause
-from proteus_spot.infra.simulated_ec2.rules.market_bill import by_hour, by_second
 from proteus_spot.infra.state.job_tables import JobTables
 from proteus_spot.infra.state.records import AllocationRecord
 from proteus_spot.infra.storage.leases import read_lease
@@ -24,6 +23,7 @@ from proteus_spot.tasks.market.listed_machines import end, job_machines
 from proteus_spot.tasks.market.purchases.reliable_purchases import secure_reliable_tier
 from proteus_spot.tasks.market.reaping import orphans
 from proteus_spot.tasks.supervision.machine_ends import end_machines
+from tests.support.market_bill import bill_of, by_hour, by_second
 from tests.support.plain_ticks import plain_tick
 from tests.support.task_runtime import MARKET, OTHER, TaskRuntime, plain, spec
 
@@ -135,7 +135,7 @@ def test_both_ledgers_are_the_bill_and_the_idle_time_is_the_next_jobs(
         "what comes after its end does not change what the first has paid"
     )
     assert here.store.purchases.spent("one") + here.store.purchases.spent("two") == sum(
-        here.market.bill(rule, rule).values()
+        bill_of(here.market, rule, rule).values()
     )
     for job_id in ("one", "two"):
         assert sum(row.spent for row in cost_rows([job_id])) == here.store.purchases.spent(job_id)
@@ -189,7 +189,7 @@ def test_a_next_job_that_does_not_begin_in_time_lets_the_machines_go(here: TaskR
         no_prefect("one")
     assert "did not open it within 15 minutes" in str(here.store.jobs.job("two").failure)
     assert alive(here) == []
-    assert here.store.purchases.spent("one") == sum(here.market.bill(by_second, by_second).values()), (
+    assert here.store.purchases.spent("one") == sum(bill_of(here.market, by_second, by_second).values()), (
         "the last one's, then"
     )
 

@@ -10,13 +10,13 @@ import proteus_spot.tasks.task_runtime
 from proteus_spot.bidding.engine.orders import client_token
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.runtime import forget_runtime, open_runtime
-from proteus_spot.infra.simulated_ec2.account_market import AccountMarket
 from proteus_spot.infra.state.identity import read_owner_files
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.job_opening import close_job
 from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier, secure_reliable_tier
 from proteus_spot.tasks.market.purchases.sending import send
 from proteus_spot.tasks.market.reaping import orphans
+from tests.support.account_market import AccountMarket
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
 Use = Callable[[TaskRuntime], None]

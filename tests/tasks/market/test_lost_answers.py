@@ -10,7 +10,6 @@ from proteus_spot.bidding.market.failures import SETTLES_S
 from proteus_spot.bidding.market.model import InstanceFact, LaunchRequest, Market, Tier
 from proteus_spot.bidding.market.spot_market import LaunchRefused, MarketUnreachable, TokenMismatch
 from proteus_spot.infra.simulated_ec2.rules.behaviour import HONEST
-from proteus_spot.infra.simulated_ec2.rules.market_bill import by_hour
 from proteus_spot.infra.state.records import IntentState
 from proteus_spot.tasks.market.bookkeeping import book_ledger
 from proteus_spot.tasks.market.engine_journal import JobEngine
@@ -19,6 +18,7 @@ from proteus_spot.tasks.market.purchases.reliable_purchases import release_relia
 from proteus_spot.tasks.market.purchases.requests import launch_request
 from proteus_spot.tasks.market.purchases.sending import abandon_orders
 from proteus_spot.tasks.market.reaping import orphans
+from tests.support.market_bill import bill_of, by_hour
 from tests.support.purchases import TICK_S, alive, empty, opened, patched, refusing, secure, selling, states
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 
@@ -274,7 +274,7 @@ def test_an_order_in_doubt_that_nobody_looked_for_while_the_market_remembered_it
     assert states(here) == {"job-reliable-0": "done"}
     assert here.store.purchases.allocations("job", alive=True) == []
     plain(book_ledger)("job")
-    assert here.store.purchases.spent("job") == sum(here.market.bill(by_hour, by_hour).values()) > 0
+    assert here.store.purchases.spent("job") == sum(bill_of(here.market, by_hour, by_hour).values()) > 0
 
 
 def test_machines_that_are_found_of_a_refused_order_correct_it(here: TaskRuntime) -> None:

@@ -11,11 +11,11 @@ from proteus_spot.bidding.engine.events import NodesOffered
 from proteus_spot.bidding.engine.journal import from_record, to_record
 from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from proteus_spot.bidding.market.model import HOUR_S
-from proteus_spot.infra.simulated_ec2.rules.market_bill import by_hour
 from proteus_spot.infra.state.records import IntentState, ObservationKind
 from proteus_spot.tasks.market.bookkeeping import spending_now
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.training import running_controller as controller
+from tests.support.market_bill import bill_of, by_hour
 from tests.support.task_runtime import BEGIN_S, TaskRuntime, spec
 
 
@@ -105,7 +105,7 @@ def test_of_an_allocation_the_machines_that_are_offered_end_and_the_others_are_k
         assert [type(order) for order in here.tick(job)] == [Wait]
         assert held(here) == machines[:3]
         spent.append(here.store.purchases.spent("job"))
-        assert spent[-1] == sum(here.market.bill(by_hour, by_hour).values())
+        assert spent[-1] == sum(bill_of(here.market, by_hour, by_hour).values())
     (intent,) = [intent for intent in here.store.purchases.intents("job") if intent.kind == "lapse"]
     assert (intent.state, intent.params["instance_ids"]) == (IntentState.DONE, sorted(machines[3:]))
     (position,) = [

@@ -17,7 +17,7 @@ from proteus_spot.bidding.market.model import EndCause
 from proteus_spot.bidding.market.traces import Trace
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
-from proteus_spot.infra.simulated_ec2.rules.market_bill import Usage, by_hour, by_second, flat
+from tests.support.market_bill import Usage, bill_of, by_hour, by_second, flat
 from tests.support.market_servers import T0, TRACES, ManualClock, request, sold
 
 TRACE = Trace(np.array([0, 1800, 5000]), np.array([20_000, 50_001, 33_333]))
@@ -75,12 +75,12 @@ def test_the_market_bills_what_was_on_and_nothing_that_never_ran():
     sim.add_fault(Fault(FaultKind.STOP, at_s=T0 + 110, instance_id=stopped.instance_id))
     sim.add_fault(Fault(FaultKind.START, at_s=T0 + 7000, instance_id=stopped.instance_id))
     clock.at_s = T0 + 7200
-    assert sim.bill(by_hour, by_hour) == {
+    assert bill_of(sim, by_hour, by_hour) == {
         stopped.instance_id: 2 * 105_000,
         taken.instance_id: 0,  # evicted after 990 s
         dead.instance_id: 0,
     }
-    assert sim.bill(by_second, by_second) == {
+    assert bill_of(sim, by_second, by_second) == {
         stopped.instance_id: 2917 + 5833,  # 100 s and 200 s
         taken.instance_id: 0,
         dead.instance_id: 0,

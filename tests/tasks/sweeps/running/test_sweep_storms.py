@@ -7,8 +7,8 @@ import pytest
 
 from proteus_spot.bidding.market.model import EndCause
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
-from proteus_spot.infra.simulated_ec2.rules.market_bill import by_second
 from proteus_spot.infra.trials.trial_documents import TrialReport
+from tests.support.market_bill import bill_of, by_second
 from tests.support.sweep_world import SweepWorld, sweep_spec
 
 #: Some in `make test`, the rest in `make storms`.
@@ -50,7 +50,7 @@ def test_no_trial_is_lost_and_the_ledger_is_the_bill(
     assert not [fact for fact in facts if fact.alive]
     assert len({fact.order_id for fact in facts}) == len(facts), "no order bought twice"
     assert figures["evictions"] == sum(fact.end_cause is EndCause.EVICTED for fact in facts)
-    assert world.store.purchases.spent("sweep") == sum(world.market.bill(by_second, by_second).values())
+    assert world.store.purchases.spent("sweep") == sum(bill_of(world.market, by_second, by_second).values())
     world.close()
 
 

@@ -15,7 +15,6 @@ from proteus_spot.bidding.tuning.sweep_journal import from_record, replay, to_re
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
-from proteus_spot.infra.simulated_ec2.rules.market_bill import by_second
 from proteus_spot.infra.state.job_tables import JobTables
 from proteus_spot.infra.state.records import IntentState, JobState, StoreError
 from proteus_spot.infra.storage.blobs import BlobError, Blobs
@@ -28,6 +27,7 @@ from proteus_spot.tasks.market.reaping import enter
 from proteus_spot.tasks.supervision.stop_answer import stop_job
 from proteus_spot.tasks.sweeps.running.sweep_opening import has_finished
 from tests.support.copied_databases import on_a_copy
+from tests.support.market_bill import bill_of, by_second
 from tests.support.sweep_world import SweepWorld, loss, sweep_spec
 from tests.support.task_runtime import BEGIN_S, plain
 
@@ -87,7 +87,7 @@ def test_a_sweep_from_a_backup_goes_on_and_the_other_head_stops(make: Make, tmp_
     assert bought > 0, "since the backup"
     world.runtime, world.store = backup, backup.store
     assert world.to_the_end()["state"] == "finished"
-    assert world.store.purchases.spent("sweep") == sum(world.market.bill(by_second, by_second).values())
+    assert world.store.purchases.spent("sweep") == sum(bill_of(world.market, by_second, by_second).values())
     own = backup.store.owner.identity().generation_of_orders
     assert own.startswith("g2-")
     assert all(fact.order_id.startswith(f"sweep-{own}-t") for fact in world.market.log()[bought:])

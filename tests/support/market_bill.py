@@ -13,6 +13,7 @@ from proteus_spot.bidding.market.model import EndCause, InstanceType, Market
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.traces import Trace
 from proteus_spot.infra.simulated_ec2.held_instances import HeldInstance
+from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 
 _HOUR_S = 3600
 #: Least seconds paid of a start.
@@ -59,6 +60,22 @@ def usage_of(
         return price_micros
 
     return Usage(held.used(until_s), price_at, held.is_spot, held.end_cause is EndCause.EVICTED)
+
+
+def bill_of(
+    market: SimSpotMarket, spot: Callable[[Usage], Micros], on_demand: Callable[[Usage], Micros]
+) -> dict[str, Micros]:
+    """Return what each instance of a market has cost by now, by its id, under two of the rules below.
+
+    The on-demand price is the present one of its type.
+    """
+    market.log()  # up to now
+    return {
+        held.instance_id: (spot if held.is_spot else on_demand)(
+            usage_of(held, market.now_s, market.traces.get(held.request.market), market.sold)
+        )
+        for held in market._machines
+    }
 
 
 def by_hour(usage: Usage) -> Micros:
