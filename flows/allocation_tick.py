@@ -24,8 +24,7 @@ from proteus_spot.tasks.market.bookkeeping import (
 from proteus_spot.tasks.market.current_prices import prices_to_decide_on
 from proteus_spot.tasks.market.decisions import decide, opened_markets
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.facts.observing import known_to_decide_on
-from proteus_spot.tasks.market.facts.quotas import quotas_to_decide_on
+from proteus_spot.tasks.market.facts.observing import known_to_decide_on, quotas_to_decide_on
 from proteus_spot.tasks.market.hand_over import take_over
 from proteus_spot.tasks.market.listed_machines import ended_by, let_go, machine_names, observe_machines
 from proteus_spot.tasks.market.market_features import signals_to_decide_on

@@ -12,7 +12,6 @@ import pytest
 
 import proteus_spot.tasks.market.decisions
 import proteus_spot.tasks.market.facts.observing
-import proteus_spot.tasks.market.facts.quotas
 import proteus_spot.tasks.task_runtime
 from proteus_spot.bidding.market.model import InstanceFact, Market
 from proteus_spot.bidding.market.money import Micros
@@ -34,8 +33,12 @@ from proteus_spot.tasks.market.bookkeeping import (
 )
 from proteus_spot.tasks.market.decisions import decide
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.facts.observing import known_to_decide_on, observe_scores
-from proteus_spot.tasks.market.facts.quotas import observe_quotas, quotas_to_decide_on
+from proteus_spot.tasks.market.facts.observing import (
+    known_to_decide_on,
+    observe_quotas,
+    observe_scores,
+    quotas_to_decide_on,
+)
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
 from proteus_spot.tasks.market.job_opening import open_job
 from proteus_spot.tasks.market.listed_machines import job_machines, let_go
@@ -91,7 +94,7 @@ class TaskRuntime:
             proteus_spot.tasks.market.decisions, "training_begun", lambda job_id, begun_at_s: True
         )  # no controller is here to begin it
         patch.setattr(proteus_spot.tasks.market.facts.observing, "observe_scores", plain(observe_scores))
-        patch.setattr(proteus_spot.tasks.market.facts.quotas, "observe_quotas", plain(observe_quotas))
+        patch.setattr(proteus_spot.tasks.market.facts.observing, "observe_quotas", plain(observe_quotas))
 
     def use(self, **settings: Any) -> None:
         """Change settings."""

@@ -1,7 +1,6 @@
 """What is known of the markets of a job: asked, kept and shown.
 
-observing  placement scores, asked for seldom; what is known of a job's markets at a tick
+observing  placement scores and quotas, asked for seldom; what is known of a job's markets at a tick
 planning   the plan of a job by what is known of its markets
-quotas     what the account's quotas leave
 showing    what is known of markets, for the verb `proteus market` and the report
 """

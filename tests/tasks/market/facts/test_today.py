@@ -13,9 +13,8 @@ from proteus_spot.infra.clock import ScaledClock
 from proteus_spot.infra.local_market.environment import clock_file
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.tasks.market.engine_journal import JobEngine
-from proteus_spot.tasks.market.facts import observing, quotas
-from proteus_spot.tasks.market.facts.observing import known_to_decide_on, observe_scores
-from proteus_spot.tasks.market.facts.quotas import quotas_to_decide_on
+from proteus_spot.tasks.market.facts import observing
+from proteus_spot.tasks.market.facts.observing import known_to_decide_on, observe_scores, quotas_to_decide_on
 from proteus_spot.tasks.market.facts.showing import list_markets
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, TaskRuntime, plain, spec
 
@@ -122,15 +121,15 @@ def test_placement_scores_are_asked_for_once_an_hour_whatever_the_answer(here: T
 
 def test_a_decision_between_two_questions_starts_no_task_for_them(here: TaskRuntime, monkeypatch) -> None:
     started = []
-    for module, name in ((observing, "observe_scores"), (quotas, "observe_quotas")):
-        function = plain(getattr(module, name))
+    for name in ("observe_scores", "observe_quotas"):
+        function = plain(getattr(observing, name))
         monkeypatch.setattr(
-            module, name, lambda *given, name=name, function=function: started.append(name) or function(*given)
+            observing, name, lambda *given, name=name, function=function: started.append(name) or function(*given)
         )
     here.begin(todays())
     for _ in range(2):
         known_to_decide_on(JobEngine("job"), {})
-        quotas.quotas_to_decide_on(JobEngine("job"))
+        quotas_to_decide_on(JobEngine("job"))
     assert started == ["observe_scores", "observe_quotas"]
 
 
