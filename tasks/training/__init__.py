@@ -6,9 +6,8 @@ hints               one-line hints on a training that has ended
 job_config          the engine's configuration of a job, from its description and its data
 job_inputs          what the machines of a job read: data, code and keys
 preflight           checks of a job before anything is bought or written
-rendezvous          meeting a job's controller at an address that the market confirms
 run_names           names and tags of the runs of `train`
-running_controller  the training as its controller reports it: start, status, end, drain
+running_controller  the training as its controller, met where the market confirms it, reports it
 submission          submission of a job to the Prefect server
 traffic             bytes between zones: noted at ticks, and what a vCPU-hour of them costs
 work_left           the work that a job has left before its deadline

@@ -12,8 +12,7 @@ from proteus_spot.infra.nodes.controller_client import ControllerUnreachable, Ot
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.infra.version import program_version
 from proteus_spot.psengine.protocol.protocol_version import PROTOCOL
-from proteus_spot.tasks.training.rendezvous import meet_controller
-from proteus_spot.tasks.training.running_controller import await_controller, find_controller
+from proteus_spot.tasks.training.running_controller import await_controller, find_controller, meet_controller
 from tests.support.control_ports import served_control
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
