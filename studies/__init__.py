@@ -8,6 +8,6 @@ prediction/      predictions of a trained model for new data
 billing_options  options of the billing models of spot machines
 form_fields      fields that jobs and sweeps have in common, checked the same way everywhere
 job_spec         the description of a training job; the Prefect form is drawn from it
-output_files     output files of a verb: checked before the work, written atomically after it
+output_files     output files of a verb, checked before the work
 times            times of day and durations as users write and read them
 """

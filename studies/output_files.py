@@ -1,10 +1,9 @@
-"""Output files of a verb: checked before the work, written atomically after it."""
+"""Output files of a verb, checked before the work."""
 
 import os
 from pathlib import Path
 
 from proteus_spot.infra.errors import InputError
-from proteus_spot.infra.files import write_whole
 
 
 def check_file_target(option: str, path: Path) -> None:
@@ -15,8 +14,3 @@ def check_file_target(option: str, path: Path) -> None:
         raise InputError(f"{option} {path}: there is no directory {path.parent}; make it, or name another file")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise InputError(f"{option} {path}: may not be written by this user; name another file")
-
-
-def write_file(target: str, data: bytes) -> None:
-    """Write `data` to the file `target` atomically; `InputError` if that fails, as on a full disk."""
-    write_whole(Path(target), data)

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -20,9 +21,9 @@ def write_text(target: str, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()  # an error is reported now, not when the process ends
         return
-    from proteus_spot.studies.output_files import write_file
+    from proteus_spot.infra.files import write_whole
 
-    write_file(target, text.encode())
+    write_whole(Path(target), text.encode())
 
 
 def notes(texts: Iterable[str]) -> None:
