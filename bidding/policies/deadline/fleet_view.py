@@ -19,6 +19,8 @@ from proteus_spot.bidding.policies.offers import counts_of
 _NEEDED_H = 4.0
 #: β of a market that is sure to take a machine within the hour; it has no hazard.
 _SURE = 1.0 - 1e-9
+#: Share of its price at which a held machine is weighed where what would take its place may be refused.
+_IN_HAND = 0.85
 #: Markets that are weighed, beside those in which machines are held: the cheapest ones.
 _WEIGHED = 64
 
@@ -183,6 +185,13 @@ class FleetView:
         usual = 0.0 if market in self.view.beyond_quota else share * most
         return held + expected, max(usual, float(held))  # what is held could be had, whatever was refused since
 
+    def _kept_usd(self) -> Floats:
+        """Return the dollars at which held machines are weighed; what would replace them may be refused."""
+        known = self.view.known
+        seen = [row.market in known and known[row.market].there is not None for row in self.rows]
+        kept: Floats = _column(self.rows, "held_usd") * np.where(seen, 1.0, _IN_HAND)
+        return kept
+
     def _allowed_on_demand(self, held: int) -> int:
         """Return the machines on demand that may be held: no more than now where none can be bought, or paid."""
         best = cheapest_on_demand(self.view, self._most_vcpus)
@@ -215,7 +224,7 @@ class FleetView:
         count, highest = choose(
             self.left_vcpu_s(0.0) / unit, sure_left_s, self.time_left_s, view.job.gap_s, machines, held, boot_s,
             on_demand_usd * per_s, self.waiting_usd_per_h / HOUR_S, self.reliable_vcpus / unit,
-            self._room_vcpus / unit, _column(rows, "held_usd") * per_s, _column(rows, "new_usd") * per_s, sizes,
+            self._room_vcpus / unit, self._kept_usd() * per_s, _column(rows, "new_usd") * per_s, sizes,
             _column(rows, "held"), _column(rows, "there"), _column(rows, "usual") * sizes, wanted,
         )  # fmt: skip
         highest_usd = highest / per_s

@@ -184,6 +184,13 @@ def test_it_goes_on_where_nothing_is_cheaper_with_joining() -> None:
     assert POLICY.renewal(view(held, prices={}, job=JOB), held).verdict is Choice.RENEW
 
 
+def test_what_is_in_hand_is_not_let_go_for_little() -> None:
+    """A request for what is a tenth cheaper may be refused, and the machines would be gone."""
+    held = spot(market=XLARGE, count=25)
+    assert POLICY.releases(view(held, prices={**PRICES, XLARGE_B: "0.045"}, job=JOB)) == ()
+    assert POLICY.releases(view(held, prices={**PRICES, XLARGE_B: "0.035"}, job=JOB)) != ()
+
+
 def test_a_held_market_without_a_price_keeps_no_other_from_being_bought_in() -> None:
     held = spot(market=XLARGE, count=10)
     seen = view(held, prices={XLARGE_B: "0.06"}, job=JOB)
