@@ -3,16 +3,19 @@
 import re
 import shutil
 import sqlite3
+import subprocess
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.state.database import stored_revision
 from proteus_spot.infra.state.store import Store
 from proteus_spot.infra.urls import sqlite_url
+from tests.support.postgres import PostgresServer, binaries
 from tests.support.task_runtime import TaskRuntime, spec
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -29,11 +32,11 @@ def in_the_book(store: Store) -> set[str]:
     return {name for record in store.purchases.allocations("job", alive=True) for name in record.living_ids}
 
 
-def adopt(here: TaskRuntime, database: Path) -> None:
+def adopt(here: TaskRuntime, url: str) -> None:
     """Go on with another database."""
     here.store.close()
-    here.store = Store.open(sqlite_url(database))
-    settings = here.runtime.settings.model_copy(update={"database_url": sqlite_url(database)})
+    here.store = Store.open(url)
+    settings = here.runtime.settings.model_copy(update={"database_url": url})
     here.runtime = replace(here.runtime, settings=settings, store=here.store)
 
 
@@ -60,13 +63,41 @@ def test_what_was_bought_since_the_backup_is_found_and_nothing_is_bought_twice(
     shutil.rmtree(tmp_path / "blobs")
     shutil.copytree(backup / "bucket", tmp_path / "blobs")
     shutil.copy(backup / "state.db", tmp_path / "restored.db")
-    adopt(here, tmp_path / "restored.db")
+    adopt(here, sqlite_url(tmp_path / "restored.db"))
     assert in_the_book(here.store) < bought
     for _ in range(3):
         here.clock.at_s += TICK_S
         here.tick(spec())
     assert living(here) == bought == in_the_book(here.store)
     assert here.store.purchases.spent("job") >= spent
+
+
+def test_so_are_they_with_postgresql(here: TaskRuntime, tmp_path: Path, postgres: PostgresServer) -> None:
+    said = " ".join(re.findall(r"pg_(?:dump|restore) [^`\n]*", (DOCS / "backup.md").read_text()))
+    assert (
+        said == "pg_dump --format custom --file backup/state.dump pg_restore --clean --dbname proteus backup/state.dump"
+    )
+    folder = binaries()
+    assert folder is not None
+    dump, where = tmp_path / "state.dump", ["--host", str(postgres.folder), "--username", "proteus"]
+    with postgres.database() as before, postgres.database() as after:
+        adopt(here, before)
+        here.begin(spec())
+        name = make_url(before).database
+        subprocess.run([folder / "pg_dump", "--format", "custom", "--file", dump, *where, name], check=True)
+        here.clock.at_s += TICK_S
+        here.tick(spec())
+        bought = living(here)
+        Store.open(after).close()  # `--clean` replaces what is there
+        name = make_url(after).database
+        subprocess.run([folder / "pg_restore", "--clean", "--dbname", name, *where, dump], check=True)
+        adopt(here, after)
+        assert in_the_book(here.store) < bought
+        for _ in range(3):
+            here.clock.at_s += TICK_S
+            here.tick(spec())
+        assert living(here) == bought == in_the_book(here.store)
+        here.store.close()
 
 
 def test_a_job_of_the_version_before_goes_on(here: TaskRuntime, tmp_path: Path) -> None:
@@ -79,7 +110,7 @@ def test_a_job_of_the_version_before_goes_on(here: TaskRuntime, tmp_path: Path) 
         connection.executescript(BEFORE.read_text())
     assert stored_revision(sqlite_url(database)) == "0001"
     machines = living(here)
-    adopt(here, database)
+    adopt(here, sqlite_url(database))
     assert in_the_book(here.store) == machines
     spent = here.store.purchases.spent("job")
     here.clock.at_s += TICK_S
