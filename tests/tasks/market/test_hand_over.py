@@ -18,7 +18,7 @@ from proteus_spot.tasks.market.costs import cost_rows
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.hand_over import take_over
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
-from proteus_spot.tasks.market.job_opening import close_job, open_job
+from proteus_spot.tasks.market.job_opening import close_job, open_job, reopen_job
 from proteus_spot.tasks.market.listed_machines import end, job_machines
 from proteus_spot.tasks.market.purchases.reliable_purchases import secure_reliable_tier
 from proteus_spot.tasks.market.reaping import orphans
@@ -226,3 +226,51 @@ def test_a_machine_that_was_handed_over_has_one_life(here: TaskRuntime) -> None:
     here.clock.at_s += 600
     lives = here.store.markets.lives([MARKET], launched_at_s, int(here.clock.at_s))
     assert [(life.launched_at_s, life.until_s) for life in lives] == [(launched_at_s, int(here.clock.at_s))] * 2
+
+
+def test_a_machine_goes_on_from_job_to_job_and_back_to_one_that_is_begun_again(
+    here: TaskRuntime, no_prefect: Any
+) -> None:
+    first_ends(here, queued("two"))
+    bought = alive(here)
+    begin(here, queued("two"))
+    here.clock.at_s += 600
+    plain(record_job)(queued("three"))
+    plain(close_job)(JobEngine("two"), None, "it raised")
+    begin(here, queued("three"))
+    assert {record.bought_for for record in held(here, "three").values()} == {"one"}
+    assert {read_lease(here.runtime.blobs, "one", name).job for name in bought} == {"three"}
+    here.clock.at_s += 600
+    for job_id in ("one", "two", "three"):
+        no_prefect(job_id)
+    assert (
+        alive(here) == bought == sorted(name for record in held(here, "three").values() for name in record.living_ids)
+    )
+    assert job_machines("one") == job_machines("two") == []
+
+    plain(close_job)(JobEngine("three"), {"clocks": 3})
+    plain(reopen_job)(JobEngine("two"))
+    plain(take_over)(queued("two"), JobEngine("two"))
+    assert sorted(held(here, "two")) == ["two-reliable-0-again-1", "two-taken-1"]
+    plain(close_job)(JobEngine("two"), {"clocks": 3})
+    plain(end_machines)(JobEngine("two"))
+    here.clock.at_s += 7200
+    for job_id in ("three", "two", "one"):
+        plain(book_ledger)(job_id)
+    spent = {job_id: here.store.spent(job_id) for job_id in ("one", "two", "three")}
+    assert sum(spent.values()) == sum(here.market.bill(by_hour, by_hour).values())
+
+
+def test_a_market_that_lists_nothing_of_the_job_before_does_not_hold_the_next_one_up(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = queued("two")
+    first_ends(here, second)
+    here.clock.at_s += 600
+    plain(fetch_prices)(markets_of(second), history_days())
+    plain(open_job)(second, JobEngine("two"))
+    with monkeypatch.context() as patch:
+        patch.setattr(here.market, "describe", lambda *_: [])
+        plain(take_over)(second, JobEngine("two"))
+    assert held(here, "two") == {}
+    assert sorted(held(here, "one")) == ["one-buy-0", "one-reliable-0"], "they are the first job's to end"
