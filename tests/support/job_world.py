@@ -24,7 +24,7 @@ import proteus_spot.flows.handle_eviction
 import proteus_spot.flows.reap
 import proteus_spot.flows.renew_hour
 import proteus_spot.flows.train
-import proteus_spot.infra.state.store
+import proteus_spot.infra.state.claims
 import proteus_spot.infra.storage.leases
 import proteus_spot.tasks.reports.publish
 import proteus_spot.tasks.task_runtime
@@ -109,6 +109,10 @@ def spec(job_id: str = "job", clocks: int = 45, **fields: Any) -> JobSpec:
     )
 
 
+#: The attributes of a store that have its calls.
+_TABLES = ("owner", "jobs", "journals", "purchases", "markets", "claims")
+
+
 class _MayFail:
     """What a head uses, with every call of it failing while `failing` returns an error."""
 
@@ -118,7 +122,7 @@ class _MayFail:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
         if not callable(value):
-            return value
+            return _MayFail(value, self._failing) if name in _TABLES else value
 
         def call(*args: Any, **kwargs: Any) -> Any:
             error = self._failing()
@@ -204,7 +208,7 @@ class JobWorld:
 
     def _patch(self, patch: pytest.MonkeyPatch, directory: Path) -> None:
         patch.setattr(proteus_spot.tasks.task_runtime, "open_runtime", lambda: self.runtime)
-        patch.setattr(proteus_spot.infra.state.store, "now_s", lambda connection: literal(self.clock.now_s()))
+        patch.setattr(proteus_spot.infra.state.claims, "now_s", lambda connection: literal(self.clock.now_s()))
         patch.setattr(proteus_spot.infra.storage.leases, "_WRITERS", 1)  # in a fixed order
         patch.setattr(proteus_spot.tasks.training.running_controller, "_FOLLOW_S", float(TICK_S) / 2)
         patch.setattr(proteus_spot.tasks.reports.publish, "show_job", lambda job_id: None)

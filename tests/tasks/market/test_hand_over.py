@@ -257,7 +257,7 @@ def test_a_machine_goes_on_from_job_to_job_and_back_to_one_that_is_begun_again(
     here.clock.at_s += 7200
     for job_id in ("three", "two", "one"):
         plain(book_ledger)(job_id)
-    spent = {job_id: here.store.spent(job_id) for job_id in ("one", "two", "three")}
+    spent = {job_id: here.store.purchases.spent(job_id) for job_id in ("one", "two", "three")}
     assert sum(spent.values()) == sum(here.market.bill(by_hour, by_hour).values())
 
 
