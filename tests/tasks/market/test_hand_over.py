@@ -258,7 +258,7 @@ def test_a_machine_goes_on_from_job_to_job_and_back_to_one_that_is_begun_again(
     for job_id in ("three", "two", "one"):
         plain(book_ledger)(job_id)
     spent = {job_id: here.store.purchases.spent(job_id) for job_id in ("one", "two", "three")}
-    assert sum(spent.values()) == sum(here.market.bill(by_hour, by_hour).values())
+    assert sum(spent.values()) == sum(bill_of(here.market, by_hour, by_hour).values())
 
 
 def test_a_market_that_lists_nothing_of_the_job_before_does_not_hold_the_next_one_up(
