@@ -4,7 +4,6 @@ group_updates   update log of one group: updates by block of partitions, of the 
 large_work      large work of an event loop, done on a thread
 next_group      a shard's tables at the next group, computed as its updates arrive, before it is committed
 read_admission  admission control of reads: how many readers are answered at a time, and in which order
-read_waits      reads that wait for updates which have not arrived
 replica_store   replicas of shards that a node stores, by replication round
 served_reads    rows that tasks have read ahead of a commit, and updates that come too late for such a read
 shard_server    request handler of a node's shards: epochs, moves, pushes and reads

@@ -39,7 +39,6 @@ from proteus_spot.psengine.protocol.read_version import Before, Committed, Compl
 from proteus_spot.psengine.protocol.shard_state import ServedRead, ShardState
 from proteus_spot.psengine.server import store_work
 from proteus_spot.psengine.server.large_work import LargeWork
-from proteus_spot.psengine.server.read_waits import ReadWaits
 from proteus_spot.psengine.server.served_reads import LateUpdateError
 from proteus_spot.psengine.server.shard_store import ShardStore, StaleReadError
 from proteus_spot.psengine.tables.allowed_values import WrongSum
@@ -63,6 +62,38 @@ def _checking_sums(request: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[
             return BadSum(str(error))
 
     return answer
+
+
+class ReadWaits:
+    """Reads that wait for updates which have not arrived, in their order; each checks again when it is woken."""
+
+    def __init__(self) -> None:
+        #: {a read: whether it waits for single updates, not for a whole group}.
+        self._waiting: dict[asyncio.Future[None], bool] = {}
+
+    async def woken(self, until_s: float, single_updates: bool = False) -> bool:
+        """Wait for a change; return False if the time, that of the event loop, is over."""
+        loop = asyncio.get_running_loop()
+        left_s = until_s - loop.time()
+        if left_s <= 0:
+            return False
+        read: asyncio.Future[None] = loop.create_future()
+        self._waiting[read] = single_updates
+        try:
+            await asyncio.wait([read], timeout=left_s)
+        finally:
+            del self._waiting[read]
+        return True
+
+    def wake(self, whole_group: bool = True) -> None:
+        """Let reads check again: all, or, if no group has become complete, those that wait for single updates."""
+        for read, single_updates in self._waiting.items():
+            if not read.done() and (whole_group or single_updates):
+                read.set_result(None)
+
+    def __len__(self) -> int:
+        """Return the number of reads that wait."""
+        return len(self._waiting)
 
 
 class ShardServer:
