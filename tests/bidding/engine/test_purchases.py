@@ -316,3 +316,12 @@ def test_launches_of_no_use_cool_their_market_twice_as_long_each_time():
     engine.handle(granted(spot("long", XLARGE, 1, launched_at_s=now_s)))
     engine.handle(gone("long", now_s + 3000, EndCause.FAILED))
     assert engine.holdings.cooling[XLARGE] == now_s + 3000 + 600
+
+
+def test_machines_that_the_market_took_are_no_launches_of_no_use():
+    engine = engine_of(reliable())
+    for name, cause in (("e1", EndCause.EVICTED), ("e2", EndCause.EVICTED), ("useless", EndCause.USER)):
+        engine.handle(granted(spot(name, XLARGE, 1)))
+        engine.handle(gone(name, START_S + 90, cause))
+    engine.handle(MarketCooled(START_S + 90, XLARGE, "ended soon after the launch"))
+    assert engine.holdings.cooling[XLARGE] == START_S + 90 + JOB.cooldown_s

@@ -89,6 +89,11 @@ def test_machines_that_were_just_launched_may_be_listed_late():
     assert reconcile(engine.holdings, {}, {}, START_S + 299) == []
 
 
+def test_a_young_machine_makes_no_empty_answer_about_older_ones_believed():
+    engine = pair(granted(spot("young", launched_at_s=NOW_S - 60)))
+    assert unlisted(engine.holdings, {}, NOW_S) == sum(len(p.living()) for p in engine.holdings.positions.values())
+
+
 def ordering() -> tuple[BidEngine, Acquire]:
     """Return an engine with an unanswered purchase, and that."""
     engine = BidEngine()
