@@ -12,6 +12,7 @@ from proteus_spot.bidding.engine.events import (
     MachineNoticed,
     MachineSeen,
     MarketCooled,
+    NodesOffered,
     NoticeSeen,
 )
 from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait, number_after, order_id_of, order_parts
@@ -325,3 +326,15 @@ def test_machines_that_the_market_took_are_no_launches_of_no_use():
         engine.handle(gone(name, START_S + 90, cause))
     engine.handle(MarketCooled(START_S + 90, XLARGE, "ended soon after the launch"))
     assert engine.holdings.cooling[XLARGE] == START_S + 90 + JOB.cooldown_s
+
+
+def test_machines_that_were_to_end_an_hour_ago_are_ordered_to_end_again():
+    engine = engine_of(reliable())
+    engine.handle(granted(spot("a", count=3, bid="9")))
+    ended = []
+    for hour, offered in enumerate((("i-a-0",), ("i-a-0", "i-a-1"))):
+        now_s = ENDS_S + hour * HOUR_S - TICK_S
+        engine.handle(NodesOffered(now_s, offered, 1))
+        orders = engine.handle(tick(now_s, PRICES))
+        ended += [order.instance_ids for order in orders if isinstance(order, Lapse) and order.hour == hour + 1]
+    assert ended == [("i-a-0",), ("i-a-0", "i-a-1")]

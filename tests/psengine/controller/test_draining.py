@@ -1,12 +1,16 @@
 """A node that is to leave works on while it has time, and what it serves moves before its time is over."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.controller.controller import Controller
-from proteus_spot.psengine.controller.draining import FLOOR_S, hands_over_by_s, work_until_s
+from proteus_spot.psengine.controller.draining import FLOOR_S, Departures, hands_over_by_s, work_until_s
+from proteus_spot.psengine.membership.membership import Membership
 from proteus_spot.psengine.protocol.events import (
     DrainRequested,
     HoldRequested,
@@ -20,6 +24,9 @@ from proteus_spot.psengine.protocol.events import (
     TimerFired,
 )
 from proteus_spot.psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards, TakeShards
+from proteus_spot.psengine.scheduling.task_table import TaskTable
+from proteus_spot.psengine.telemetry.training_progress import TrainingProgress
+from proteus_spot.psengine.tiers.tier_manager import Tiers
 from tests.support.controller import done, some_at_work, started, takes
 from tests.support.controller_invariants import check_invariants
 
@@ -157,3 +164,19 @@ def test_what_is_left_is_enough_for_a_clock_and_the_hand_over(notice_s: float, c
     assert at_s <= hands_over_by_s(notice_s, clock_s, hand_s) <= notice_s - hand_s - FLOOR_S
     assert notice_s - at_s >= clock_s + hand_s + FLOOR_S
     assert work_until_s(notice_s, clock_s + 1.0, hand_s) < at_s > work_until_s(notice_s, clock_s, hand_s + 1.0)
+
+
+def test_only_the_last_nodes_that_can_hold_shards_may_not_be_drained() -> None:
+    controller, _ = some_at_work("r", "s")
+    refused = controller.job.departures.refused
+    assert refused(["s"]) == []
+    assert refused(["r", "s", "unknown"]) == ["r", "s", "unknown"]
+
+
+def test_the_last_clock_of_a_node_is_the_newest_that_one_of_its_partitions_has_begun() -> None:
+    node = SimpleNamespace(name="s", last_clock=None)
+    placement = SimpleNamespace(owned_by=lambda name: (0, 1))
+    members = SimpleNamespace(in_state=lambda state: [node], placement=placement)
+    departures = Departures(cast(Membership, members), Tiers(), TrainingProgress())
+    departures.note_last(cast(TaskTable, SimpleNamespace(begun=(3, 2).__getitem__)))
+    assert node.last_clock == 3

@@ -47,7 +47,7 @@ def test_without_an_eviction_model_it_starts_from_a_prior_and_learns(here: TaskR
     here.tick(todays())
     after = known_to_decide_on(JobEngine("job"), {})[MARKET].survival
     assert after.losses == 4
-    assert after.hazard_per_s(700) > before.hazard_per_s(700)
+    assert after.lives(100, 700) < before.lives(100, 700)
 
 
 def test_it_buys_what_is_there_without_a_bid_and_leaves_the_market_alone_for_a_while(here: TaskRuntime) -> None:
