@@ -70,8 +70,8 @@ def no_prefect(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_machines_change_their_job_and_nothing_is_bought(here: TaskRuntime, no_prefect: Any) -> None:
-    second = queued("two")
-    first_ends(here, second)
+    second = queued("two", transient={"billing": "per-second-first-hour-free"})
+    first_ends(here, second, billing="per-second-first-hour-free")
     bought = alive(here)
     assert len(bought) == 3
     here.clock.at_s += 120
@@ -96,12 +96,13 @@ def test_the_machines_change_their_job_and_nothing_is_bought(here: TaskRuntime, 
 
 
 def test_a_machine_learns_of_its_job_by_the_lease_where_it_looks(here: TaskRuntime) -> None:
-    first_ends(here, queued("two"))
+    second = queued("two", transient={"billing": "per-second-first-hour-free"})
+    first_ends(here, second, billing="per-second-first-hour-free")
     plain(extend_leases)("one")
     now_s = here.clock.at_s
     (name, *_) = alive(here)
     assert read_lease(here.runtime.blobs, "one", name).until_s > now_s + 900, "it lives until it is taken over"
-    begin(here, queued("two"))
+    begin(here, second)
     lease = read_lease(here.runtime.blobs, "one", name)
     assert (lease.job, lease.order.startswith("two-")) == ("two", True)
     end("two", [name])
@@ -117,7 +118,10 @@ def test_both_ledgers_are_the_bill_and_the_idle_time_is_the_next_jobs(
     second = queued("two", transient={"billing": billing})
     first_ends(here, second, billing=billing)
     plain(book_ledger)("one")
+    paid = here.store.purchases.spent("one")
     here.clock.at_s += idle_s
+    plain(book_ledger)("one")
+    assert here.store.purchases.spent("one") == paid, "nothing is booked for the time in which the second is awaited"
     begin(here, second)
     plain(book_ledger)("two")
     here.clock.at_s += 1000
