@@ -25,7 +25,7 @@ SEAMS = (
     "proteus_spot.tasks.local_nodes.two_process_check.cut_data",
     "proteus_spot.flows.local_market.standing_market.own_directory",
     "proteus_spot.studies.plan.planner._run",
-    "proteus_spot.studies.backtest.job_runs.run_cells",
+    "proteus_spot.studies.backtest.comparison.run_cells",
     "proteus_spot.benchmarks.runner.measure",
     "proteus_spot.infra.market_data.eviction_model_files.write_model",
     "proteus_spot.tasks.panic.OwnedMachines",
