@@ -65,7 +65,7 @@ class Training(FormModel):
     data: Location = Field(
         "digits",
         title="Data",
-        description="A built-in set, or path or URL of a .csv, .tsv, .svm (svmlight) or .npz file, packed or not. "
+        description="A built-in set, or path or URL of a .csv, .tsv, .svm (svmlight), IDX or .npz file, packed or not. "
         "{date} as in the job.",
     )
     clocks: int | None = Field(None, ge=1, le=MOST_COUNT, title="Stop after this many clocks")
@@ -206,7 +206,7 @@ class TransientTier(FormModel):
         "",
         title="Eviction model",
         description="Path or URL of a model made by `proteus evictions fit`. "
-        "Empty: the paper's table, of the price history.",
+        "Empty: by the rules of 2016 the paper's table, of the price history; by today's what is known of the markets.",
     )
     allocation_vcpus: int | None = Field(
         None,

@@ -1,8 +1,8 @@
 """Futures of a job by what is known of its markets: what it costs and when it ends, drawn many times.
 
 A future goes in steps of ten minutes. A market answers as it is expected to now, and draws another answer now and then;
-it takes machines by their age, several together. The job asks the market with the cheapest vCPU first. With a deadline
-it goes on demand when on-demand machines could just still finish it.
+it takes machines by their age, several together. The job asks the market with the cheapest vCPU first, whatever its
+policy. With a deadline it goes on demand when on-demand machines could just still finish it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -21,16 +21,12 @@ from collections.abc import Iterator
 from math import ceil
 
 from proteus_spot.bidding.engine.allocations import AllocationState
-from proteus_spot.bidding.engine.events import (
-    BidEvent,
-)
+from proteus_spot.bidding.engine.events import BidEvent
 from proteus_spot.bidding.engine.orders import number_after, order_id_of
 from proteus_spot.bidding.tuning.provisioning.trial_costs import MachineChoice
 from proteus_spot.bidding.tuning.provisioning.trial_purchases import TickPurchases
 from proteus_spot.bidding.tuning.stopping.base import TrialStoppingRule, Verdict, VerdictKind, never_proposed
-from proteus_spot.bidding.tuning.sweep_events import (
-    SweepTick,
-)
+from proteus_spot.bidding.tuning.sweep_events import SweepTick
 from proteus_spot.bidding.tuning.sweep_orders import Deploy, Finish, PauseTrial, Release, SweepOrder
 from proteus_spot.bidding.tuning.sweep_progress import TrialProgress
 from proteus_spot.bidding.tuning.sweep_record import SweepError, SweepRecord

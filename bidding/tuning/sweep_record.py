@@ -1,4 +1,4 @@
-"""The state of a sweep: its trials, deployments and machines, and views of them."""
+"""The state of a sweep: its trials, deployments and machines, views of them, and the orders that enter it."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -138,10 +138,10 @@ def application_options(command: Command) -> Command:
     return command
 
 
-def billing_options(command: Command) -> Command:
+def billing_options(command: Command, show_default: str | bool = True) -> Command:
     """Add the options that say how spot machines are charged, by default as in the years of the recorded prices."""
     charges = job_options("transient.reprice", "transient.flat_price")(command)
-    return job_option("transient.billing", default="hourly-refund")(charges)
+    return job_option("transient.billing", default="hourly-refund", show_default=show_default)(charges)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The state of every job: what flows and tasks store between two runs.
 
-`Store.open(url)` opens it. Each method is one short transaction; `Store.transaction()` yields a store whose methods
-share one transaction, so that related facts are written together or not at all. Methods that record a fact may be
+`Store.open(url)` opens it. Each method of its tables is one short transaction; `Store.transaction()` yields a store
+whose tables share one, so that related facts are written together or not at all. Methods that record a fact may be
 repeated with the same fact; a different fact under the same name is refused. The store makes no decisions and reads no
 clock.
 """
@@ -68,6 +68,6 @@ class Store(ClosedAtEnd):
 
     @contextmanager
     def transaction(self) -> "Iterator[Store]":
-        """Yield a store whose methods share one write transaction; an exception rolls it back."""
+        """Yield a store whose tables share one write transaction; an exception rolls it back."""
         with self.database.joined() as database:
             yield Store(database)

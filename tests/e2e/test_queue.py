@@ -40,11 +40,11 @@ def test_the_second_job_of_a_queue_begins_on_the_machines_of_the_first(tmp_path:
         deployed.await_task(second, "wait for the turn", 60)
         tick(deployed)
         bought = living(deployed)
-        assert (len(bought), deployed.store.allocations("second")) == (2, [])
+        assert (len(bought), deployed.store.purchases.allocations("second")) == (2, [])
 
         hurry = deployed.directory / "blobs" / paced.HURRY
         hurry.touch()
-        wait_until(lambda: deployed.store.job("first").state is JobState.FINISHED, "the end of the first", 120)
+        wait_until(lambda: deployed.store.jobs.job("first").state is JobState.FINISHED, "the end of the first", 120)
         hurry.unlink()
         deployed.await_state(first, "COMPLETED", 60)
         deployed.await_task(second, "follow training", 120)
@@ -52,9 +52,9 @@ def test_the_second_job_of_a_queue_begins_on_the_machines_of_the_first(tmp_path:
         assert meeting["name"] in bought, "the controller's machine of the first runs that of the second"
         wait_until(lambda: _ready(deployed, "second") == bought, "both machines at the second job", 60)
         assert living(deployed) == bought
-        records = deployed.store.allocations("second", alive=True)
+        records = deployed.store.purchases.allocations("second", alive=True)
         assert {name for record in records for name in record.living_ids} == bought
-        assert deployed.store.allocations("first", alive=True) == []
+        assert deployed.store.purchases.allocations("first", alive=True) == []
 
         hurry.touch()
         deployed.await_state(second, "COMPLETED", 120)
@@ -63,7 +63,7 @@ def test_the_second_job_of_a_queue_begins_on_the_machines_of_the_first(tmp_path:
             tick(deployed)
         wait_until(lambda: living(deployed) == set(), "the end of every machine")
         assert len(deployed.market_log()) == 2, "nothing was bought for the second"
-        assert {job.job_id: job.state for job in deployed.store.jobs()} == dict.fromkeys(
+        assert {job.job_id: job.state for job in deployed.store.jobs.list_jobs()} == dict.fromkeys(
             ("first", "second"), JobState.FINISHED
         )
 

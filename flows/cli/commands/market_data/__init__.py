@@ -1,4 +1,4 @@
-"""Verbs for price files and eviction models.
+"""Verbs for markets, price files and eviction models.
 
 catalog    the verb `catalog fetch`: instance types and their on-demand prices
 evictions  the verbs `evictions fit`, `show` and `check`: eviction models

@@ -1,5 +1,6 @@
 """The verb `proteus run`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from proteus_spot.flows.terminal.output import write_json
 @job_option("transient.markets", help="Bid only in this market (repeat). Default: all.")
 @job_options("reliable.count", "transient.max_vcpus", "transient.policy", "transient.evictions")
 @job_option("transient.rules", default="2016")
-@billing_options
+@partial(billing_options, show_default="hourly-refund; with --rules today per-second-first-hour-free")
 @job_options("training.staleness")
 @job_option("training.scale_in", default=AUTO)
 @job_options("training.nan")
