@@ -55,7 +55,7 @@ def _smaller(decision: Decision, chosen: Candidate, count: int, why: str) -> Dec
 def on_demand_within(view: MarketView, market: Market) -> int | None:
     """Return how many machines of `market` on demand may be bought by the dollars that the job may spend on them.
 
-    It is negative where so many are held too many; None: no limit.
+    It is negative where too many are held; None: no limit.
     """
     spending = view.on_demand_spending
     if spending is None:

@@ -10,8 +10,8 @@ stored there too (`node_logs`).
 A node looks for the controller until it is ended: by the guard of its machine, at the latest (`lease_guard`).
 
 Exit code 0: closed by the controller, or ended by SIGTERM. 1: failed. 2: bad options. 3: another job of the queue has
-taken the machine over; the process starts again for that one. The supervisor in the user-data
-restarts a process that ends with another code than 0.
+taken the machine over; the process starts again for that one. The supervisor in the user-data restarts a process that
+ends with another code than 0.
 """
 
 from __future__ import annotations

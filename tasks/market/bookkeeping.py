@@ -129,7 +129,7 @@ def spending_now(spec: JobTerms, engine: JournalledEngine) -> Spending | None:
 
 
 def on_demand_spending_now(spec: JobSpec, engine: BidEngine) -> Spending | None:
-    """Return the worst case of what machines on demand beside the reliable tier cost; None: they have no limit."""
+    """Return the worst case of what machines on demand cost without the reliable tier; None: they have no limit."""
     limit_micros = spec.transient.on_demand_micros
     if limit_micros is None:
         return None

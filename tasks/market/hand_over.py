@@ -129,7 +129,9 @@ def _part_of_use(job: Job, record: AllocationRecord, spec: JobSpec, mine: BidEng
     if a.tier is Tier.RELIABLE:
         is_same = a.market == Market(spec.reliable.instance_type, spec.reliable.zone)
         return purchase(job.job_id, record.order_id) if is_same else None
-    return _TAKEN if a.bid_micros is not None and a.market in mine.holdings.opened.markets else None
+    opened = mine.holdings.opened
+    is_among = a.market in opened.markets and not opened.job.excludes(a.market)
+    return _TAKEN if a.bid_micros is not None and is_among else None
 
 
 class _Names:

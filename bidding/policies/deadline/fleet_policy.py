@@ -23,6 +23,8 @@ from proteus_spot.bidding.policies.offers import SHOWN, markets_text, nothing_on
 
 #: Begins the reason of a decision that on demand would be needed for the deadline, and cannot be had.
 AT_RISK = "the deadline is at risk"
+#: Why no market is weighed where some have machines.
+_TOO_LATE = "a new machine would not work before it is taken, or before the job ends"
 
 
 class DeadlinePolicy:
@@ -153,9 +155,10 @@ def _releases(seen: FleetView, fleet: Fleet) -> Iterator[MachineRelease]:
 def _nothing(seen: FleetView, fleet: Fleet) -> Decision:
     """Return why nothing is bought."""
     view = seen.view
-    rows = sorted((row for row in seen.rows if row.count), key=lambda row: (row.new_usd, row.market))
+    on_sale = (row for row in seen.rows if row.count and isfinite(row.new_usd))
+    rows = sorted(on_sale, key=lambda row: (row.new_usd, row.market))
     if not rows:
-        return _wait(nothing_on_sale(seen.refusals))
+        return _wait(_TOO_LATE if any(seen.counts.values()) else nothing_on_sale(seen.refusals))
     shown = [_candidate(seen, row, row.count) for row in rows[:SHOWN]]
     candidates = tuple(replace(each, why_not=_why_not(each, fleet)) for each in shown)
     best = rows[0]

@@ -21,7 +21,7 @@ _NEEDED_H = 4.0
 _SURE = 1.0 - 1e-9
 #: Share of its price at which a held machine is weighed where what would take its place may be refused.
 _IN_HAND = 0.85
-#: Markets that are weighed, beside those in which machines are held: the cheapest ones.
+#: Number of markets that are weighed in addition to those in which machines are held: the cheapest ones.
 _WEIGHED = 64
 
 

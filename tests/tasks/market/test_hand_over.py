@@ -175,6 +175,14 @@ def test_what_the_next_job_cannot_use_is_let_go(here: TaskRuntime, no_prefect: A
     assert held(here, "one") == {}, "spot machines at the end of their hour"
 
 
+def test_spot_machines_of_a_market_that_the_next_job_excludes_are_not_taken_over(here: TaskRuntime) -> None:
+    markets = {"markets": [str(MARKET), str(OTHER)], "exclude_markets": [str(MARKET)]}
+    second = queued("two", transient=markets)
+    first_ends(here, second)
+    begin(here, second)
+    assert sorted(held(here, "two")) == ["two-reliable-0"]
+
+
 def test_without_a_next_job_the_machines_go(here: TaskRuntime, no_prefect: Any) -> None:
     second = queued("two", queue="another")
     first_ends(here, second, billing="per-second-first-hour-free")

@@ -157,6 +157,13 @@ def test_nothing_on_sale_says_why() -> None:
     assert decision.reason == "nothing can be bought: no market has a price"
 
 
+def test_what_is_left_is_shorter_than_a_boot() -> None:
+    seen = view(prices=PRICES, job=replace(JOB, boot_s=120))
+    seen = replace(seen, time_left=TimeLeft(START_S + HOUR_S, 100, 1.0, 0.0))
+    (decision,) = POLICY.purchases(seen)
+    assert decision.reason == "a new machine would not work before it is taken, or before the job ends"
+
+
 def test_a_full_job_says_so() -> None:
     (decision,) = POLICY.purchases(view(spot(market=XLARGE, count=25), prices=PRICES, job=JOB))
     assert decision.reason == "100 of at most 100 spot vCPUs are held"
