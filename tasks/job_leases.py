@@ -77,9 +77,11 @@ def extend_leases(job_id: str, latest_s: Callable[[AllocationRecord], float] | N
     """
     runtime = current_runtime()
     settings, job = runtime.settings, runtime.store.jobs.job(job_id)
+    # Before the records are read: what is handed over in between is no longer among them.
+    ends = job.state.terminal and next_to_take_over(runtime.store, job) is None
     records = runtime.store.purchases.allocations(job_id, alive=True)
     paid_until_s = None
-    if job.state.terminal and next_to_take_over(runtime.store, job) is None:
+    if ends:
         ended_at_s = int(runtime.clock.now_s() if job.ended_at_s is None else job.ended_at_s)
         by_hour = is_paid_by_hour(job_id)
         paid_until_s = {

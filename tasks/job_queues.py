@@ -5,6 +5,7 @@ A job that has ended, however it did, is followed by the next. One that is to go
 
 from proteus_spot.infra.state.records import Job, JobState, ObservationKind
 from proteus_spot.infra.state.store import Store
+from proteus_spot.tasks.job_records import terms_of
 
 _OPEN = [state for state in JobState if not state.terminal]
 
@@ -16,12 +17,12 @@ def queue_of(job: Job) -> str | None:
 
 def jobs_before(store: Store, job: Job) -> list[Job]:
     """Return the jobs that a job waits for, the next to run first; none where it is its turn, or it is in no queue."""
-    others = [one for one in open_jobs_of(store, job) if one.job_id != job.job_id]
+    others = [one for one in _open_jobs_of(store, job) if one.job_id != job.job_id]
     mine = _place(store, job)
     return others if job.state.terminal else [one for one in others if _place(store, one) < mine]
 
 
-def open_jobs_of(store: Store, job: Job) -> list[Job]:
+def _open_jobs_of(store: Store, job: Job) -> list[Job]:
     """Return the jobs of a job's queue that have not ended, in the order in which they run."""
     if (queue := queue_of(job)) is None:
         return []
@@ -31,11 +32,19 @@ def open_jobs_of(store: Store, job: Job) -> list[Job]:
 
 
 def next_to_take_over(store: Store, job: Job) -> Job | None:
-    """Return the job that will take over what a job that has ended holds: the next of its queue, until it has."""
-    following = open_jobs_of(store, job) if job.state.terminal else []
-    if not following or store.jobs.last_observation(following[0].job_id, ObservationKind.TOOK_OVER) is not None:
+    """Return the job that will take over what a job that has ended holds: the next of its queue, until it has.
+
+    None, too, if it cannot, as it is billed otherwise, and once another job has ended since and took nothing over: idle
+    machines are kept for one job to start.
+    """
+    ended_at_s = job.ended_at_s or 0.0
+    if not job.state.terminal or turn_since_s(store, job) > ended_at_s:
         return None
-    return following[0]
+    following = _open_jobs_of(store, job)[:1]
+    if not following or terms_of(following[0]).billing_model != terms_of(job).billing_model:
+        return None
+    took = store.jobs.last_observation(following[0].job_id, ObservationKind.TOOK_OVER)
+    return None if took is not None and took.at_s >= ended_at_s else following[0]
 
 
 def _place(store: Store, job: Job) -> tuple[float, str]:
@@ -50,7 +59,7 @@ def turn_since_s(store: Store, job: Job) -> float:
     return max(one.ended_at_s or 0.0 for one in store.jobs.list_jobs() if queue_of(one) == queue)
 
 
-def waiting_line(store: Store, job: Job) -> str:
+def queue_line(store: Store, job: Job) -> str:
     """Return what a job that has not ended waits for in its queue; empty where it is its turn."""
     before = [] if job.state.terminal else jobs_before(store, job)
     if not before:

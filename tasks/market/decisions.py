@@ -50,7 +50,7 @@ def decide(
     """Reconcile the engine with `facts`, enter the `notices`, and have the engine decide.
 
     Nothing is bought before the reliable tier runs and the training has begun, nor after a stop was requested. Nothing
-    is decided on machines that the next job of the queue will take over.
+    is decided on machines that the next job of the queue will take over; ends that were ordered before are repeated.
 
     Parameters
     ----------
@@ -68,11 +68,16 @@ def decide(
     TickStopped
         If the market lists none of the machines that live by the book: nothing is decided on such an answer.
     """
-    now_s = current_runtime().now_s()
+    now_s, ordered = current_runtime().now_s(), list[Order]()
 
     def tick(engine: BidEngine) -> Sequence[BidEvent]:
         job_id, store = job_engine.job_id, current_runtime().store
-        if engine.holdings.job_id is None or next_to_take_over(store, store.jobs.job(job_id)) is not None:
+        ordered.clear()
+        if engine.holdings.job_id is None:
+            return ()
+        if next_to_take_over(store, store.jobs.job(job_id)) is not None:
+            positions = engine.holdings.positions.values()
+            ordered.extend(p.lapse for p in positions if p.lapse is not None and p.lapsing is not None)
             return ()
         begun = training_begun(job_id, engine.holdings.begun_at_s)
         buy = begun and _reliable_tier_stands(engine) and is_active(job_id)
@@ -81,7 +86,7 @@ def decide(
         due = TickDue(now_s, prices, buy, *seen)
         return (*offered(engine, job_id, now_s), due)
 
-    return decide_on(job_engine, facts, notices, tick)
+    return [*decide_on(job_engine, facts, notices, tick), *ordered]
 
 
 def offered(engine: BidEngine, job_id: str, now_s: int) -> tuple[BidEvent, ...]:

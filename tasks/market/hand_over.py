@@ -1,8 +1,9 @@
 """The hand-over: the next job of a queue takes over the machines of the jobs before, which have ended.
 
 The machines change their job in one transaction: an event in both journals, and an allocation each. The first job pays
-them until its end, the next one from then on, also for the time in which they were idle. The leases tell the machines
-which job they work for: the next tick writes those that a process that died could not.
+them until its end, the next one from then on, also for the time in which they were idle. Those that were no longer kept
+for the next job change theirs now. The leases tell the machines which job they work for: the next tick writes those
+that a process that died could not.
 """
 
 import logging
@@ -20,7 +21,7 @@ from proteus_spot.infra.state.records import AllocationRecord, Job, JobKind, Obs
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_leases import extend_leases
-from proteus_spot.tasks.job_queues import jobs_before, queue_of
+from proteus_spot.tasks.job_queues import jobs_before, next_to_take_over, queue_of
 from proteus_spot.tasks.job_records import recorded_spec
 from proteus_spot.tasks.market.decisions import decide_on
 from proteus_spot.tasks.market.engine_journal import JobEngine, commit_together
@@ -100,6 +101,8 @@ def _of_use(job: Job, engine: BidEngine, spec: JobSpec, mine: BidEngine) -> Iter
     for held in store.purchases.allocations(spec.job_id, alive=True):
         room[purchase(spec.job_id, held.order_id)] -= held.living_count
     room[_TAKEN] = mine.holdings.opened.job.max_spot_vcpus - mine.holdings.spot_vcpus
+    is_kept = next_to_take_over(store, job) is not None  # else the first job's ledger goes on after its end
+    paid_until_s = int(job.ended_at_s or 0) if is_kept else current_runtime().now_s()
     for name, position in engine.holdings.positions.items():
         record, living = records.get(name), tuple(sorted(position.living()))
         if record is None or not _works_on(position, record):
@@ -111,10 +114,9 @@ def _of_use(job: Job, engine: BidEngine, spec: JobSpec, mine: BidEngine) -> Iter
             continue
         room[part] -= wanted
         order_id = names.next(part)
-        at_s = max(int(job.ended_at_s or 0), record.since_s)
         mine_now = replace(position.allocation, allocation_id=order_id, count=len(living))
         buyer = record.bought_for or job.job_id
-        yield name, AllocationTaken(at_s, order_id, mine_now, living, job.job_id, buyer)
+        yield name, AllocationTaken(max(paid_until_s, record.since_s), order_id, mine_now, living, job.job_id, buyer)
 
 
 def _works_on(position: HeldAllocation, record: AllocationRecord) -> bool:

@@ -15,7 +15,7 @@ from proteus_spot.infra.storage.blobs import Blobs, open_blobs
 from proteus_spot.infra.urls import file_url
 from proteus_spot.studies.market_data.price_feed import ended_prices
 from proteus_spot.tasks.job_ends import lateness, why_ended
-from proteus_spot.tasks.job_queues import waiting_line as queue_line
+from proteus_spot.tasks.job_queues import queue_line
 from proteus_spot.tasks.market.costs import CostRow, ZoneTraffic, cost_rows, zone_traffic
 from proteus_spot.tasks.market.purchases.waiting import what_purchases_wait_for
 from proteus_spot.tasks.reports.alarm_lines import waiting_line

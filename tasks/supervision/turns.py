@@ -21,6 +21,7 @@ from prefect.client.schemas.objects import StateType
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run as this_run
 
+from proteus_spot.infra.errors import JobFailed
 from proteus_spot.infra.state.records import Job, JobState, ObservationKind
 from proteus_spot.infra.state.store import Store
 from proteus_spot.studies.form_fields import dated
@@ -33,13 +34,25 @@ _log = logging.getLogger(__name__)
 #: Real seconds between two looks at whose turn it is, and for the Prefect server to answer.
 _LOOK_S = 2.0
 _CALL_S = 5.0
+#: Real seconds for a job that goes on to be reopened, before another one of its queue may begin.
+_PASS_S = 60.0
 _UNDER_WAY = FlowRunFilterStateType(any_=[StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING])
 
 
 @runtime_task("wait for the turn")
 def await_turn(job_id: str) -> None:
-    """Wait until it is the job's turn in its queue, or it is stopped; nothing is bought for it before."""
+    """Wait until it is the job's turn in its queue, or it is stopped; nothing is bought for it before.
+
+    Runs that were submitted before and have not begun are waited for half of `start_minutes` at most: the worker of one
+    may be dead.
+
+    Raises
+    ------
+    JobFailed
+        If the job failed while it waited.
+    """
     runtime, said = current_runtime(), ""
+    free_since_s, patience_s = runtime.clock.now_s(), runtime.settings.start_minutes * 30 * runtime.clock.scale
     job = runtime.store.jobs.job(job_id)
     goes_on, submitted = job.state.terminal, _submitted()
     if runtime.store.jobs.last_observation(job_id, ObservationKind.QUEUED) is None:
@@ -47,14 +60,37 @@ def await_turn(job_id: str) -> None:
         runtime.store.jobs.observe(job_id, runtime.clock.now_s(), ObservationKind.QUEUED, at)
     while True:
         job = runtime.store.jobs.job(job_id)
-        before = [one.job_id for one in jobs_before(runtime.store, job)] or _to_come(runtime.store, job, submitted)
-        if not before or job.state is JobState.STOPPING or (job.state.terminal and not goes_on):
+        if job.state is JobState.FAILED and not goes_on:
+            raise JobFailed(job.failure or f"job {job_id} failed while it waited for its turn")
+        if job.state is JobState.STOPPING or (job.state.terminal and not goes_on):
             return
-        line = f"job {job_id}: waits in the queue {queue_of(job)} for {', '.join(before)}"
+        before, now_s = [one.job_id for one in jobs_before(runtime.store, job)], runtime.clock.now_s()
+        free_since_s = now_s if before else free_since_s
+        if not before and now_s - free_since_s < patience_s:
+            before = _to_come(runtime.store, job, submitted)
+        if not before and _passes(runtime.store, job):
+            return
+        line = f"job {job_id}: waits in the queue {queue_of(job)} for {', '.join(before) or 'a job that goes on'}"
         if line != said:
             _log.info(line)
         said = line
         runtime.clock.wait_until(runtime.clock.now_s() + _LOOK_S * runtime.clock.scale)
+
+
+def _passes(store: Store, job: Job) -> bool:
+    """Return whether the job may begin now that none is before it: no other one that is to go on has just begun.
+
+    It is open only when it was reopened; until then its claim holds the others up.
+    """
+    claim = f"queue/{queue_of(job)}"
+    if not job.state.terminal:
+        return not store.claims.is_claimed(claim)
+    if not store.claims.claim(claim, job.job_id, _PASS_S):
+        return False
+    if jobs_before(store, job):  # it was recorded between the look and the claim
+        store.claims.release(claim, job.job_id)
+        return False
+    return True
 
 
 def _submitted() -> datetime | None:

@@ -8,7 +8,7 @@ from proteus_spot.infra.local_market.job_stores import JobStore
 from proteus_spot.infra.state.records import JobState
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import request_stop
-from proteus_spot.tasks.job_queues import jobs_before, waiting_line
+from proteus_spot.tasks.job_queues import jobs_before, queue_line
 from proteus_spot.tasks.job_records import record_job
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.job_opening import close_job
@@ -67,7 +67,7 @@ def test_a_job_that_waits_buys_nothing_says_what_for_and_is_not_late_for_its_sta
     assert tick("two") == "nothing to do"
     assert (here.market.log(), here.store.jobs.job("two").state) == ([], JobState.STARTING)
     end(here, "one")
-    assert waiting_line(here.store, here.store.jobs.job("two")) == ""
+    assert queue_line(here.store, here.store.jobs.job("two")) == ""
     check_start(JobEngine("two"))
     here.clock.at_s += HOUR_S
     with pytest.raises(JobFailed, match="did not open it within 15 minutes"):
@@ -106,3 +106,41 @@ def test_the_option_puts_a_job_in_a_queue_and_a_bad_name_is_refused(here: TaskRu
         with_options(spec("one"), {"queue": "Not a name"})
     with pytest.raises(ValidationError, match="queue"):
         JobSpec.model_validate(spec("one").model_dump() | {"queue": "-"})
+
+
+def test_two_failed_jobs_that_are_submitted_again_go_on_one_after_the_other(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(here, "one", "two")
+    end(here, "one", "it raised")
+    end(here, "two", "it raised")
+    plain(await_turn)("one")  # it passes at its first look, and is not open yet
+    record(here, "three")
+    waits: list[str] = []
+
+    def wait_until(_at_s: float, _wake: object = None) -> bool:
+        waits.append(waiting)
+        if len(waits) % 3 == 0:
+            here.store.claims.release("queue/nightly", "one")  # it was not reopened in time
+        return False
+
+    monkeypatch.setattr(here.clock, "wait_until", wait_until)
+    waiting = "three"
+    plain(await_turn)("three")
+    end(here, "three", "it raised")
+    assert here.store.claims.claim("queue/nightly", "one", 60)
+    waiting = "two"
+    plain(await_turn)("two")
+    assert waits == ["three"] * 3 + ["two"] * 3
+
+
+def test_a_job_that_fails_while_it_waits_is_not_begun(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(here, "one", "two")
+
+    def wait_until(_at_s: float, _wake: object = None) -> bool:
+        end(here, "two", "its worker was replaced")
+        return False
+
+    monkeypatch.setattr(here.clock, "wait_until", wait_until)
+    with pytest.raises(JobFailed, match="its worker was replaced"):
+        plain(await_turn)("two")

@@ -6,12 +6,14 @@ import pytest
 
 import proteus_spot.tasks.market.hand_over
 from proteus_spot.bidding.engine.events import AllocationHandedOver, AllocationTaken
-from proteus_spot.bidding.market.model import EndCause
+from proteus_spot.bidding.market.model import HOUR_S, EndCause
 from proteus_spot.infra.state.job_tables import JobTables
-from proteus_spot.infra.state.records import AllocationRecord
+from proteus_spot.infra.state.records import AllocationRecord, ObservationKind
 from proteus_spot.infra.storage.leases import read_lease
 from proteus_spot.studies.job_spec import JobSpec
+from proteus_spot.tasks import job_leases
 from proteus_spot.tasks.job_leases import extend_leases
+from proteus_spot.tasks.job_queues import next_to_take_over
 from proteus_spot.tasks.job_records import record_job
 from proteus_spot.tasks.market.bookkeeping import book_ledger, spending_now
 from proteus_spot.tasks.market.costs import cost_rows
@@ -23,6 +25,7 @@ from proteus_spot.tasks.market.listed_machines import end, job_machines
 from proteus_spot.tasks.market.purchases.reliable_purchases import secure_reliable_tier
 from proteus_spot.tasks.market.reaping import orphans
 from proteus_spot.tasks.supervision.machine_ends import end_machines
+from tests.support import task_runtime
 from tests.support.market_bill import bill_of, by_hour, by_second
 from tests.support.plain_ticks import plain_tick
 from tests.support.task_runtime import MARKET, OTHER, TaskRuntime, plain, spec
@@ -183,8 +186,11 @@ def test_spot_machines_of_a_market_that_the_next_job_excludes_are_not_taken_over
     assert sorted(held(here, "two")) == ["two-reliable-0"]
 
 
-def test_without_a_next_job_the_machines_go(here: TaskRuntime, no_prefect: Any) -> None:
-    second = queued("two", queue="another")
+@pytest.mark.parametrize("other", [{"queue": "another"}, {"transient": {"billing": "hourly-refund"}}])
+def test_without_a_next_job_that_can_take_them_the_machines_go(
+    here: TaskRuntime, no_prefect: Any, other: dict[str, Any]
+) -> None:
+    second = queued("two", **other)
     first_ends(here, second, billing="per-second-first-hour-free")
     here.clock.at_s += 120
     no_prefect("one")
@@ -204,6 +210,74 @@ def test_a_next_job_that_does_not_begin_in_time_lets_the_machines_go(here: TaskR
     assert here.store.purchases.spent("one") == sum(bill_of(here.market, by_second, by_second).values()), (
         "the last one's, then"
     )
+
+
+@pytest.mark.parametrize("billing", BILLINGS)
+def test_machines_are_kept_for_one_job_to_start_and_paid_by_the_first_from_then_on(
+    here: TaskRuntime, no_prefect: Any, billing: str
+) -> None:
+    third = queued("three", transient={"billing": billing})
+    first_ends(here, queued("two", transient={"billing": billing}), after_s=3300, billing=billing)
+    here.clock.at_s += 1
+    plain(record_job)(third)
+    bought = alive(here)
+    for _ in range(5):
+        here.clock.at_s += 120
+        no_prefect("one")
+    assert alive(here) == bought
+    plain(close_job)(JobEngine("two"), None, "its run did not open it")
+    here.clock.at_s += 60
+    no_prefect("one")
+    assert len(alive(here)) == (0 if billing == BILLINGS[1] else 2), "the rest is no longer kept: its hour is paid"
+    begin(here, third)
+    assert set(held(here, "three")) >= ({"three-taken-0"} if billing == BILLINGS[0] else set())
+    plain(close_job)(JobEngine("three"), {"clocks": 3})
+    plain(end_machines)(JobEngine("three"))
+    here.clock.at_s += 7200
+    for job_id in ("three", "two", "one"):
+        plain(book_ledger)(job_id)
+    rule = by_second if billing == BILLINGS[1] else by_hour
+    spent = sum(here.store.purchases.spent(job_id) for job_id in ("one", "two", "three"))
+    assert spent == sum(bill_of(here.market, rule, rule).values()), "no hour is paid twice"
+
+
+def test_an_end_that_was_ordered_before_the_job_ended_is_carried_out_while_the_next_is_awaited(
+    here: TaskRuntime, no_prefect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = queued("one")
+    here.begin(first)
+    here.tick(first)
+    bought = alive(here)
+    (position,) = held(here, "one").keys() - {"one-reliable-0"}
+    unused = held(here, "one")[position].living_ids[0]
+    here.store.jobs.observe("one", here.clock.at_s, ObservationKind.OFFER, {"nodes": [unused], "machines": 1})
+    here.clock.at_s += HOUR_S - 200
+    with monkeypatch.context() as patch:
+        patch.setattr(task_runtime, "let_go", lambda *_: None)  # the tick dies
+        assert "Lapse" in [type(order).__name__ for order in here.tick(first)]
+    assert alive(here) == bought
+    plain(record_job)(queued("two"))
+    plain(close_job)(JobEngine("one"), {"clocks": 3})
+    here.clock.at_s += 60
+    no_prefect("one")
+    assert alive(here) == sorted({*bought} - {unused})
+
+
+def test_a_hand_over_while_leases_are_extended_leaves_those_of_the_next_job(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = queued("two")
+    first_ends(here, second)
+    bought = alive(here)
+
+    def late(*_: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(job_leases, "next_to_take_over", next_to_take_over)
+            begin(here, second)
+
+    monkeypatch.setattr(job_leases, "next_to_take_over", late)
+    plain(extend_leases)("one")
+    assert {read_lease(here.runtime.blobs, "one", name).job for name in bought} == {"two"}
 
 
 def test_a_process_that_dies_after_the_transaction_is_followed_by_a_tick(
@@ -262,6 +336,9 @@ def test_a_machine_goes_on_from_job_to_job_and_back_to_one_that_is_begun_again(
 
     plain(close_job)(JobEngine("three"), {"clocks": 3})
     plain(reopen_job)(JobEngine("two"))
+    here.clock.at_s += 120
+    no_prefect("three")
+    assert alive(here) == bought, "what the second took over in its first life does not count"
     plain(take_over)(queued("two"), JobEngine("two"))
     assert sorted(held(here, "two")) == ["two-reliable-0-again-1", "two-taken-1"]
     plain(close_job)(JobEngine("two"), {"clocks": 3})

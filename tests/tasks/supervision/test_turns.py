@@ -80,3 +80,19 @@ def test_a_server_that_does_not_answer_holds_no_job_up(
 ) -> None:
     begin(here, "job", 0, monkeypatch)
     assert jobs_before(here.store, here.store.jobs.job("job")) == []
+
+
+def test_a_run_of_a_dead_worker_is_waited_for_half_of_the_minutes_of_a_start(
+    here: TaskRuntime, server: list[FlowRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.append(run("dead", "nightly", 0))
+    begun_s = here.clock.at_s
+
+    def wait_until(at_s: float, _wake: object = None) -> bool:
+        assert at_s <= begun_s + 460, "it waits for ever"
+        here.clock.at_s = at_s
+        return False
+
+    monkeypatch.setattr(here.clock, "wait_until", wait_until)
+    begin(here, "late", 1, monkeypatch)
+    assert here.clock.at_s >= begun_s + 450
