@@ -39,7 +39,7 @@ from proteus_spot.tasks.reports.job_log import JobLog, state_and_spending
 from proteus_spot.tasks.reports.publish import FOLLOWED_S, link_page, show_job, show_job_now_and_then
 from proteus_spot.tasks.run_labels import due_day
 from proteus_spot.tasks.supervision.cancelled_runs import record_follower, stop_cancelled_job
-from proteus_spot.tasks.supervision.turns import await_turn
+from proteus_spot.tasks.supervision.turns import await_turn, record_submission
 from proteus_spot.tasks.training.job_inputs import prepare_code, prepare_data, prepare_keys
 from proteus_spot.tasks.training.preflight import check
 from proteus_spot.tasks.training.run_names import name_ended, name_running
@@ -63,6 +63,7 @@ async def train(spec: Annotated[JobSpec, GIVEN] = NOT_GIVEN) -> dict[str, Any]:
     if not is_known(spec.job_id):
         prepare_data(spec)  # bad data is reported before the id is taken
     record_job(spec)
+    record_submission(spec.job_id)
     record_follower(spec.job_id)
     job_engine = JobEngine(spec.job_id)
     larger = spec if has_larger_limits(spec) else None

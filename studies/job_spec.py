@@ -293,8 +293,8 @@ class JobSpec(FormModel):
     deadline: DeadlineText = Field(
         None,
         title="Deadline",
-        description="90m or 12h from the start, or a time with its zone, by the market's clock. When the time gets "
-        "short, on-demand machines finish the job. Needs clocks. Empty: none.",
+        description="90m or 12h from the submission, a wait in a queue included, or a time with its zone, by the "
+        "market's clock. When the time gets short, on-demand machines finish the job. Needs clocks. Empty: none.",
     )
     queue: QueueName = Field(
         None,

@@ -24,6 +24,7 @@ from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.infra.storage.leases import read_lease
 from proteus_spot.studies.times import minute
 from proteus_spot.tasks.job_ends import request_stop, why_ended
+from proteus_spot.tasks.job_queues import jobs_before, next_to_take_over
 from proteus_spot.tasks.job_records import terms_of
 from proteus_spot.tasks.market.bookkeeping import book_ledger
 from proteus_spot.tasks.market.engine_journal import JobEngine, journal_of
@@ -119,6 +120,10 @@ def _stop_deployed(job_id: str, why: str, *, at_once: bool) -> StopAnswer:
         stays = _in_the_book(job, records, now_s, runtime.clock.scale)
     else:
         stays = _in_the_market(job, records, facts, now_s, answers)
+    following = None if job.stop_now or at_once else next_to_take_over(runtime.store, job)
+    if following is not None:
+        why_kept = f"job {following.job_id} of its queue takes it over, or lets it go"
+        stays = [replace(machine, until_s=None, why=why_kept) for machine in stays]
     stays = [replace(machine, lease_until_s=_lease_until_s(job_id, machine.instance_id)) for machine in stays]
     if facts is not None:
         notes += _in_flight(job_id, facts)
@@ -300,6 +305,8 @@ def _next(job: Job, stays: Sequence[Machine], *, answers: bool) -> list[str]:
             f"a tick (every {tick_s} s) has its trials save their states, ends their machines and closes the sweep; "
             f"`proteus sweep show {job.job_id}` shows it"
         )
+    elif job.state.terminal and _waits_to_go_on(job):
+        lines.append("a run of `train` that waits to have it go on is ended by Cancel in the Prefect UI")
     elif not job.state.terminal:
         runtime = current_runtime()
         saved = "its controller saves the model after the clock under way" if answers else "no controller answers yet"
@@ -315,3 +322,10 @@ def _next(job: Job, stays: Sequence[Machine], *, answers: bool) -> list[str]:
     if stays:
         lines.append(f"`proteus stop {job.job_id} --now` ends its machines at once")
     return lines
+
+
+def _waits_to_go_on(job: Job) -> bool:
+    """Return whether an ended job was submitted again since, and waits for others of its queue."""
+    store = current_runtime().store
+    run = store.jobs.last_observation(job.job_id, ObservationKind.FOLLOWER)
+    return run is not None and run.at_s >= (job.ended_at_s or 0.0) and bool(jobs_before(store, job))

@@ -39,6 +39,15 @@ _PASS_S = 60.0
 _UNDER_WAY = FlowRunFilterStateType(any_=[StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING])
 
 
+def record_submission(job_id: str) -> None:
+    """Record when a job in a queue was submitted, which is its place there; call it as soon as the job is recorded."""
+    runtime, submitted = current_runtime(), _submitted()
+    jobs = runtime.store.jobs
+    if queue_of(jobs.job(job_id)) is not None and jobs.last_observation(job_id, ObservationKind.QUEUED) is None:
+        at = {"submitted_s": submitted.timestamp() if submitted else runtime.clock.now_s()}
+        jobs.observe(job_id, runtime.clock.now_s(), ObservationKind.QUEUED, at)
+
+
 @runtime_task("wait for the turn")
 def await_turn(job_id: str) -> None:
     """Wait until it is the job's turn in its queue, or it is stopped; nothing is bought for it before.
@@ -55,9 +64,6 @@ def await_turn(job_id: str) -> None:
     free_since_s, patience_s = runtime.clock.now_s(), runtime.settings.start_minutes * 30 * runtime.clock.scale
     job = runtime.store.jobs.job(job_id)
     goes_on, submitted = job.state.terminal, _submitted()
-    if runtime.store.jobs.last_observation(job_id, ObservationKind.QUEUED) is None:
-        at = {"submitted_s": submitted.timestamp() if submitted else runtime.clock.now_s()}
-        runtime.store.jobs.observe(job_id, runtime.clock.now_s(), ObservationKind.QUEUED, at)
     while True:
         job = runtime.store.jobs.job(job_id)
         if job.state is JobState.FAILED and not goes_on:

@@ -52,5 +52,6 @@ def vcpu_seconds(job_id: str, until_s: float) -> float:
         kind = type_on_sale(record.allocation.market, record.allocation.launched_at_s)
         for name, life in zip(record.instance_ids, record.machines, strict=False):
             end_s = until_s if life.ended_at_s is None else min(life.ended_at_s, until_s)
-            total += max(end_s - ready_s.get(name, end_s), 0.0) * (kind.vcpu if kind else 0)
+            begin_s = max(ready_s.get(name, end_s), record.since_s)  # a machine that was handed over may come back
+            total += max(end_s - begin_s, 0.0) * (kind.vcpu if kind else 0)
     return total

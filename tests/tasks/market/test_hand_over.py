@@ -25,6 +25,7 @@ from proteus_spot.tasks.market.listed_machines import end, job_machines
 from proteus_spot.tasks.market.purchases.reliable_purchases import secure_reliable_tier
 from proteus_spot.tasks.market.reaping import orphans
 from proteus_spot.tasks.supervision.machine_ends import end_machines
+from proteus_spot.tasks.training.work_left import vcpu_seconds
 from tests.support import task_runtime
 from tests.support.market_bill import bill_of, by_hour, by_second
 from tests.support.plain_ticks import plain_tick
@@ -238,7 +239,10 @@ def test_machines_are_kept_for_one_job_to_start_and_paid_by_the_first_from_then_
         plain(book_ledger)(job_id)
     rule = by_second if billing == BILLINGS[1] else by_hour
     spent = sum(here.store.purchases.spent(job_id) for job_id in ("one", "two", "three"))
-    assert spent == sum(bill_of(here.market, rule, rule).values()), "no hour is paid twice"
+    assert spent == sum(bill_of(here.market, rule, rule).values())
+    assert not [line for line in here.store.purchases.ledger("three") if "taken" in line.allocation_id], (
+        "the hour that began before is the first one's"
+    )
 
 
 def test_an_end_that_was_ordered_before_the_job_ended_is_carried_out_while_the_next_is_awaited(
@@ -320,6 +324,7 @@ def test_a_machine_goes_on_from_job_to_job_and_back_to_one_that_is_begun_again(
     first_ends(here, queued("two"))
     bought = alive(here)
     begin(here, queued("two"))
+    here.store.jobs.observe("two", here.clock.at_s, ObservationKind.NODES, dict.fromkeys(bought, "ready"))
     here.clock.at_s += 600
     plain(record_job)(queued("three"))
     plain(close_job)(JobEngine("two"), None, "it raised")
@@ -341,6 +346,8 @@ def test_a_machine_goes_on_from_job_to_job_and_back_to_one_that_is_begun_again(
     assert alive(here) == bought, "what the second took over in its first life does not count"
     plain(take_over)(queued("two"), JobEngine("two"))
     assert sorted(held(here, "two")) == ["two-reliable-0-again-1", "two-taken-1"]
+    here.clock.at_s += 300
+    assert vcpu_seconds("two", here.clock.at_s) == len(bought) * 2 * (600 + 120 + 300), "no time counts twice"
     plain(close_job)(JobEngine("two"), {"clocks": 3})
     plain(end_machines)(JobEngine("two"))
     here.clock.at_s += 7200

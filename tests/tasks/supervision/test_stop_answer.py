@@ -8,7 +8,8 @@ import pytest
 from proteus_spot.bidding.market.model import LaunchRequest
 from proteus_spot.bidding.market.spot_market import MarketUnreachable
 from proteus_spot.infra.settings import load_settings
-from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.state.records import JobState, ObservationKind
+from proteus_spot.tasks.job_records import record_job
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.job_opening import close_job
 from proteus_spot.tasks.supervision.stop_answer import StopAnswer, stop_job
@@ -164,3 +165,27 @@ def test_a_purchase_that_was_not_answered_is_named(here: TaskRuntime, ticks: Tic
     here.store.purchases.plan("job-buy-0", "job", "acquire", "job-buy-0", {}, here.clock.at_s)
     answer = stop_job("job", "enough")
     assert answer.notes == ["the purchase job-buy-0 was not answered yet; a machine of it would be ended by a tick"]
+
+
+def test_the_answer_for_an_ended_job_names_the_next_of_its_queue_that_takes_its_machines_over(
+    here: TaskRuntime, ticks: Ticks
+) -> None:
+    here.begin(spec().model_copy(update={"queue": "nightly"}))
+    ticks(3)
+    plain(record_job)(spec("two").model_copy(update={"queue": "nightly"}))
+    plain(close_job)(JobEngine("job"), {"clocks": 3})
+    answer = stop_job("job", "enough")
+    assert set(named(answer)) == living(here)
+    assert len(answer.stays) == 3
+    assert {(m.until_s, m.why) for m in answer.stays} == {(None, "job two of its queue takes it over, or lets it go")}
+    assert stop_job("job", "enough", at_once=True).stays == []
+
+
+def test_the_answer_for_a_failed_job_that_was_submitted_again_says_how_its_wait_is_ended(here: TaskRuntime) -> None:
+    for job_id in ("job", "two"):
+        plain(record_job)(spec(job_id).model_copy(update={"queue": "nightly"}))
+    plain(close_job)(JobEngine("job"), None, "it raised")
+    assert stop_job("job", "enough").next == []
+    here.store.jobs.observe("job", here.clock.at_s, ObservationKind.FOLLOWER, {"flow_run_id": "again"})
+    line = "a run of `train` that waits to have it go on is ended by Cancel in the Prefect UI"
+    assert stop_job("job", "enough").next == [line]

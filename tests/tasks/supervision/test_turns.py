@@ -14,7 +14,7 @@ from proteus_spot.infra.state.records import JobState
 from proteus_spot.tasks.job_queues import jobs_before
 from proteus_spot.tasks.job_records import record_job
 from proteus_spot.tasks.supervision import turns
-from proteus_spot.tasks.supervision.turns import await_turn
+from proteus_spot.tasks.supervision.turns import await_turn, record_submission
 from tests.support.task_runtime import TaskRuntime, plain, spec
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -50,6 +50,7 @@ def begin(here: TaskRuntime, job_id: str, minutes: int, monkeypatch: pytest.Monk
     """Let a run that was submitted so many minutes after noon wait for its turn."""
     monkeypatch.setattr(turns, "_submitted", lambda: NOON + timedelta(minutes=minutes))
     plain(record_job)(spec(job_id).model_copy(update={"queue": "nightly"}))
+    record_submission(job_id)
     plain(await_turn)(job_id)
 
 
@@ -96,3 +97,15 @@ def test_a_run_of_a_dead_worker_is_waited_for_half_of_the_minutes_of_a_start(
     monkeypatch.setattr(here.clock, "wait_until", wait_until)
     begin(here, "late", 1, monkeypatch)
     assert here.clock.at_s >= begun_s + 450
+
+
+def test_the_place_of_a_job_is_that_of_its_submission_before_its_run_waits(
+    here: TaskRuntime, server: list[FlowRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for minutes, job_id in ((1, "late"), (0, "early")):
+        monkeypatch.setattr(turns, "_submitted", lambda at=NOON + timedelta(minutes=minutes): at)
+        plain(record_job)(spec(job_id).model_copy(update={"queue": "nightly"}))
+        record_submission(job_id)
+        record_submission(job_id)
+        here.clock.at_s += 1
+    assert [job.job_id for job in jobs_before(here.store, here.store.jobs.job("late"))] == ["early"]
