@@ -206,7 +206,7 @@ def test_allocations_that_end_in_one_tick_are_drained_and_let_go_together(
     decision, soon_s = Decision(Choice.LAPSE, "a test", 1.0), int(here.clock.at_s) + 60
     lapses = [Lapse(record.allocation_id, 1, soon_s, decision) for record in held]
     later = Lapse("small-reliable-0", 1, soon_s + 3000, decision)
-    monkeypatch.setattr(proteus_spot.flows.allocation_tick, "decide", lambda *_: [*lapses, later])
+    monkeypatch.setattr(proteus_spot.flows.allocation_tick, "decide", lambda *_, **__: [*lapses, later])
     drained: list[list[str]] = []
     monkeypatch.setattr(
         proteus_spot.flows.allocation_tick, "drain", lambda job, names, within_s: drained.append(list(names))

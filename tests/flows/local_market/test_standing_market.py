@@ -107,7 +107,7 @@ def test_the_tutorial_can_be_typed(up: Up) -> None:
         if verb == "submit":
             wait_for(lambda: up.trains("tutorial"), "a job that trains on a spot machine", 60)
             (run_id,) = re.findall(rf"^its run:  {up.ready['ui_url']}/runs/flow-run/(\S+)$", said[verb], re.MULTILINE)
-            with httpx.Client(base_url=up.ready["api_url"]) as api:
+            with httpx.Client(base_url=up.ready["api_url"], timeout=60) as api:
                 assert api.get(f"/flow_runs/{run_id}").status_code == httpx.codes.UNAUTHORIZED
                 api.auth = tuple(up.ready["auth"].split(":"))
                 run = api.get(f"/flow_runs/{run_id}").raise_for_status().json()
