@@ -84,7 +84,10 @@ def test_the_defaults_follow_from_the_table() -> None:
     for row in table["settings"]:
         setting = {name: row[name] for name in row if name not in ("loss", "above_together")}
         assert setting in tried
+        if "workers" in setting or "moments" in setting:
+            continue
         lost[setting.get("warm_steps", 0), setting["local_steps"], tuple(setting["outer"])] = row["loss"]
     for (warm, local, _), loss in lost.items():
         net = Net(local_steps=local, warm_steps=warm)
-        assert lost[warm, local, (net.outer_rule.lr, net.outer_rule.momentum)] <= loss
+        default = lost[warm, local, (net.outer_rule.lr, net.outer_rule.momentum)]
+        assert default <= 1.01 * loss, "a velocity, which takes a server's memory, has to gain more"
