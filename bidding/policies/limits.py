@@ -36,7 +36,7 @@ def purchase_within(decision: Decision, job: JobModel, purse: Purse, now_s: int,
         why = f"{leaves}, and a machine of {chosen.market} may cost {usd(each_micros)}"
         return _not_bought(decision, chosen, why, f"does not fit in {limit}")
     purse.take(count * each_micros)
-    return decision if count == chosen.count else _smaller(decision, chosen, count, leaves)
+    return decision if count == chosen.count else smaller(decision, chosen, count, leaves)
 
 
 def _not_bought(decision: Decision, chosen: Candidate, why: str, why_not: str) -> Decision:
@@ -45,11 +45,12 @@ def _not_bought(decision: Decision, chosen: Candidate, why: str, why_not: str) -
     return Decision(Choice.WAIT, reason, decision.cost_per_work, (first, *decision.candidates[1:]))
 
 
-def _smaller(decision: Decision, chosen: Candidate, count: int, why: str) -> Decision:
+def smaller(decision: Decision, chosen: Candidate, count: int, why: str) -> Decision:
+    """Return the purchase of `chosen` with `count` of its machines, and the reason why it is not larger."""
     share = count / chosen.count
-    smaller = replace(chosen, count=count, cost_usd=chosen.cost_usd * share, work=chosen.work * share)
+    cut = replace(chosen, count=count, cost_usd=chosen.cost_usd * share, work=chosen.work * share)
     reason = f"{count} of {chosen.count} machines, since {why}: {decision.reason}"
-    return replace(decision, reason=reason, candidates=(smaller, *decision.candidates[1:]))
+    return replace(decision, reason=reason, candidates=(cut, *decision.candidates[1:]))
 
 
 def on_demand_within(view: MarketView, market: Market) -> int | None:
@@ -119,7 +120,7 @@ def purchase_in_quota(decision: Decision, types: Mapping[str, InstanceType], lef
     assert quota is not None, "it has a limit"
     why = f"the account's quota {quota.name!r} leaves {max(left, 0)} vCPUs"
     count = max(left, 0) // types[chosen.market.instance_type].vcpu
-    return _smaller(decision, chosen, count, why) if count else _not_bought(decision, chosen, why, "beyond the quota")
+    return smaller(decision, chosen, count, why) if count else _not_bought(decision, chosen, why, "beyond the quota")
 
 
 def renewal_of_use(view: MarketView, allocation: Allocation) -> Decision | None:
@@ -148,7 +149,7 @@ def purchase_of_use(decision: Decision, view: MarketView) -> Decision:
     fits = f"what the job holds in memory fits on {view.machines} spot machine(s), and {view.spot_machines} are held"
     if count < 1:
         return _not_bought(decision, chosen, fits, "the job has no use for it")
-    return _smaller(decision, chosen, count, fits)
+    return smaller(decision, chosen, count, fits)
 
 
 def is_on_demand(allocation: Allocation) -> bool:

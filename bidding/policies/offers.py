@@ -61,20 +61,19 @@ def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dic
             continue
         is_cooling = bool(cooling) and market in cooling
         code = refusal(market in rows, left, is_cooling, ceiling, price, kind.on_demand_micros, kind.vcpu)
-        counts[market] = _fewest(view, left // kind.vcpu, kind.vcpu) if code == none else 0
+        counts[market] = max(fewest(view.job, view.spot_vcpus, left // kind.vcpu, kind.vcpu), 1) if code == none else 0
         if code != none:
             is_beyond = is_cooling and market in view.beyond_quota
             refusals[market] = _BEYOND_QUOTA if is_beyond else _why(code, view.job, kind.vcpu)
     return counts, refusals
 
 
-def _fewest(view: MarketView, count: int, vcpu: int) -> int:
-    """Return how few instances in addition to those that are held work as fast as `count`."""
-    job, held = view.job, view.spot_vcpus
+def fewest(job: JobModel, held_vcpus: int, count: int, vcpus: int) -> int:
+    """Return how few machines of `vcpus` in addition to `held_vcpus` work as fast as `count`; it may be 0."""
     if not job.tasks:
         return count
-    useful = job.useful_vcpus(held + count * vcpu)
-    return next((few for few in range(1, count) if job.useful_vcpus(held + few * vcpu) >= useful), count)
+    useful = job.useful_vcpus(held_vcpus + count * vcpus)
+    return next((few for few in range(count) if job.useful_vcpus(held_vcpus + few * vcpus) >= useful), count)
 
 
 def _why(code: int, job: JobModel, vcpu: int) -> Excluded:

@@ -18,8 +18,9 @@ from proteus_spot.bidding.policies.limits import (
     is_on_demand,
     no_on_demand,
     on_demand_candidate,
+    smaller,
 )
-from proteus_spot.bidding.policies.offers import SHOWN, markets_text, nothing_on_sale
+from proteus_spot.bidding.policies.offers import SHOWN, fewest, markets_text, nothing_on_sale
 
 #: Begins the reason of a decision that on demand would be needed for the deadline, and cannot be had.
 AT_RISK = "the deadline is at risk"
@@ -111,17 +112,12 @@ def _within(view: MarketView, decisions: list[Decision]) -> Iterator[Decision]:
         count = min(chosen.count, max(left, 0) // vcpus)
         if machines is not None:
             count = min(count, max(machines - view.spot_machines, 0))
-        useful = view.job.useful_vcpus(held + count * vcpus)
-        while count and view.job.useful_vcpus(held + (count - 1) * vcpus) >= useful:
-            count -= 1
+        count = fewest(view.job, held, count, vcpus)
         if not count:
             continue
         taken, held = taken + count * vcpus, held + count * vcpus
         machines = None if machines is None else machines - count
-        share = count / chosen.count
-        cut = replace(chosen, count=count, cost_usd=chosen.cost_usd * share, work=chosen.work * share)
-        reason = decision.reason if share == 1 else f"{count} of {chosen.count} machines have a use: {decision.reason}"
-        yield replace(decision, reason=reason, candidates=(cut, *decision.candidates[1:]))
+        yield decision if count == chosen.count else smaller(decision, chosen, count, "more would be of no use")
 
 
 def _releases(seen: FleetView, fleet: Fleet) -> Iterator[MachineRelease]:
