@@ -18,6 +18,8 @@ def queue_of(job: Job) -> str | None:
 def jobs_before(store: Store, job: Job) -> list[Job]:
     """Return the jobs that a job waits for, the next to run first; none where it is its turn, or it is in no queue."""
     others = [one for one in _open_jobs_of(store, job) if one.job_id != job.job_id]
+    if not others:
+        return []
     mine = _place(store, job)
     return others if job.state.terminal else [one for one in others if _place(store, one) < mine]
 

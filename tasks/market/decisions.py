@@ -95,11 +95,9 @@ def offered(engine: BidEngine, job_id: str, now_s: int) -> tuple[BidEvent, ...]:
     if seen is None:
         return ()
     held, nodes, machines = engine.holdings, tuple(seen.payload["nodes"]), seen.payload["machines"]
-    return (
-        ()
-        if (held.offered, held.machines_of_use) == (frozenset(nodes), machines)
-        else (NodesOffered(now_s, nodes, machines),)
-    )
+    if (held.offered, held.machines_of_use) == (frozenset(nodes), machines):
+        return ()
+    return (NodesOffered(now_s, nodes, machines),)
 
 
 def decide_on(
