@@ -24,7 +24,7 @@ from proteus_spot.infra.storage.blobs import BlobError
 from proteus_spot.infra.storage.leases import read_lease
 from proteus_spot.studies.times import minute
 from proteus_spot.tasks.job_ends import request_stop, why_ended
-from proteus_spot.tasks.job_queues import jobs_before, next_to_take_over
+from proteus_spot.tasks.job_queues import next_to_take_over, waits_to_go_on
 from proteus_spot.tasks.job_records import terms_of
 from proteus_spot.tasks.market.bookkeeping import book_ledger
 from proteus_spot.tasks.market.engine_journal import JobEngine, journal_of
@@ -305,7 +305,7 @@ def _next(job: Job, stays: Sequence[Machine], *, answers: bool) -> list[str]:
             f"a tick (every {tick_s} s) has its trials save their states, ends their machines and closes the sweep; "
             f"`proteus sweep show {job.job_id}` shows it"
         )
-    elif job.state.terminal and _waits_to_go_on(job):
+    elif waits_to_go_on(current_runtime().store, job):
         lines.append("a run of `train` that waits to have it go on is ended by Cancel in the Prefect UI")
     elif not job.state.terminal:
         runtime = current_runtime()
@@ -322,10 +322,3 @@ def _next(job: Job, stays: Sequence[Machine], *, answers: bool) -> list[str]:
     if stays:
         lines.append(f"`proteus stop {job.job_id} --now` ends its machines at once")
     return lines
-
-
-def _waits_to_go_on(job: Job) -> bool:
-    """Return whether an ended job was submitted again since, and waits for others of its queue."""
-    store = current_runtime().store
-    run = store.jobs.last_observation(job.job_id, ObservationKind.FOLLOWER)
-    return run is not None and run.at_s >= (job.ended_at_s or 0.0) and bool(jobs_before(store, job))

@@ -5,10 +5,10 @@ from pydantic import ValidationError
 
 from proteus_spot.infra.errors import JobFailed
 from proteus_spot.infra.local_market.job_stores import JobStore
-from proteus_spot.infra.state.records import JobState
+from proteus_spot.infra.state.records import JobState, ObservationKind
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import request_stop
-from proteus_spot.tasks.job_queues import jobs_before, queue_line
+from proteus_spot.tasks.job_queues import jobs_before, queue_line, turn_since_s
 from proteus_spot.tasks.job_records import record_job
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.job_opening import close_job
@@ -72,6 +72,33 @@ def test_a_job_that_waits_buys_nothing_says_what_for_and_is_not_late_for_its_sta
     here.clock.at_s += HOUR_S
     with pytest.raises(JobFailed, match="did not open it within 15 minutes"):
         check_start(JobEngine("two"))
+
+
+def test_a_failed_job_that_waits_to_go_on_says_so(here: TaskRuntime) -> None:
+    record(here, "one", "two")
+    end(here, "one", "it raised")
+
+    def why() -> str:
+        return job_lines(JobStore(here.store, None), [])[0].why
+
+    assert why() == "it raised"
+    for resumes, line in ((False, "it raised"), (True, "waits in the queue nightly for job two; it raised")):
+        run = {"flow_run_id": "again", "resumes": resumes}
+        here.store.jobs.observe("one", here.clock.at_s, ObservationKind.FOLLOWER, run)
+        assert why() == line
+    end(here, "two")
+    assert why() == "it raised"
+
+
+def test_a_job_that_ends_while_it_waits_gives_the_next_one_no_more_time_to_begin(here: TaskRuntime) -> None:
+    record(here, "one", "two", "three", "four")
+    end(here, "one")
+    begun_s = here.clock.at_s
+    for job_id, since_s in (("four", begun_s), ("two", begun_s + HOUR_S)):
+        here.clock.at_s = begun_s + HOUR_S
+        end(here, job_id, "its worker was replaced")
+        waiting = "two" if job_id == "four" else "three"
+        assert turn_since_s(here.store, here.store.jobs.job(waiting)) == since_s
 
 
 def test_a_job_that_waits_can_be_stopped(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,11 @@ import proteus_spot.tasks.market.hand_over
 from proteus_spot.bidding.engine.events import AllocationHandedOver, AllocationTaken
 from proteus_spot.bidding.market.model import HOUR_S, EndCause
 from proteus_spot.infra.state.job_tables import JobTables
-from proteus_spot.infra.state.records import AllocationRecord, ObservationKind
+from proteus_spot.infra.state.records import AllocationRecord, JobState, ObservationKind
 from proteus_spot.infra.storage.leases import read_lease
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks import job_leases
+from proteus_spot.tasks.job_ends import request_stop
 from proteus_spot.tasks.job_leases import extend_leases
 from proteus_spot.tasks.job_queues import next_to_take_over
 from proteus_spot.tasks.job_records import record_job
@@ -243,6 +244,48 @@ def test_machines_are_kept_for_one_job_to_start_and_paid_by_the_first_from_then_
     assert not [line for line in here.store.purchases.ledger("three") if "taken" in line.allocation_id], (
         "the hour that began before is the first one's"
     )
+
+
+@pytest.mark.parametrize("stopped", ["two", "three"])
+def test_a_job_that_is_stopped_while_it_waits_leaves_the_machines_to_the_others(
+    here: TaskRuntime, no_prefect: Any, stopped: str
+) -> None:
+    billing = {"billing": "per-second-first-hour-free"}
+    first_ends(here, queued("two", transient=billing), **billing)
+    here.clock.at_s += 1
+    plain(record_job)(queued("three", transient=billing))
+    bought = alive(here)
+    here.clock.at_s += 120
+    request_stop(stopped, "asked", by="a user")
+    no_prefect(stopped)
+    assert here.store.jobs.job(stopped).state is JobState.STOPPED
+    here.clock.at_s += 120
+    no_prefect("one")
+    assert alive(here) == bought
+    (other,) = {"two", "three"} - {stopped}
+    begin(here, queued(other, transient=billing))
+    assert alive(here) == bought == sorted(name for record in held(here, other).values() for name in record.living_ids)
+    plain(close_job)(JobEngine(other), {"clocks": 3})
+    plain(end_machines)(JobEngine(other))
+    here.clock.at_s += 7200
+    for job_id in (other, "one"):
+        plain(book_ledger)(job_id)
+    spent = here.store.purchases.spent("one") + here.store.purchases.spent(other)
+    assert spent == sum(bill_of(here.market, by_second, by_second).values())
+    assert here.store.purchases.spent(stopped) == 0
+
+
+def test_without_another_job_that_waits_the_machines_go_when_the_waiting_one_is_stopped(
+    here: TaskRuntime, no_prefect: Any
+) -> None:
+    first_ends(here, queued("two"), billing="per-second-first-hour-free")
+    request_stop("two", "asked", by="a user")
+    no_prefect("two")
+    here.clock.at_s += 120
+    no_prefect("one")
+    here.clock.at_s += 120
+    no_prefect("one")
+    assert alive(here) == []
 
 
 def test_an_end_that_was_ordered_before_the_job_ended_is_carried_out_while_the_next_is_awaited(

@@ -186,6 +186,7 @@ def test_the_answer_for_a_failed_job_that_was_submitted_again_says_how_its_wait_
         plain(record_job)(spec(job_id).model_copy(update={"queue": "nightly"}))
     plain(close_job)(JobEngine("job"), None, "it raised")
     assert stop_job("job", "enough").next == []
-    here.store.jobs.observe("job", here.clock.at_s, ObservationKind.FOLLOWER, {"flow_run_id": "again"})
+    again = {"flow_run_id": "again", "resumes": True}
+    here.store.jobs.observe("job", here.clock.at_s, ObservationKind.FOLLOWER, again)
     line = "a run of `train` that waits to have it go on is ended by Cancel in the Prefect UI"
     assert stop_job("job", "enough").next == [line]
