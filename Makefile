@@ -35,7 +35,7 @@ $(STAMP): requirements.lock pyproject.toml tools/uv.py
 
 .venv: $(STAMP) ## make the environment
 
-# The main index alone is asked: one beside it may have a part of a release's files, and the lock needs the hash of each.
+# The main index alone is asked: another one may have a part of a release's files, and the lock needs the hash of each.
 lock: COMPILE = UV_INDEX= UV_FIND_LINKS= $(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock' $(LOCK)
 lock: $(STAMP) ## make the locks again for pyproject.toml; LOCK=--upgrade takes the newest versions
@@ -58,7 +58,7 @@ lint: $(STAMP) ## style, types and the import rule
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Pytest compiles tests again, with its assertions, unless a cache has them: once, beside mypy, not in each of its processes.
+# Pytest compiles tests again, with its assertions, unless a cache has them: once, while mypy runs, not in each of its processes.
 compiled: $(STAMP)
 	-@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -q --collect-only >$(VENV)/collected.txt 2>&1
 
@@ -77,7 +77,7 @@ docs: $(STAMP) ## the documentation site, in site/
 	$(BIN)/python tools/reference_pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-bench: $(STAMP) ## the benchmarks, each beside a peer or a limit
+bench: $(STAMP) ## the benchmarks, each compared with a peer or a limit
 	$(BIN)/proteus bench
 
 audit: $(STAMP) ## known vulnerabilities of the locked packages; asks a public database

@@ -70,11 +70,9 @@ def _number(value: float) -> str:
 
 
 def _table(figures: list[Figure]) -> Table:
-    table = Table(
-        title="ours beside a peer or a limit: medians, and the range of the repetitions", title_justify="left"
-    )
-    for name in ("benchmark", "what", "ours", "beside it", "which is", "ours / it"):
-        table.add_column(name, justify="right" if name in ("ours", "beside it", "ours / it") else "left")
+    table = Table(title="ours and a peer or a limit: medians, and the range of the repetitions", title_justify="left")
+    for name in ("benchmark", "what", "ours", "reference", "which is", "ours / reference"):
+        table.add_column(name, justify="right" if name in ("ours", "reference", "ours / reference") else "left")
     for one in figures:
         spread = " to ".join(map(_number, one.ours_spread))
         table.add_row(

@@ -100,7 +100,7 @@ def run(scratch: Path, sizes_mb: tuple[float, ...] = SIZES_MB, shards: tuple[int
     with ExitStack() as stack:
         places = Endpoints(stack)
         if not places.has_ray:
-            sys.stderr.write("data-plane: no Ray beside it; `pip install ray` puts it there\n")
+            sys.stderr.write("data-plane: no Ray to compare with; `pip install ray` installs it\n")
         for size_mb in sizes_mb:
             for n_shards in shards:
                 n_bytes = int(size_mb * 1e6)

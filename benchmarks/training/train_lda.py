@@ -38,7 +38,7 @@ def run(scratch: Path) -> list[Figure]:
     try:
         import tomotopy
     except ImportError:
-        print("train-lda: pip install tomotopy to measure beside it")
+        print("train-lda: pip install tomotopy to compare with it")
         return []
     words, offsets = drawn_documents(_DOCUMENTS, _WORDS, _TOPICS, _LENGTH, 0.02, 0.1, seed=7)
     documents = Documents(words, offsets, np.arange(_DOCUMENTS))

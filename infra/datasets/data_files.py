@@ -238,7 +238,9 @@ def _read_idx(source: str, want_labels: bool) -> ExampleTable:
     if labels is None and not want_labels:
         return read_images(source, data)
     if labels is None:
-        raise InputError(f"{source}: its labels are not there; put {plain.rpartition('/')[2]} beside it, packed or not")
+        raise InputError(
+            f"{source}: its labels are not there; put {plain.rpartition('/')[2]} next to it, packed or plain"
+        )
     return read_idx(source, data, labels, _unpacked(labels, read_whole(labels)))
 
 

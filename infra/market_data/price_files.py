@@ -141,7 +141,7 @@ def _rows_of_one_product(
             raise InputError(f"{source}: {place(other)}: no product; write it as {LINUX}")
         first, second = products[codes[0]], products[codes[other]]
         raise InputError(
-            f"{source}: {place(other)}: product {second!r} beside {first!r}; choose one, as in --product {first!r} "
+            f"{source}: {place(other)}: products {second!r} and {first!r}; choose one, as in --product {first!r} "
             f"(proteus traces convert makes a file of it)"
         )
     return np.arange(table.num_rows)
@@ -153,8 +153,10 @@ def _check_currency(table: pa.Table, place: Callable[[int], str]) -> None:
     currencies, codes = _dictionary(table[CURRENCY])
     other = _first_fault(~np.isin(codes, [code for code, text in enumerate(currencies) if text == "USD"]))
     if other is not None:
-        beside = f" beside {currencies[codes[0]]!r}" if other else ""
-        raise InputError(f"{place(other)}: currency {currencies[codes[other]]!r}{beside}; give prices in USD alone")
+        found = f"currency {currencies[codes[other]]!r}"
+        if other:
+            found = f"currencies {currencies[codes[other]]!r} and {currencies[codes[0]]!r}"
+        raise InputError(f"{place(other)}: {found}; give prices in USD alone")
 
 
 def _prices_micros(table: pa.Table, place: Callable[[int], str]) -> npt.NDArray[np.int64]:

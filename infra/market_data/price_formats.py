@@ -305,13 +305,13 @@ def _json_fault(data: bytes, otherwise: str) -> str:
                 value = entry.get(name, "")
                 if name == "SpotPrice" and isinstance(value, int | float) and not isinstance(value, bool):
                     if quoted:
-                        return f"entry {number}: {name} is a number, beside texts; write all of them alike"
+                        return f"entry {number}: {name} is a number, among texts; write all of them alike"
                     quoted = False
                 elif not isinstance(value, str):
                     return f"entry {number}: {name} is {json.dumps(value)[:40]}; want a text in quotes"
                 elif name == "SpotPrice" and name in entry:
                     if quoted is False:
-                        return f"entry {number}: {name} is a text, beside numbers; write all of them alike"
+                        return f"entry {number}: {name} is a text, among numbers; write all of them alike"
                     quoted = True
         count += len(entries)
     return f"{' '.join(otherwise.split())[:200]}; {wanted}"

@@ -197,7 +197,7 @@ def _job_pictures(field: BacktestInputs, spec: BacktestSpec, story: Story) -> li
         Picture(
             "3",
             "Spot prices over time",
-            f"Prices of {names} for {spec.machine_vcpus} vCPUs, beside on-demand. The shaded part is the job below.",
+            f"Prices of {names} for {spec.machine_vcpus} vCPUs, and on demand. The shaded part is the job below.",
             svg(price_lines(lines, from_s, until_s, (story.start_s, story.end_s), spec.machine_vcpus)),
         ),
         Picture(

@@ -67,7 +67,7 @@ def gather(store: Store, job_id: str, blob_url: str = "") -> ReportPage:
     ]
     notes.append(f"Not in the ledger: {'; '.join(NOT_COUNTED)}.")
     if crossed := zone_traffic(store, facts.job).line(cross_zone_usd_per_gb()):
-        notes.append(f"Beside it: {crossed}.")
+        notes.append(f"In addition: {crossed}.")
     if left := sum(row[4] for row in drawn["decisions"]):
         notes.append(
             f"{left} candidates of decisions that bought nothing are left out, the best kept; the journal holds them."

@@ -163,7 +163,7 @@ def _costs(field: SweepField, models: Mapping[str, PredictorModel], starts: int)
             continue
         saved, error = percent_less(one.usd, base.usd)
         said = f"{note}; {saved:.1f} ± {error:.1f} % less; {100 * one.free.mean():.0f} % of steps free, "
-        said += f"beside {100 * base.free.mean():.0f} %"
+        said += f"compared with {100 * base.free.mean():.0f} %"
         what = f"a sweep by {name}"
         found.append(figure(_NAME, what, "$", [float(one.usd.mean())], [float(base.usd.mean())], "by tributary", said))
     saved, saved_error = percent_less(measured["revpred"].usd, base.usd)

@@ -206,8 +206,9 @@ class _Pool:
         """Return the cost of a sweep beside that under another rule."""
         usual, rule = self.usual, self.rules[stop]
         said = (
-            f"completion {usual.hours.mean():.1f} h beside {rule.hours.mean():.1f} h; the best trial is the sweep's "
-            f"best in {100 * usual.top1.mean():.0f} % beside {100 * rule.top1.mean():.0f} % of the applications"
+            f"completion {usual.hours.mean():.1f} h compared with {rule.hours.mean():.1f} h; the best trial is "
+            f"the sweep's best in {100 * usual.top1.mean():.0f} % compared with {100 * rule.top1.mean():.0f} % of the "
+            "applications"
         )
         ours, beside = usual.usd.mean(axis=1).tolist(), rule.usd.mean(axis=1).tolist()
         return self._figure("a sweep under earlycurve, theta 0.7", "$", ours, beside, f"rule {stop}", said)

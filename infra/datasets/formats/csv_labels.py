@@ -70,7 +70,7 @@ def _texts(column: pa.ChunkedArray, drops: bool, *, mixed: bool) -> tuple[NDArra
         if mixed:
             raise LabelFault(row, f"the label is {shown(label)}; write one")
         raise LabelFault(
-            row, f"label {label[:40]!r} beside {texts[codes[0]][:40]!r}; write all labels as numbers, or all as texts"
+            row, f"labels {label[:40]!r} and {texts[codes[0]][:40]!r}; write all labels as numbers, or all as texts"
         )
     if not texts[0]:  # sorted: the empty one is the first
         return codes - 1, tuple(texts[1:])

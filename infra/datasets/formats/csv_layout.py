@@ -193,5 +193,5 @@ def _is_header(place: str, top: list[str], below: list[str]) -> bool:
     if not odd:
         return False  # an empty cell
     raise InputError(
-        f"{place}: {shown(odd)} is not a number, beside numbers; fix the value, or write a header without numbers"
+        f"{place}: {shown(odd)} is not a number, among numbers; fix the value, or write a header without numbers"
     )

@@ -41,12 +41,12 @@ def labels_beside(source: str) -> str:
     folder, slash, name = source.rpartition("/")
     if re.search(r"idx1-ubyte", name, re.IGNORECASE):
         raise InputError(
-            f"{source}: holds labels; name the file of the images beside it, as in train-images-idx3-ubyte"
+            f"{source}: holds labels; name the file of the images next to it, as in train-images-idx3-ubyte"
         )
     beside, found = re.subn(r"images(?=[-.]idx3-ubyte)", "labels", name, flags=re.IGNORECASE)
     if not found:
         raise InputError(
-            f"{source}: the labels are looked for beside it by name; call the files NAME-images-idx3-ubyte and "
+            f"{source}: the labels are looked for next to it by name; call the files NAME-images-idx3-ubyte and "
             "NAME-labels-idx1-ubyte"
         )
     return folder + slash + re.sub(r"idx3(?=-ubyte)", "idx1", beside, flags=re.IGNORECASE)

@@ -106,8 +106,8 @@ def test_a_window_that_overlaps_where_it_may_is_told(here: Path) -> None:
 BAD: Mapping[str, tuple[str, str]] = {
     "no such file": ("--prices none.csv", r"none\.csv: there is no such file"),
     "unsorted rows": ("--prices unsorted.csv", r"unsorted\.csv: row 4: earlier than the market's row before it"),
-    "mixed currencies": ("--prices currencies.csv", r"currencies\.csv: row 3: currency 'EUR' beside 'USD'"),
-    "mixed products": ("--prices products.csv", r"products\.csv: row 3: product 'Windows' beside 'Linux/UNIX'"),
+    "mixed currencies": ("--prices currencies.csv", r"currencies\.csv: row 3: currencies 'EUR' and 'USD'"),
+    "mixed products": ("--prices products.csv", r"products\.csv: row 3: products 'Windows' and 'Linux/UNIX'"),
     "a gap": ("--prices gap.csv", r"the evaluation has a gap: no market has a price in the 144 h .*--allow-gaps"),
     "unknown type": (
         "--catalog catalog.csv",

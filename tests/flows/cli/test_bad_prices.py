@@ -43,10 +43,10 @@ def row(day: int, product: str = "Linux/UNIX", kind: str = "m4.xlarge", price: s
 FILES: Mapping[str, tuple[list[str], str]] = {
     "unsorted rows": ([HEADER, row(1), row(3), row(2)], r"bad\.csv: row 4: earlier than the market's row before it"),
     "mixed currencies": (
-        [f"{HEADER},currency", f"{row(1)},USD", f"{row(2)},EUR"], r"bad\.csv: row 3: currency 'EUR' beside 'USD'"
+        [f"{HEADER},currency", f"{row(1)},USD", f"{row(2)},EUR"], r"bad\.csv: row 3: currencies 'EUR' and 'USD'"
     ),
     "mixed products": (
-        [HEADER, row(1), row(2, product="Windows")], r"bad\.csv: row 3: product 'Windows' beside 'Linux/UNIX'"
+        [HEADER, row(1), row(2, product="Windows")], r"bad\.csv: row 3: products 'Windows' and 'Linux/UNIX'"
     ),
     "no price": ([HEADER, row(1), row(2, price="")], r"bad\.csv: row 3: no price"),
     "no rows": ([HEADER], r"bad\.csv: .*no rows"),

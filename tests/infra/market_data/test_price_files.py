@@ -116,7 +116,7 @@ def test_a_real_file_is_read_whole() -> None:
         (HEAD + row(price="$0.03"), "row 2: '.0.03' is not a price"),
         (HEAD + row().replace("Linux/UNIX", ""), "row 2: no product"),
         (HEAD + row() + row().replace("Linux/UNIX", ""), "row 3: no product"),
-        (PAID + paid("USD") + paid("EUR"), "row 3: currency 'EUR' beside 'USD'"),
+        (PAID + paid("USD") + paid("EUR"), "row 3: currencies 'EUR' and 'USD'"),
         (PAID + paid("EUR") + paid("EUR"), "row 2: currency 'EUR';"),
         (HEAD + row(kind="c4.large "), "row 2: 'c4.large ' is not an instance_type"),
         (HEAD + row(""), "row 2: .*time"),
@@ -140,7 +140,7 @@ def test_a_real_file_is_read_whole() -> None:
         (HEAD + row("2006-04-01T12:30:00Z") + row() * 3, "row 2: the time 2006-04-01T12:30:00Z is years away"),
         (HEAD + row("1970-01-17T21:24:28Z") * 2, "row 2: the time 1970-01-17T21:24:28Z is not of 2000 to 2200; fix"),
         (HEAD + row("1459513800000"), "row 2: '1459513800000' is not a time"),
-        (HEAD + row() + row().replace("Linux/UNIX", "Windows"), "row 3: product 'Windows' beside 'Linux/UNIX'"),
+        (HEAD + row() + row().replace("Linux/UNIX", "Windows"), "row 3: products 'Windows' and 'Linux/UNIX'"),
     ],
 )
 def test_a_bad_file_is_refused_with_place_and_mend(tmp_path: Path, text: str, said: str) -> None:

@@ -110,8 +110,8 @@ def test_the_history_of_the_aws_command_is_sorted_on_reading(
         ('{"SpotPriceHistory": {}}', "is JSON and no price history"),
         (page(), "has no rows"),
         ('{"SpotPriceHistory": [7]}', "entry 1: is not an object"),
-        (page(entry(), entry(SpotPrice=0.0324)), "entry 2: SpotPrice is a number, beside texts; write all"),
-        (page(entry(SpotPrice=0.0324), entry()), "entry 2: SpotPrice is a text, beside numbers; write all"),
+        (page(entry(), entry(SpotPrice=0.0324)), "entry 2: SpotPrice is a number, among texts; write all"),
+        (page(entry(SpotPrice=0.0324), entry()), "entry 2: SpotPrice is a text, among numbers; write all"),
         (page(entry(), entry(SpotPrice=True)), "entry 2: SpotPrice is true; want a text"),
         (page(entry(), entry(Timestamp=1459513800000)), "entry 2: Timestamp is 1459513800000; want a text"),
         (page(entry()) + page(entry(SpotPrice=...)), "entry 2: has no SpotPrice"),
@@ -123,7 +123,7 @@ def test_the_history_of_the_aws_command_is_sorted_on_reading(
         (page(entry(), entry(SpotPrice="-1")), "entry 2: a price of -1"),
         (page(entry(), entry(SpotPrice="inf")), "entry 2: a price of inf"),
         (page(entry(), entry(InstanceType="")), "entry 2: '' is not an instance_type"),
-        (page(entry(), entry(ProductDescription="Windows")), "product .* beside .*--product"),
+        (page(entry(), entry(ProductDescription="Windows")), "products .* and .*--product"),
     ],
 )
 def test_a_bad_history_is_refused_with_its_entry(tmp_path: Path, text: str, said: str) -> None:
@@ -227,7 +227,7 @@ def test_parquet_of_the_same_columns_is_read(tmp_path: Path, changes: dict[str, 
         ({"az": pa.array(["us-east-1a", None])}, "row 2: '' is not an az"),
         ({"az": pa.array([b"\xff", b"x"])}, "row 1: .* is not an az"),
         ({"product": pa.array(["Linux/UNIX", None])}, "row 2: no product"),
-        ({"currency": pa.array(["USD", "CNY"])}, "row 2: currency 'CNY' beside 'USD'"),
+        ({"currency": pa.array(["USD", "CNY"])}, "row 2: currencies 'CNY' and 'USD'"),
     ],
 )
 def test_a_bad_parquet_file_is_refused_with_its_row(tmp_path: Path, changes: dict[str, Any], said: str) -> None:

@@ -21,8 +21,8 @@ def cost(job: tuple[str, ...], database: str | None, directory: Path | None, jso
     useful: the machine worked; idle: it booted, or waited for the end of its paid hour; hand-over: it transferred its
     work to others; lost: its work was repeated; refunded: the market returned the money.
 
-    The jobs are those that `proteus jobs` lists, including the local runs in runs/. Beside the ledger, bytes between
-    zones are estimated, at PROTEUS_CROSS_ZONE_USD_PER_GB.
+    The jobs are those that `proteus jobs` lists, including the local runs in runs/. In addition to the ledger, bytes
+    between zones are estimated, at PROTEUS_CROSS_ZONE_USD_PER_GB.
     """
     from proteus_spot.bidding.billing.spending import Use
     from proteus_spot.tasks.market.costs import NOT_COUNTED

@@ -109,7 +109,7 @@ def test_values_of_every_type_come_back(kind: str, shape: tuple[int, ...], seed:
         (idx(IMAGES), idx(LABELS[:4]), "holds 6 images, and .*labels-idx1-ubyte 4 labels; give the two that belong"),
         (idx(np.where(IMAGES == 7, np.nan, 1.0), "f4"), idx(LABELS), "image 0, counted from 0: column 2 has no value"),
         (idx(IMAGES), idx(np.array([1, 1, 1, 1, 1, 2])), "image 5, counted from 0: the only row with label 2"),
-        (idx(IMAGES), None, "its labels are not there; put labels-idx1-ubyte beside it, packed or not"),
+        (idx(IMAGES), None, "its labels are not there; put labels-idx1-ubyte next to it, packed or plain"),
     ],
 )
 def test_bad_images_are_told_in_one_line(tmp_path: Path, images: bytes, labels: bytes | None, says: str) -> None:
@@ -125,7 +125,7 @@ def test_bad_images_are_told_in_one_line(tmp_path: Path, images: bytes, labels: 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("a-labels-idx1-ubyte.gz", "holds labels; name the file of the images beside it"),
+        ("a-labels-idx1-ubyte.gz", "holds labels; name the file of the images next to it"),
         ("digits-idx3-ubyte", "call the files NAME-images-idx3-ubyte and NAME-labels-idx1-ubyte"),
     ],
 )
