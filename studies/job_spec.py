@@ -351,6 +351,6 @@ class JobSpec(FormModel):
         """The budget in micro-dollars; None: no limit."""
         return None if self.budget_usd is None else to_micros(self.budget_usd)
 
-    def deadline_s(self, start_s: float) -> int | None:
-        """Return the deadline of the job if it starts at `start_s`, seconds since the epoch; None: no deadline."""
-        return None if self.deadline is None else parse_deadline(self.deadline).time_s(start_s)
+    def deadline_s(self, submitted_s: float) -> int | None:
+        """Return the deadline of the job if submitted at `submitted_s`, seconds since the epoch; None: no deadline."""
+        return None if self.deadline is None else parse_deadline(self.deadline).time_s(submitted_s)

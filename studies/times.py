@@ -13,18 +13,18 @@ _UNITS_S = {"m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A time by which a job must be done: so long after its start, or at a time; one of the two is None."""
+    """A time by which a job must be done: so long after its submission, or at a time; one of the two is None."""
 
     after_s: int | None
     at_s: int | None
 
-    def time_s(self, start_s: float) -> int:
-        """Return the deadline of a job that starts at `start_s`, seconds since the epoch."""
-        return int(start_s) + self.after_s if self.after_s is not None else int(self.at_s or 0)
+    def time_s(self, submitted_s: float) -> int:
+        """Return the deadline of a job that was submitted at `submitted_s`, seconds since the epoch."""
+        return int(submitted_s) + self.after_s if self.after_s is not None else int(self.at_s or 0)
 
 
 def parse_deadline(text: str) -> Deadline:
-    """Return the deadline written as ``90m``, ``12h`` or ``2d`` from the start, or as an ISO time with its zone.
+    """Return the deadline written as ``90m``, ``12h`` or ``2d`` from the submission, or as an ISO time with its zone.
 
     Raises
     ------
@@ -34,14 +34,14 @@ def parse_deadline(text: str) -> Deadline:
     if (found := _DURATION.fullmatch(text.strip())) is not None:
         after_s = round(float(found[1]) * _UNITS_S[found[2]])
         if after_s < 1:
-            raise ValueError(f"{text} from the start is not a time; write 90m or 12h")
+            raise ValueError(f"{text} from the submission is not a time; write 90m or 12h")
         return Deadline(after_s, None)
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ValueError(
-            f"{text!r} is not a deadline; write 90m or 12h from the start, or a time with its zone, as in "
-            "2026-06-01T12:00:00Z"
+            f"{text!r} is not a deadline; write 90m or 12h from the submission, or a time with its zone, as "
+            "in 2026-06-01T12:00:00Z"
         ) from None
     if moment.tzinfo is None:
         raise ValueError(f"{text} has no zone; write it as in 2026-06-01T12:00:00Z")

@@ -202,8 +202,8 @@ class SweepSpec(FormModel):
     deadline: DeadlineText = Field(
         None,
         title="Deadline",
-        description="90m or 12h from the start, or a time with its zone, by the market's clock. When the time gets "
-        "short, trials go on on demand. Empty: none.",
+        description="90m or 12h from the submission, or a time with its zone, by the market's clock. When the time "
+        "gets short, trials go on on demand. Empty: none.",
     )
     seed: int = Field(0, ge=0, le=MOST_COUNT, title="Seed")
     sweep_id: str = Field(
@@ -325,9 +325,9 @@ class SweepSpec(FormModel):
         """The budget in micro-dollars; None: no limit."""
         return None if self.budget_usd is None else to_micros(self.budget_usd)
 
-    def deadline_s(self, start_s: float) -> int | None:
-        """Return the deadline of the sweep if it starts at `start_s`, seconds since the epoch; None: no deadline."""
-        return None if self.deadline is None else parse_deadline(self.deadline).time_s(start_s)
+    def deadline_s(self, submitted_s: float) -> int | None:
+        """Return the deadline of the sweep if submitted at `submitted_s`, seconds since the epoch; None: none."""
+        return None if self.deadline is None else parse_deadline(self.deadline).time_s(submitted_s)
 
     def extends(self, begun: "SweepSpec", begun_at_s: float) -> bool:
         """Return whether it is `begun` with more trials, a larger budget or a later deadline, and no other change.

@@ -22,7 +22,7 @@ def job(clocks: int | None = 5, **fields: Any) -> JobSpec:
 @pytest.mark.parametrize(
     ("text", "after_s"), [("90m", 5400), ("12h", 43_200), ("2d", 172_800), ("0.5h", 1800), (" 1 h ", 3600)]
 )
-def test_a_duration_counts_from_the_start(text: str, after_s: int) -> None:
+def test_a_duration_counts_from_the_submission(text: str, after_s: int) -> None:
     assert parse_deadline(text).time_s(START_S + 0.7) == START_S + after_s
 
 
@@ -35,9 +35,9 @@ def test_a_time_is_that_time_whenever_the_job_starts(text: str) -> None:
     ("text", "says"),
     [
         ("90", "write 90m or 12h"),
-        ("soon", "write 90m or 12h"),
+        ("soon", "write 90m or 12h from the submission"),
         ("-1h", "write 90m or 12h"),
-        ("0m", "is not a time"),
+        ("0m", "0m from the submission is not a time"),
         ("2026-05-28T22:00:00", "has no zone"),
         ("2026-05-28", "has no zone"),
         ("1e3h", "write 90m or 12h"),
