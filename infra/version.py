@@ -14,7 +14,7 @@ _SHOWN = 12
 
 @cache
 def program_version() -> str:
-    """Return the version of the installed package and of its protocol, as in ``0.2.0 (protocol 4)``."""
+    """Return the version of the installed package and of its protocol, as in ``0.2.0 (protocol 5)``."""
     return full_version(version("proteus-spot"))
 
 

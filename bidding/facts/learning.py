@@ -7,7 +7,8 @@ from proteus_spot.bidding.evictions.fit_capacity import hazard_per_s
 from proteus_spot.bidding.evictions.table import DELTAS_MICROS, EvictionTable
 from proteus_spot.bidding.facts.grants import GrantOutlook, outlooks
 from proteus_spot.bidding.facts.known import DatedFigure, MarketKnown
-from proteus_spot.bidding.facts.records import MarketFacts, RequestAnswer, Source
+from proteus_spot.bidding.facts.rebalances import FRESH_S, after_rebalance, elevated
+from proteus_spot.bidding.facts.records import MarketFacts, Rebalance, RequestAnswer, Source
 from proteus_spot.bidding.facts.survival import Bursts, Survival, bursts, survivals
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
 from proteus_spot.bidding.market.money import Micros
@@ -34,10 +35,13 @@ def known_of(
     bands = {band.market: band for band in facts.bands(markets)}
     priors = {market: hazard_per_s(each.band.share()) * HOUR_S for market, each in bands.items()}
     scores = {score.market: score for score in facts.scores(markets, from_s)}  # the newest is the last
+    recommended = facts.rebalances(markets, from_s)
+    after = after_rebalance(recommended, lives)
     grant, survival, together = outlooks(answers, markets, now_s), survivals(lives, markets, priors), bursts(lives)
 
     def one(market: Market) -> MarketKnown:
         own = [answer for answer in answers if answer.market == market]
+        fresh = [each for each in recommended if each.market == market and each.at_s > now_s - FRESH_S]
         score, band = scores.get(market), bands.get(market)
         price = prices.present.get(market)
         on_demand = prices.on_demand.get(market.instance_type)
@@ -52,6 +56,9 @@ def known_of(
             share_granted=_share(own),
             score=None if score is None else DatedFigure(score.score, Source.SCORES, score.at_s),
             monthly_share=None if band is None else DatedFigure(band.band.share(), Source.ADVISOR, band.at_s),
+            rebalances=_newest(fresh),
+            elevated=elevated(survival[market], after) if fresh else None,
+            taken_after=None if not after.count else DatedFigure(after.taken / after.count, Source.OWN, after.newest_s),
             refused=(own[-1].code, own[-1].at_s) if own and own[-1].code else None,
         )
 
@@ -71,7 +78,7 @@ def table_of(known: Mapping[Market, MarketKnown]) -> EvictionTable:
 
     The bid decides nothing: one delta stands for all.
     """
-    rows = {market: (_beta_and_median(each.survival),) for market, each in known.items()}
+    rows = {market: (_beta_and_median(each.survival_now),) for market, each in known.items()}
     return EvictionTable(DELTAS_MICROS[-1:], rows, bids_decide=False)
 
 
@@ -83,6 +90,10 @@ def _beta_and_median(survival: Survival) -> tuple[float, float]:
         middle = (low + high) / 2
         low, high = (middle, high) if 1 - survival.lives(middle) < beta / 2 else (low, middle)
     return beta, high
+
+
+def _newest(fresh: Sequence[Rebalance]) -> DatedFigure | None:
+    return DatedFigure(len(fresh), fresh[-1].source, fresh[-1].at_s) if fresh else None
 
 
 def _share(own: Sequence[RequestAnswer]) -> DatedFigure | None:

@@ -21,6 +21,7 @@ class Source(StrEnum):
     ADVISOR = "advisor"
     TRACES = "availability traces"
     CATALOG = "catalogue"
+    METADATA = "instance metadata"
     PRIOR = "prior"
 
 
@@ -38,13 +39,17 @@ class RequestAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """How long a spot machine lived as far as it was seen; `taken` says whether the market ended it."""
+    """How long a spot machine lived as far as it was seen; `taken` says whether the market ended it.
+
+    `instance_id` is empty where the machine is not known by name.
+    """
 
     market: Market
     launched_at_s: int
     until_s: int
     taken: bool
     source: Source = Source.OWN
+    instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,19 @@ class AdvisorBand:
     band: Band
 
 
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """EC2's recommendation to replace a spot machine: it holds the machine to be at elevated risk of being taken.
+
+    *Source*: EC2 user guide, "EC2 instance rebalance recommendations".
+    """
+
+    at_s: int
+    market: Market
+    instance_id: str
+    source: Source = Source.METADATA
+
+
 class MarketFacts(Protocol):
     """Who keeps the facts of markets; those of all jobs on one database are the same."""
 
@@ -83,4 +101,8 @@ class MarketFacts(Protocol):
 
     def bands(self, markets: Sequence[Market]) -> Sequence[AdvisorBand]:
         """Return the newest advisor band of each market that has one."""
+        ...
+
+    def rebalances(self, markets: Sequence[Market], from_s: int) -> Sequence[Rebalance]:
+        """Return the rebalance recommendations from `from_s` on, oldest first, one of each machine."""
         ...

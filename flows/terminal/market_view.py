@@ -21,7 +21,8 @@ _COLUMNS = (
     Column("score", 4, right=True),
     Column("taken a month", 5, right=True),
     Column("last refusal", 6),
-    Column("directory", 7),
+    Column("rebalance", 7, right=True),
+    Column("directory", 8),
 )
 
 
@@ -43,12 +44,13 @@ def _cells(known: MarketKnown) -> tuple[str, ...]:
         str(known.market),
         aged(known.share_granted, "{:.0%}".format),
         f"{known.grant.chance:.0%}, {known.grant.size:.0%}",
-        *(f"{known.survival.lives(hours * HOUR_S):.0%}" for hours in SHOWN_H),
+        *(f"{known.survival_now.lives(hours * HOUR_S):.0%}" for hours in SHOWN_H),
         aged(known.price_micros, _dollars),
         aged(known.on_demand_micros, _dollars),
         aged(known.score, "{:.0f}".format),
         aged(known.monthly_share, "{:.0%}".format),
         "" if refused is None else f"{refused[0]} ({clock_time(known.at_s - refused[1])})",
+        aged(known.rebalances, "{:.0f}".format),
     )
 
 

@@ -1,15 +1,17 @@
-"""Poll the metadata service for the eviction notice of this machine.
+"""Poll the metadata service for the eviction notice of this machine, and for a rebalance recommendation.
 
 *Source*: EC2 user guide, "Spot Instance interruption notices": ``spot/instance-action`` is 404 until the instance is
-marked, then holds action and time; poll it every few seconds.
+marked, then holds action and time; poll it every few seconds. "EC2 instance rebalance recommendations":
+``events/recommendations/rebalance`` is 404 until there is one, then holds its time; it comes before the notice, with
+it, or not at all.
 """
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
 import httpcore  # noqa: F401 - httpx would load it at the first request: in a thread, where that may fail
@@ -23,6 +25,8 @@ _LINK_LOCAL = "http://169.254.169.254"
 _ENDPOINT_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 _TOKEN_TTL_S = 21600
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +75,34 @@ class NoticePoller:
 
         A service that fails or answers invalidly counts as no notice; that is logged once, until it answers again.
         """
+        return await self._look("meta-data/spot/instance-action", self._notice)
+
+    async def poll_rebalance(self) -> datetime | None:
+        """Return when EC2 recommended to replace this machine, or None if it has not; failures count as for `poll`."""
+        return await self._look(
+            "meta-data/events/recommendations/rebalance", lambda found: datetime.fromisoformat(found["noticeTime"])
+        )
+
+    def _notice(self, found: Mapping[str, Any]) -> Notice:
+        at = datetime.fromisoformat(found["time"])
+        left_s = (at.timestamp() - self._clock.now_s()) / self._clock.scale
+        return Notice(str(found["action"]), at, left_s)
+
+    async def _look(self, path: str, read: Callable[[Any], T]) -> T | None:
         try:
-            answer = await self._get("meta-data/spot/instance-action")
+            answer = await self._get(path)
             if answer.status_code == httpx.codes.NOT_FOUND:
                 self._has_warned = False
                 return None
             answer.raise_for_status()
-            document = answer.json()
-            at = datetime.fromisoformat(document["time"])
-            left_s = (at.timestamp() - self._clock.now_s()) / self._clock.scale
-            notice = Notice(str(document["action"]), at, left_s)
+            found = read(answer.json())
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             if not self._has_warned:
                 _log.warning("cannot poll for eviction notices at %s: %r", self._client.base_url, error)
                 self._has_warned = True
             return None
         self._has_warned = False
-        return notice
+        return found
 
     async def _get(self, path: str) -> httpx.Response:
         if self._token is None:

@@ -11,10 +11,10 @@ import logging
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from distributed import Worker
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from proteus_spot.infra.ec2.notice_poller import NoticePoller
 
 logger = logging.getLogger("proteus_spot.infra.nodes.node_process")
+
+T = TypeVar("T")
 
 _LOOK_S = 0.1
 #: Seconds after which a controller that was not met is looked for less often, every `_SELDOM_S`.
@@ -104,9 +106,11 @@ async def run_node(
                 await first_of(stop.wait(), asyncio.sleep(1.0))
                 continue
             logger.info("node %s joined %s as %s", options.name, address, worker.address)
-            polling = asyncio.create_task(_watch_notices(options, plugin, address))
+            polling = [
+                asyncio.create_task(watch(options, plugin, address)) for watch in (_watch_notices, _watch_rebalances)
+            ]
             await first_of(stop.wait(), worker.finished())  # type: ignore[no-untyped-call]
-            await cancel_all([polling])  # its errors were logged when they happened
+            await cancel_all(polling)  # their errors were logged when they happened
             await worker.close(executor_wait=False)
         if plugin.fault:
             logger.error("a fault in the node: %s", plugin.fault)
@@ -192,29 +196,64 @@ def _damage_lasts() -> Iterator[None]:
 
 async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, controller: str) -> None:
     """Poll the metadata service for an eviction notice, and send the first one until the controller has received it."""
-    if options.tier != "transient" or options.no_notices:
+    if not _is_polled(options):
         return
     assert plugin.agent is not None
     transport = plugin.agent.transport
     try:
-        poller = await asyncio.to_thread(_poller)  # its imports are slow, and the node works already
-        try:
-            while (notice := await poller.poll()) is None:
-                await asyncio.sleep(options.poll_s)
-        finally:
-            await poller.close()
+        notice = await _found(options, lambda poller: poller.poll())
         logger.info("notice: %s in %.1f s", notice.action, notice.seconds_left)
-        allocation = os.environ.get("PROTEUS_ALLOCATION")
-        about = allocation and {
-            "job_id": options.job,
-            "allocation_id": allocation,
-            "instance_id": options.name,
-            "takes_at_s": int(notice.at.timestamp()),
-        }
-        await _send_notice(transport, controller, options.name, notice.seconds_left, about or None)
+        about = _about(options, takes_at_s=int(notice.at.timestamp()))
+        await _send_notice(transport, controller, options.name, notice.seconds_left, about)
     except Exception:
         logger.exception("polling for eviction notices has failed; this node will not report one")
         raise
+
+
+async def _watch_rebalances(options: argparse.Namespace, plugin: AgentPlugin, controller: str) -> None:
+    """Poll for a rebalance recommendation, and send the first one until the controller has received it."""
+    if not _is_polled(options) or _about(options) is None:
+        return
+    assert plugin.agent is not None
+    transport = plugin.agent.transport
+    try:
+        at = await _found(options, lambda poller: poller.poll_rebalance())
+        logger.info("a rebalance is recommended, at %s", at)
+        about = _about(options, at_s=int(at.timestamp()))
+        while True:
+            try:
+                await transport.call(controller, "proteus_rebalance", _CALL_S, node=options.name, about=about)
+            except Unreachable as error:
+                logger.warning("rebalance recommendation not delivered: %s", error)
+                await asyncio.sleep(options.poll_s)
+            else:
+                return
+    except Exception:
+        logger.exception("polling for rebalance recommendations has failed; this node will not report one")
+        raise
+
+
+def _is_polled(options: argparse.Namespace) -> bool:
+    return options.tier == "transient" and not options.no_notices
+
+
+def _about(options: argparse.Namespace, **more: int) -> dict[str, Any] | None:
+    """Return which machine of which purchase this is; None for a machine that no job has bought."""
+    allocation = os.environ.get("PROTEUS_ALLOCATION")
+    if not allocation:
+        return None
+    return {"job_id": options.job, "allocation_id": allocation, "instance_id": options.name, **more}
+
+
+async def _found(options: argparse.Namespace, poll: Callable[[NoticePoller], Awaitable[T | None]]) -> T:
+    """Return what `poll` finds in the metadata service, as soon as it finds it."""
+    poller = await asyncio.to_thread(_poller)  # its imports are slow, and the node works already
+    try:
+        while (found := await poll(poller)) is None:
+            await asyncio.sleep(options.poll_s)
+    finally:
+        await poller.close()
+    return found
 
 
 def _poller() -> NoticePoller:

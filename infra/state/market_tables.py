@@ -11,17 +11,17 @@ from typing import Any
 from sqlalchemy import Row, Select, and_, delete, insert, select
 
 from proteus_spot.bidding.evictions.fit_capacity import Band
-from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, RequestAnswer, Source
+from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, Rebalance, RequestAnswer, Source
 from proteus_spot.bidding.market.model import EndCause, Market
 from proteus_spot.infra.state.base import Database, columns
 from proteus_spot.infra.state.purchase_tables import allocation_record
 from proteus_spot.infra.state.records import AllocationRecord, IntentState
 from proteus_spot.infra.state.schema import allocations, intents, market_facts
 
-_SCORE, _BAND, _ANSWER, _LIFE = "score", "band", "answer", "life"
+_SCORE, _BAND, _ANSWER, _LIFE, _REBALANCE = "score", "band", "answer", "life", "rebalance"
 #: Kind of an account's quota: its code stands where a market has its type, and the zone is empty.
 _QUOTA = "quota"
-Fact = PlacementScore | AdvisorBand | RequestAnswer | Life
+Fact = PlacementScore | AdvisorBand | RequestAnswer | Life | Rebalance
 
 
 class MarketTables:
@@ -35,6 +35,16 @@ class MarketTables:
         rows = [_row(fact) for fact in facts]
         if rows:
             with self._database.write() as connection:
+                connection.execute(insert(market_facts), rows)
+
+    def record_rebalances(self, found: Iterable[Rebalance]) -> None:
+        """Record rebalance recommendations, of each machine the first one, whoever says it."""
+        first = {each.instance_id: each for each in sorted(found, key=lambda each: -each.at_s)}
+        with self._database.write() as connection:
+            kept = connection.execute(select(market_facts.c.payload).where(market_facts.c.kind == _REBALANCE))
+            known = {row.payload["instance_id"] for row in kept}
+            rows = [_row(each) for name, each in first.items() if name not in known]
+            if rows:
                 connection.execute(insert(market_facts), rows)
 
     def forget_facts(self, before_s: int) -> None:
@@ -114,6 +124,14 @@ class MarketTables:
         }
         return list(newest.values())
 
+    def rebalances(self, markets: Sequence[Market], from_s: int) -> list[Rebalance]:
+        """Return the rebalance recommendations from `from_s` on, oldest first, one of each machine."""
+        found: dict[str, Rebalance] = {}
+        for market, at_s, payload in self._facts(_REBALANCE, markets, from_s):
+            name = payload["instance_id"]
+            found.setdefault(name, Rebalance(at_s, market, name, Source(payload["source"])))
+        return list(found.values())
+
     def _facts(self, kind: str, markets: Sequence[Market], from_s: int) -> list[tuple[Market, int, Mapping[str, Any]]]:
         query: Select[Any] = select(market_facts).where(_of(kind, markets), market_facts.c.at_s >= from_s)
         query = query.order_by(market_facts.c.at_s, market_facts.c.fact_id)
@@ -142,6 +160,9 @@ def _row(fact: Fact) -> dict[str, Any]:
         case RequestAnswer():
             told = {"asked": fact.asked, "granted": fact.granted, "code": fact.code, "source": str(fact.source)}
             kind, at_s, payload = _ANSWER, fact.at_s, told
+        case Rebalance():
+            told = {"instance_id": fact.instance_id, "source": str(fact.source)}
+            kind, at_s, payload = _REBALANCE, fact.at_s, told
         case Life():
             lived = {"launched_at_s": fact.launched_at_s, "taken": fact.taken, "source": str(fact.source)}
             kind, at_s, payload = _LIFE, fact.until_s, lived
@@ -176,7 +197,6 @@ def _lives(record: AllocationRecord, now_s: int, holder: Mapping[str, str]) -> l
         if life.end_cause is not EndCause.FAILED and holder.get(name, record.allocation_id) == record.allocation_id:
             until_s = now_s if life.ended_at_s is None else life.ended_at_s
             taken = life.end_cause is EndCause.EVICTED
-            found.append(
-                Life(allocation.market, allocation.launched_at_s, max(until_s, allocation.launched_at_s), taken)
-            )
+            began_s = allocation.launched_at_s
+            found.append(Life(allocation.market, began_s, max(until_s, began_s), taken, instance_id=name))
     return found

@@ -1,7 +1,7 @@
 """The version of what nodes, controllers and the control plane say to each other."""
 
 #: Increases with each change of a message that an older program does not understand.
-PROTOCOL = 4
+PROTOCOL = 5
 
 
 def full_version(package: str) -> str:

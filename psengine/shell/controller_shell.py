@@ -73,6 +73,8 @@ class ControllerShell:
         #: The first fault of the controller, as one line; empty while there is none.
         self.fault = ""
         self._reported: set[str] = set()
+        #: What each node has reported of a rebalance recommendation.
+        self._rebalances: dict[str, Mapping[str, Any]] = {}
         self._scheduler = scheduler
         self._transport: Transport = transport or DaskTransport(scheduler)
         self._callbacks, self._now = callbacks, callbacks.now_s
@@ -88,7 +90,9 @@ class ControllerShell:
     def open(self) -> None:
         """Register handlers and plugin; the scheduler must be running."""
         self._scheduler.add_plugin(MembershipPlugin(self._on_joined, self._watch.lose))
-        self._scheduler.handlers.update(proteus_notice=self.notice, proteus_event=self.event)
+        self._scheduler.handlers.update(
+            proteus_notice=self.notice, proteus_rebalance=self.rebalance, proteus_event=self.event
+        )
         self._spawn(self._tick())
         self._spawn(self._writer.run())
 
@@ -150,7 +154,10 @@ class ControllerShell:
         return await self.status(since_clock=describe(self.controller.job, 0, self._now())["clock"])
 
     async def status(self, since_clock: int = 0) -> dict[str, Any]:
-        """Return the status (see `status.describe`), JSON-able, with the losses of the clocks after `since_clock`."""
+        """Return the status (see `status.describe`), JSON-able, with the losses of the clocks after `since_clock`.
+
+        In addition it holds when the job was `started`, and the `rebalances` that nodes reported.
+        """
         now_s = self._now()
         try:
             status = describe(self.controller.job, since_clock, now_s)
@@ -159,6 +166,7 @@ class ControllerShell:
             status = describe(self.controller.job, since_clock, now_s)
         elapsed = status["elapsed_s"]
         status["started"] = None if elapsed is None else self._callbacks.wall_s() - elapsed
+        status["rebalances"] = list(self._rebalances.values())
         return status
 
     async def stop(self, reason: str = "asked to stop") -> dict[str, Any]:
@@ -218,6 +226,18 @@ class ControllerShell:
             self._reported.add(node)
             self._spawn(self._report(about))
         return {"known": node in self.controller.job.members.nodes}
+
+    async def rebalance(self, node: str, about: Mapping[str, Any]) -> str:
+        """Keep a rebalance recommendation of a node, the first one, for the status; the node works as before.
+
+        Parameters
+        ----------
+        about : job_id, allocation_id, instance_id, at_s.
+        """
+        if node not in self._rebalances:
+            logger.info("node %s: a rebalance is recommended", node)
+            self._rebalances[node] = about
+        return "ok"
 
     async def _report(self, about: Mapping[str, Any]) -> None:
         try:

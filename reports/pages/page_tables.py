@@ -222,15 +222,18 @@ def market_table(known: Iterable[MarketKnown]) -> tuple[Table, ...]:
             str(each.market),
             "" if each.share_granted is None else f"{each.share_granted.value:.0%}",
             f"{each.grant.chance:.0%}, {each.grant.size:.0%}",
-            *(f"{each.survival.lives(hours * HOUR_S):.0%}" for hours in SHOWN_H),
+            *(f"{each.survival_now.lives(hours * HOUR_S):.0%}" for hours in SHOWN_H),
             f"{each.survival.losses} in {each.survival.exposure_s / HOUR_S:.1f}",
             "" if each.score is None else f"{each.score.value:.0f}",
             "" if each.refused is None else each.refused[0],
+            "" if each.rebalances is None else f"{each.rebalances.value:.0f}, from the {each.rebalances.source}",
+            "" if each.taken_after is None else f"{each.taken_after.value:.0%}",
         )
         for each in known
     ]
     heads = ("market", "granted", "chance and share of a grant", *(f"lives {hours} h" for hours in SHOWN_H))
     heads = (*heads, "losses in machine-hours", "placement score", "last refusal")
+    heads = (*heads, "rebalance recommended within the hour", "taken within an hour of one")
     return (Table("markets", "What is known of the markets", heads, tuple(rows)),) if rows else ()
 
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from proteus_spot.bidding.facts.records import Source
 from proteus_spot.bidding.market.model import InstanceFact
 from proteus_spot.bidding.market.spot_market import MarketError
 from proteus_spot.infra.clock import SystemClock
@@ -22,6 +23,7 @@ from proteus_spot.infra.state.records import IllegalTransition, JobState, Observ
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_records import ended_result, saved_result
+from proteus_spot.tasks.market.facts.rebalances import record_rebalances
 from proteus_spot.tasks.market.listed_machines import job_machines
 from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 from proteus_spot.tasks.training.job_config import job_config
@@ -263,6 +265,14 @@ def note(job_id: str, status: dict[str, Any]) -> None:
     roles = {"servers": [shard["node"] for shard in shards], "backups": [shard["backup"] for shard in shards]}
     _note_change(job_id, now_s, ObservationKind.SHARDS, roles if shards else {})
     _note_offer(job_id, now_s, status)
+    _note_rebalances(job_id, status)
+
+
+def _note_rebalances(job_id: str, status: dict[str, Any]) -> None:
+    """Record the rebalance recommendations that machines of the job have reported."""
+    found = {str(about["instance_id"]): int(about["at_s"]) for about in status.get("rebalances", ())}
+    if found:
+        record_rebalances(current_runtime().store.purchases.allocations(job_id), found, Source.METADATA)
 
 
 def _note_offer(job_id: str, now_s: float, status: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, RequestAnswer
+from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, Rebalance, RequestAnswer
 from proteus_spot.bidding.market.model import Market
 
 
@@ -15,8 +15,10 @@ class KeptFacts:
         lives: Sequence[Life] = (),
         scores: Sequence[PlacementScore] = (),
         bands: Sequence[AdvisorBand] = (),
+        rebalances: Sequence[Rebalance] = (),
     ) -> None:
         self._answers, self._lives, self._scores, self._bands = answers, lives, scores, bands
+        self._rebalances = rebalances
 
     def answers(self, markets: Sequence[Market], from_s: int) -> list[RequestAnswer]:
         return [each for each in self._answers if each.market in markets and each.at_s >= from_s]
@@ -29,3 +31,6 @@ class KeptFacts:
 
     def bands(self, markets: Sequence[Market]) -> list[AdvisorBand]:
         return [each for each in self._bands if each.market in markets]
+
+    def rebalances(self, markets: Sequence[Market], from_s: int) -> list[Rebalance]:
+        return [each for each in self._rebalances if each.market in markets and each.at_s >= from_s]

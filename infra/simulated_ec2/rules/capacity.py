@@ -12,6 +12,8 @@ from proteus_spot.bidding.market.traces import Trace
 
 #: EC2's placement scores: the least and the greatest likely to succeed.
 _LEAST_SCORE, _MOST_SCORE = 1, 10
+#: One drop in two is foretold by so many seconds.
+_FORETOLD_S = 600
 
 
 @dataclass(slots=True)
@@ -45,6 +47,12 @@ def score(there: int | None, wanted: int) -> int:
     """Return the placement score of a request for `wanted` machines where `there` are left; None: any number."""
     share = 1.0 if there is None else min(there / wanted, 1.0)
     return _LEAST_SCORE + round(share * (_MOST_SCORE - _LEAST_SCORE))
+
+
+def foretold_s(market: Market, drop_s: int) -> int | None:
+    """Return how long before its notices a drop is foretold by rebalance recommendations; None: it is not."""
+    digest = hashlib.blake2s(f"{market}/{drop_s}".encode(), digest_size=1).digest()
+    return _FORETOLD_S if digest[0] % 2 else None
 
 
 def taken(instance_ids: Iterable[str], count: int, drop_s: int) -> list[str]:

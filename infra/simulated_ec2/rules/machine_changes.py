@@ -9,7 +9,7 @@ from proteus_spot.bidding.market.failures import is_failed_launch
 from proteus_spot.bidding.market.model import EndCause, InstanceState, Market
 from proteus_spot.infra.simulated_ec2.faults import OF_SPOT, Fault, FaultKind
 from proteus_spot.infra.simulated_ec2.held_instances import Boot, HeldInstance
-from proteus_spot.infra.simulated_ec2.rules.capacity import MarketCapacity, taken
+from proteus_spot.infra.simulated_ec2.rules.capacity import MarketCapacity, foretold_s, taken
 
 
 class NoticeMode(StrEnum):
@@ -50,6 +50,7 @@ class _Due(IntEnum):
     SPARE = 4  # a mark is withdrawn
     DIE = 5
     FAULT = 6
+    FORETELL = 7  # a market will soon have fewer machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,9 @@ class MachineChanges:
             return
         self._drops.add(drop)
         self._schedule(max(drop_s - self._lead_s, self.now_s), _Due.DROP, drop)
+        ahead_s = foretold_s(market, drop_s) if self._notice is NoticeMode.LEAD else None
+        if ahead_s is not None and (at_s := drop_s - self._lead_s - ahead_s) >= self.now_s:
+            self._schedule(at_s, _Due.FORETELL, drop)
 
     @property
     def _lead_s(self) -> int:
@@ -154,12 +158,24 @@ class MachineChanges:
         """Return the spot machines of a market that have not ended."""
         return [held for held in self if held.is_spot and held.ended_at_s is None and held.request.market == market]
 
+    def _excess(self, drop: _Drop) -> tuple[dict[str, HeldInstance], int]:
+        """Return the machines that would live at a drop, by id, and how many of them it takes; below 1: none."""
+        sold = self.sold(drop.market)
+        lives = {each.instance_id: each for each in sold if each.evicts_at_s is None or each.evicts_at_s > drop.at_s}
+        return lives, len(lives) - (self._capacity.at(drop.market, drop.at_s) or 0)
+
+    def _recommend_rebalance(self, market: Market, at_s: int) -> None:
+        for held in self.sold(market):
+            held.rebalance_at_s = at_s if held.rebalance_at_s is None else held.rebalance_at_s
+
+    def _foretell(self, drop: _Drop, at_s: int) -> None:
+        if self._excess(drop)[1] > 0:
+            self._recommend_rebalance(drop.market, at_s)
+
     def _drop(self, drop: _Drop, at_s: int) -> None:
         """Choose the machines that a drop takes, and mark them; the market's others get a rebalance recommendation."""
         self._drops.remove(drop)
-        sold = self.sold(drop.market)
-        lives = {each.instance_id: each for each in sold if each.evicts_at_s is None or each.evicts_at_s > drop.at_s}
-        excess = len(lives) - (self._capacity.at(drop.market, drop.at_s) or 0)
+        lives, excess = self._excess(drop)
         for held in map(lives.__getitem__, taken(lives, excess, drop.at_s)):
             held.evicts_at_s = drop.at_s
             self._schedule(drop.at_s, _Due.EVICT, held.instance_id)
@@ -169,9 +185,8 @@ class MachineChanges:
                     held.marks_at_s = at_s
                     self._note(at_s, ChangeKind.MARKED, held)
         if excess > 0 and self._notice is NoticeMode.LEAD:
-            for held in sold:
-                held.rebalance_at_s = at_s if held.rebalance_at_s is None else held.rebalance_at_s
-        if sold:
+            self._recommend_rebalance(drop.market, at_s)
+        if self.sold(drop.market):
             self._watch(drop.market, drop.at_s)
 
     def _schedule(self, at_s: int, due: _Due, subject: str | Fault | _Drop) -> None:
@@ -187,7 +202,7 @@ class MachineChanges:
                 self._strike(subject, at_s)
                 continue
             if isinstance(subject, _Drop):
-                self._drop(subject, at_s)
+                (self._foretell if due is _Due.FORETELL else self._drop)(subject, at_s)
                 continue
             held = self.by_id[subject]
             if held.ended_at_s is None:

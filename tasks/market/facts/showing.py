@@ -32,7 +32,7 @@ class MarketLine:
         record = self.known.to_record()
         for figure in (each for each in record.values() if isinstance(each, dict) and "at_s" in each):
             figure["age_s"] = None if figure["at_s"] is None else max(self.known.at_s - figure["at_s"], 0)
-        lives = {f"{hours}h": self.known.survival.lives(hours * HOUR_S) for hours in SHOWN_H}
+        lives = {f"{hours}h": self.known.survival_now.lives(hours * HOUR_S) for hours in SHOWN_H}
         chance = {"chance": self.known.grant.chance, "size": self.known.grant.size}
         return {**record, **chance, "lives": lives, "directory": self.directory}
 

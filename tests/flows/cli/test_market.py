@@ -1,16 +1,19 @@
 """`proteus market` and `proteus plan --live`: what is known of the markets of a run."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from proteus_spot.bidding.evictions.fit_capacity import capacity_trace
+from proteus_spot.bidding.facts.records import Rebalance
 from proteus_spot.flows.cli.main import cli
 from proteus_spot.infra.clock import ScaledClock
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.local_market.environment import clock_file
+from proteus_spot.infra.state.store import Store
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, spec
 
 JOB = f"""job_id: next
@@ -46,6 +49,17 @@ def test_the_table_and_the_json_say_the_same(run: Path) -> None:
     (record,) = json.loads(call("market", "--dir", str(run), "--json", "-").output)["markets"]
     assert record["share_granted"] == {"value": 0.5, "source": "own requests and machines", "at_s": BEGIN_S, "age_s": 0}
     assert record["chance"] > 0.5
+
+
+def test_a_rebalance_recommendation_is_shown_with_its_age(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    with closing(Store.open(f"sqlite:///{run / 'state.db'}")) as store:
+        store.markets.record_rebalances([Rebalance(BEGIN_S, MARKET, "i-1")])
+    shown = call("market", "--dir", str(run)).output
+    assert "rebalance" in shown
+    assert "1 (0:00:00)" in shown
+    (record,) = json.loads(call("market", "--dir", str(run), "--json", "-").output)["markets"]
+    assert record["rebalances"] == {"value": 1, "source": "instance metadata", "at_s": BEGIN_S, "age_s": 0}
 
 
 def test_an_advisor_file_is_recorded_and_shown(run: Path) -> None:

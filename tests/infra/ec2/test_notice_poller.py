@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from proteus_spot.infra.ec2.notice_poller import Notice, NoticePoller, report_notice
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from tests.support.market_servers import T0, TRACES, ManualClock, request, served, sold
 
@@ -197,3 +198,19 @@ def test_no_package_is_imported_when_a_notice_is_reported() -> None:
     error, *modules = done.stdout.split()
     assert error == "ConnectError"
     assert set(modules) <= {"encodings.idna", "stringprep"}
+
+
+def test_a_rebalance_recommendation_is_found_apart_from_a_notice(clock, tmp_path):
+    sim = SimSpotMarket(TRACES, sold, clock.now_s)
+    (fact,) = sim.launch(request("t"))
+
+    async def looks(poller):
+        found = [await poller.poll_rebalance()]
+        sim.add_fault(Fault(FaultKind.REBALANCE, instance_id=fact.instance_id))
+        found += [await poller.poll_rebalance(), await poller.poll()]
+        await poller.close()
+        return found
+
+    with served(sim, clock, tmp_path) as endpoint:
+        found = asyncio.run(looks(NoticePoller(f"{endpoint.metadata_url}/{fact.instance_id}/", clock)))
+    assert found == [None, datetime.fromtimestamp(T0 + 10, UTC), None]

@@ -330,3 +330,29 @@ def test_a_market_of_scarce_capacity_continues_too_and_is_distinguished_from_oth
     assert traces_digest(TraceSet({})) == ""
     others = (capacity_trace([1, 0, 0, 1], 300, T0), capacity_trace([1, 1, 0, 1], 300, T0 + 1))
     assert len({traces_digest(TraceSet({A: trace})) for trace in (scarce[A], *others)}) == 3
+
+
+def test_some_drops_are_foretold_to_all_machines_of_their_market_and_all_are_by_the_notice():
+    ahead = set()
+    for drop_s in range(1800, 3600, 120):
+        clock = ManualClock(T0 + 600)
+        sim = market(clock, capacity=TraceSet({B: capacity_trace([3, 1], drop_s, T0)}))
+        bought = [fact.instance_id for fact in sim.launch(request("t", market=B, bid="0.04", count=2))]
+        for clock.at_s in range(T0 + 600, T0 + drop_s, 20):
+            sim.advance()
+        found = {sim.rebalance_at_s(name) for name in bought}
+        assert len(found) == 1
+        ahead.add(T0 + drop_s - found.pop())
+        assert [sim.marked_at_s(name) for name in bought].count(None) == 1
+    assert ahead == {120, 720}
+
+
+@pytest.mark.parametrize("options", [{"notice": NoticeMode.NONE}, {"capacity": {B: capacity_trace([3, 2], 1800, T0)}}])
+def test_a_drop_that_is_not_announced_or_takes_nothing_is_not_foretold(options):
+    clock = ManualClock(T0 + 600)
+    capacity = {B: capacity_trace([3, 1], 1800, T0)}
+    sim = market(clock, **{"capacity": capacity, **options})
+    bought = sim.launch(request("t", market=B, bid="0.04", count=2))
+    for clock.at_s in range(T0 + 600, T0 + 1800, 20):
+        sim.advance()
+    assert {sim.rebalance_at_s(fact.instance_id) for fact in bought} == {None}

@@ -1,7 +1,7 @@
 """The facts of markets: own requests and machines of all jobs, and what others say."""
 
 from proteus_spot.bidding.evictions.fit_capacity import Band
-from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, RequestAnswer, Source
+from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, Rebalance, RequestAnswer, Source
 from proteus_spot.bidding.market.model import Allocation, EndCause, Market
 from proteus_spot.infra.state.records import IntentState
 from proteus_spot.infra.state.store import Store
@@ -48,9 +48,9 @@ def test_lives_are_the_spot_machines_of_all_jobs_and_why_they_ended(store: Store
     store.purchases.record_instance_ends("first", ends)
     store.purchases.record_allocation("job-1", "held", Allocation("held", A, 2, 1000), ["r-1", "r-2"])
     assert store.markets.lives([A, B], 0, 2000) == [
-        Life(A, 1000, 1500, taken=True),
-        Life(A, 1000, 1501, taken=False),
-        Life(A, 1000, 2000, taken=False),
+        Life(A, 1000, 1500, taken=True, instance_id="first-0"),
+        Life(A, 1000, 1501, taken=False, instance_id="first-1"),
+        Life(A, 1000, 2000, taken=False, instance_id="second-0"),
     ]
     assert store.markets.lives([B], 0, 2000) == []
 
@@ -84,3 +84,12 @@ def test_answers_and_lives_of_traces_stand_beside_the_own_ones(store: Store) -> 
     )
     assert [answer.source for answer in store.markets.answers([A, B], 0)] == [Source.TRACES, Source.OWN]
     assert [life.source for life in store.markets.lives([A, B], 0, 2000)] == [Source.TRACES, Source.OWN, Source.OWN]
+
+
+def test_of_the_recommendations_of_a_machine_the_first_is_kept_whoever_says_it(store: Store) -> None:
+    first, other = Rebalance(100, A, "i-1"), Rebalance(150, B, "i-2")
+    store.markets.record_rebalances([Rebalance(120, A, "i-1"), first, other])
+    store.markets.record_rebalances([Rebalance(90, A, "i-1", Source.OWN)])
+    assert store.markets.rebalances([A, B], 0) == [first, other]
+    assert store.markets.rebalances([A], 101) == []
+    assert store.markets.lives([A, B], 0, 2000) == []
