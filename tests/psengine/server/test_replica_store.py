@@ -22,3 +22,14 @@ def test_the_last_complete_round_stays_until_a_later_one_is_complete(
     for number, last_complete in puts:
         store.put(number, last_complete, {0: ShardState({}, number, 0)}, is_backup=True)
     assert [number for number in range(4) if store.get([0], number)] == stored
+
+
+@pytest.mark.parametrize(
+    ("as_backup", "stays"), [([True], True), ([False], False), ([False, True], True), ([True, False], False)]
+)
+def test_a_backup_keeps_its_replicas_when_others_serve_the_shard(as_backup: list[bool], stays: bool) -> None:
+    store = ReplicaStore()
+    for number, is_backup in enumerate(as_backup, 1):
+        store.put(number, number - 1, {0: ShardState({}, number, 0)}, is_backup=is_backup)
+    store.forget([0, 1])
+    assert bool(len(store)) is stays

@@ -90,3 +90,12 @@ def test_a_shard_that_moves_takes_its_reads_along() -> None:
     other.expect([SHARD], 2)
     at_once(other.take(PARTITIONS, handed.states, 2))  # type: ignore[union-attr]
     assert len(other.stores[SHARD].reads.pending()) == 1
+
+
+@pytest.mark.parametrize(("committed", "late"), [(1, True), (2, False)])
+def test_a_read_counts_until_the_group_before_it_is_committed(committed: int, late: bool) -> None:
+    here = server()
+    read(here, slice(0, 2), group=3)
+    at_once(here.fold(committed, 1))
+    answer = push(here, [1], group=2, partition=1)
+    assert isinstance(answer, LateUpdate) is late

@@ -15,6 +15,7 @@ from proteus_spot.psengine.protocol.read_version import Before, Committed, Compl
 from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.server.shard_store import ShardStore
+from proteus_spot.psengine.tables.row_updates import RowDelta
 from proteus_spot.psengine.tables.sharding import Sharding
 from tests.psengine.server.test_shard_store import Zeros
 from tests.support.servers import at_once, read_when_there
@@ -120,6 +121,22 @@ def test_a_higher_attempt_takes_the_place_of_what_was_read_ahead() -> None:
     store.fold(1)
     assert (store.committed["w"], store.folded, store.attempt(1)) == (6, 2, 0)
     assert (store.attempt(2), store.attempt(3)) == (0, 0)
+
+
+def test_a_higher_attempt_at_other_rows_takes_the_place_of_what_was_written_early() -> None:
+    store = ShardStore(0, 1, {"w": np.zeros((4, 1), np.float32)}, 2)
+
+    def push(partition: int, attempt: int, row: int) -> None:
+        rows = RowDelta(np.array([row]), np.ones((1, 1), np.float32))
+        assert store.push(1, partition, [attempt], {"w": rows}) == "accepted"
+
+    store.ahead(0, {"w": None})  # from now on updates are written as they arrive
+    push(0, 1, row=0)
+    push(0, 2, row=1)
+    push(1, 2, row=2)
+    assert store.ahead(1, {"w": None})["w"].ravel().tolist() == [0, 1, 1, 0]
+    store.fold(1)
+    assert store.committed["w"].ravel().tolist() == [0, 1, 1, 0]
 
 
 @pytest.mark.parametrize("lacks", [0, 1])
