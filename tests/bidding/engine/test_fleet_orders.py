@@ -155,6 +155,16 @@ def test_a_quota_for_spot_leaves_that_for_on_demand() -> None:
     assert vcpus == 100, "all of the cap"
 
 
+def test_a_refusal_for_the_quota_of_spot_counts_what_is_held_of_spot() -> None:
+    at = engine(replace(JOB, allocation_vcpus=40))
+    (order,) = decide(at)
+    assert isinstance(order, Acquire)
+    at.handle(granted(Allocation("s", XLARGE_B, 5, START_S, Tier.TRANSIENT, 300_000)))
+    at.handle(granted(Allocation("d", LARGE, 3, START_S, Tier.TRANSIENT)))
+    at.handle(AllocationRefused(START_S, order.order_id, "MaxSpotInstanceCountExceeded", ""))
+    assert at.holdings.quotas == {False: (20 + 4 * (order.count // 2), START_S + HOUR_S)}
+
+
 def test_purchases_of_one_tick_share_the_quota_of_the_account() -> None:
     at = engine(replace(JOB, value_of_time_usd_per_h=5.0))
     orders = decide(at, left_vcpus={"L-34B43A08": 60})

@@ -71,6 +71,7 @@ def test_the_next_hour_counts_whole_and_lapses_where_it_does_not_fit():
         engine = engine_of(reliable(), bid)
         order = engine.handle(with_limits(tick(START_S + HOUR_S - 200, PRICES), left))[0]
         assert isinstance(order, kind)
+    assert order.before_s == START_S + HOUR_S - 200, "at once: should the next ticks be lost, it would be charged"
     assert "the next hour may cost $0.6000" in order.decision.reason
 
 
