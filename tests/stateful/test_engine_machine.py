@@ -1,9 +1,7 @@
 """The engine against a market that refuses, does not answer, evicts and repeats itself; and against its journal."""
 
-import json
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 from hypothesis import event, settings
 from hypothesis import strategies as st
@@ -25,14 +23,13 @@ from proteus_spot.bidding.engine.events import (
     NoticeSeen,
     TickDue,
 )
-from proteus_spot.bidding.engine.journal import from_record, replay, to_record
 from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Wait
-from proteus_spot.bidding.engine.snapshot import from_snapshot, to_snapshot
 from proteus_spot.bidding.evictions.table import EvictionTable
 from proteus_spot.bidding.forecast import MarketFeatures
 from proteus_spot.bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
 from tests.support.bid_engine_model import BidEngineModel, names_of, vcpus_of
 from tests.support.forecasts import foresight_of
+from tests.support.journalled_engine import JournalledEngine
 from tests.support.markets import (
     MARKETS,
     START_S,
@@ -79,8 +76,7 @@ class EngineMachine(BidEngineModel, RuleBasedStateMachine):
         ),
     )
     def open(self, job: JobModel, evictions: EvictionTable, policy: str, found: Allocation) -> None:
-        self.engine, self.replayed, self.restored = BidEngine(), BidEngine(), BidEngine()
-        self.records: list[dict[str, Any]] = []
+        self.journalled = JournalledEngine()
         self.begin(job, foresees=policy == "best")
         self.tell(replace(opened(job, policy, evictions), foresight=FORESIGHT if self.foresees else None))
         self.tell(AllocationGranted(START_S, "red", reliable()))
@@ -88,18 +84,12 @@ class EngineMachine(BidEngineModel, RuleBasedStateMachine):
         self.tell(AllocationGranted(START_S, "a", found))
         self.take_in(found)
 
+    @property
+    def engine(self) -> BidEngine:
+        return self.journalled.engine
+
     def tell(self, told: BidEvent) -> tuple[Order, ...]:
-        orders = self.engine.handle(told)
-        records = json.loads(json.dumps([to_record(item) for item in (told, *orders)], allow_nan=False))
-        self.records += records
-        again, *ordered = map(from_record, records)
-        assert self.replayed.handle(again) == tuple(ordered) == orders  # type: ignore[arg-type]
-        assert self.restored.handle(again) == orders  # type: ignore[arg-type]
-        snapshot = json.loads(json.dumps(to_snapshot(self.restored), allow_nan=False))
-        self.restored = from_snapshot(snapshot, self.replayed.holdings.opened)
-        states = [vars(engine.holdings) for engine in (self.restored, self.replayed, self.engine)]
-        assert states[0] == states[1] == states[2]
-        return orders
+        return self.journalled.tell(told)
 
     # -- the clock --------------------------------------------------------------------------------------------
 
@@ -241,7 +231,7 @@ class EngineMachine(BidEngineModel, RuleBasedStateMachine):
         if self.unlisted_since_s is None:
             self.unlisted_since_s = self.now_s
 
-    @precondition(lambda self: len(self.records) > 15)
+    @precondition(lambda self: len(self.journalled.records) > 15)
     @rule()
     def close(self) -> None:
         assert self.tell(JobClosed(self.now_s)) == ()
@@ -273,21 +263,9 @@ class EngineMachine(BidEngineModel, RuleBasedStateMachine):
         assert self.engine.holdings.unlisted_since_s == self.unlisted_since_s
         assert self.bought == [f"j-buy-{number}" for number in range(len(self.bought))]
 
-    @invariant()
-    def what_its_journal_leads_to_is_the_same(self) -> None:
-        self.compare(self.replayed)
-
     def teardown(self) -> None:
-        if hasattr(self, "records"):
-            again = replay(self.records)
-            self.compare(again)
-            probe = TickDue(self.now_s, {XLARGE: 50_000})
-            assert again.handle(probe) == self.engine.handle(probe)
-
-    def compare(self, other: BidEngine) -> None:
-        assert other.holdings.positions == self.engine.holdings.positions
-        assert other.holdings.open_orders == self.engine.holdings.open_orders
-        assert other.holdings.closed == self.engine.holdings.closed
+        if hasattr(self, "journalled"):
+            self.journalled.check_replay(TickDue(self.now_s, {XLARGE: 50_000}))
 
 
 EngineMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
