@@ -185,7 +185,14 @@ class TransientTier(FormModel):
     """The transient tier: machines that the market may evict; where to bid, and how much to hold."""
 
     markets: list[MarketName] = Field(min_length=1, title="Markets", description="Where to bid: TYPE/ZONE each.")
-    max_vcpus: int = Field(8, ge=0, le=_MOST_VCPUS, title="Most vCPUs held at once")
+    max_vcpus: int = Field(
+        8, ge=0, le=_MOST_VCPUS, title="Most vCPUs held at once", description="GPUs, where unit is gpu."
+    )
+    unit: Literal["vcpu", "gpu"] = Field(
+        "vcpu",
+        title="Unit of sizes and work",
+        description="gpu: max_vcpus and allocation_vcpus count GPUs, and a machine works on a task for each of them.",
+    )
     policy: str | None = Field(
         None,
         title="Bidding policy",

@@ -65,6 +65,11 @@ def terms_of(job: Job) -> JobTerms:
     return SweepTerms(job.job_id, None if budget_usd is None else to_micros(budget_usd), billing)
 
 
+def unit_of(job: Job) -> str:
+    """Return what the sizes of a recorded job count."""
+    return str(job.spec.get("transient", {}).get("unit", "vcpu"))
+
+
 @runtime_task("record job")
 def record_job(spec: JobSpec) -> Job:
     """Record the job, or return the recorded one; the same id with another spec is refused (`resolve_spec`)."""

@@ -1,18 +1,39 @@
 """`JobModel`: the application's parameters (Table 2 of the paper) and the limits of its footprint."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
+from types import MappingProxyType
 from typing import Any
 
 from proteus_spot.bidding.billing.expected import KINDS, BillingKind, hour_micros, is_refunded
-from proteus_spot.bidding.market.model import HOUR_S, Market
+from proteus_spot.bidding.market.model import HOUR_S, InstanceType, Market
 from proteus_spot.bidding.market.money import Micros
+
+#: What the sizes of a job may count, and its name for a reader.
+UNITS: Mapping[str, str] = MappingProxyType({"vcpu": "vCPU", "gpu": "GPU"})
+
+
+def size_in(unit: str, kind: InstanceType) -> int:
+    """Return the size of a machine in a unit of `UNITS`; 0 for one without a GPU, where these are counted."""
+    return kind.gpus if unit == "gpu" else kind.vcpu
+
+
+def reference_micros(unit: str, kinds: Iterable[InstanceType]) -> dict[str, float]:
+    """Return the hourly on-demand cost of a machine's size by type, at the cheapest of the types for a unit.
+
+    A machine that has nothing of the unit costs what it costs.
+    """
+    kinds = list(kinds)
+    each = min((kind.on_demand_micros / size for kind in kinds if (size := size_in(unit, kind))), default=0.0)
+    return {kind.name: size_in(unit, kind) * each or float(kind.on_demand_micros) for kind in kinds}
 
 
 @dataclass(frozen=True, slots=True)
 class JobModel:
     """The parameters of a job that the economics depend on.
+
+    Sizes, here and in the policies, count vCPUs; in a job whose `unit` is ``gpu`` they count GPUs, by the same names.
 
     Attributes
     ----------
@@ -47,6 +68,8 @@ class JobModel:
         Seconds until the next decision, at most.
     exclude_markets : tuple of str
         Markets in which nothing is bought, spot or on demand: a market, an instance type or a zone each.
+    unit : str
+        What sizes count, of `UNITS`.
     """
 
     scaling_efficiency: float = 1.0
@@ -66,6 +89,7 @@ class JobModel:
     boot_s: float = 240.0
     gap_s: float = 240.0
     exclude_markets: tuple[str, ...] = ()
+    unit: str = "vcpu"
 
     def __post_init__(self) -> None:
         if not 0 < self.scaling_efficiency <= 1:
@@ -86,8 +110,19 @@ class JobModel:
             raise ValueError(f"billing is {self.billing!r}: it must be one of {', '.join(KINDS)}")
         if not 0 <= self.value_of_time_usd_per_h < float("inf"):
             raise ValueError(f"value_of_time_usd_per_h is {self.value_of_time_usd_per_h}: it must be finite, 0 or more")
+        if self.unit not in UNITS:
+            raise ValueError(f"unit is {self.unit!r}: it must be one of {', '.join(UNITS)}")
         if self.flat_micros < 0:
             raise ValueError(f"flat_micros is {self.flat_micros}: it cannot be negative")
+
+    def size(self, kind: InstanceType) -> int:
+        """Return the size of a machine in the job's unit."""
+        return size_in(self.unit, kind)
+
+    @property
+    def unit_name(self) -> str:
+        """The unit for a reader."""
+        return UNITS[self.unit]
 
     def useful_vcpus(self, vcpus: int) -> int:
         """Return how few vCPUs work as fast as so many: with 8 tasks, 5 as fast as 4, and any more than 8 as fast as 8.

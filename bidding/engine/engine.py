@@ -152,7 +152,8 @@ class BidEngine:
                 reason = "the job is done, and every further second would cost"
             decision = Decision(Choice.LAPSE, reason, float("inf"))
         elif held.excess_vcpus() > 0:
-            reason = f"{held.spot_vcpus} spot vCPUs are held, of at most {held.opened.job.max_spot_vcpus}"
+            job = held.opened.job
+            reason = f"{held.spot_vcpus} spot {job.unit_name}s are held, of at most {job.max_spot_vcpus}"
             decision = Decision(Choice.LAPSE, reason, float("inf"))
         else:
             view, alive = self._view(event), position.working or allocation
@@ -212,8 +213,8 @@ class BidEngine:
             decision = purchase_within(decision, held.opened.job, purse, event.at_s)
             decision = _with_left_out(_with_known(decision, view), event)
             if view.job.max_spot_vcpus < held.opened.job.max_spot_vcpus:
-                why = f"{decision.reason}; the account's quota allows {view.job.max_spot_vcpus} spot vCPUs"
-                decision = replace(decision, reason=why)
+                allowed = f"{view.job.max_spot_vcpus} spot {view.job.unit_name}s"
+                decision = replace(decision, reason=f"{decision.reason}; the account's quota allows {allowed}")
             chosen = decision.chosen
             if chosen is None:
                 yield Wait(decision)
@@ -225,9 +226,11 @@ class BidEngine:
             if excess > 0:
                 most = held.opened.job.max_spot_vcpus
                 raise EngineError(
-                    f"policy {held.opened.policy}: {most + excess} spot vCPUs would be held, of at most {most}"
+                    f"policy {held.opened.policy}: {most + excess} spot {view.job.unit_name}s would be held, "
+                    f"of at most {most}"
                 )
-            take_quota(left, chosen.market.instance_type, held.vcpus_of(order), spot=not chosen.on_demand)
+            vcpus = chosen.count * view.types[chosen.market.instance_type].vcpu  # quotas count no other unit
+            take_quota(left, chosen.market.instance_type, vcpus, spot=not chosen.on_demand)
             held.note_order(order)
             yield order
 

@@ -110,7 +110,7 @@ class Holdings:
         """Return the spot vCPUs of an allocation or a purchase."""
         if isinstance(bought, Allocation) and bought.tier is Tier.RELIABLE:
             return 0
-        return bought.count * self.opened.types[bought.market.instance_type].vcpu
+        return bought.count * self.opened.job.size(self.opened.types[bought.market.instance_type])
 
     def excess_vcpus(self, *orders: Acquire) -> int:
         """Return by how many spot vCPUs the limit is exceeded, or would be with `orders`; negative where it is not."""

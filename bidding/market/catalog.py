@@ -108,7 +108,7 @@ class Catalog:
         Raises
         ------
         RegionsDiffer
-            If a type that `markets` have in two regions costs differently in these, or has other vCPUs.
+            If a type that `markets` have in two regions costs differently in these, or has other vCPUs or GPUs.
         ValueError
             If one of `markets` is not sold on that day (`fault` says why).
         """
@@ -123,7 +123,7 @@ class Catalog:
             regions = [region for region in sold if name in sold[region]]
             used = sorted(regions_of_types.get(name, regions))
             kinds = [sold[region][name] for region in used]
-            if len({(kind.vcpu, kind.on_demand_micros) for kind in kinds}) == 1:
+            if len({(kind.vcpu, kind.gpus, kind.on_demand_micros) for kind in kinds}) == 1:
                 types[name] = kinds[0]
             elif name in regions_of_types:
                 raise RegionsDiffer(name, tuple(used))

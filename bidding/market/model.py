@@ -48,6 +48,7 @@ class InstanceType:
     vcpu: int
     memory_gib: float
     on_demand_micros: Micros
+    gpus: int = 0
 
 
 class Tier(StrEnum):

@@ -101,7 +101,11 @@ class MarketView:
 
     def vcpus_of(self, allocation: Allocation) -> int:
         """Return the vCPUs of all of the allocation's instances."""
-        return allocation.count * self.types[allocation.market.instance_type].vcpu
+        return allocation.count * self.size_of(allocation.market)
+
+    def size_of(self, market: Market) -> int:
+        """Return the vCPUs of a machine of `market`."""
+        return self.job.size(self.types[market.instance_type])
 
 
 class Choice(StrEnum):

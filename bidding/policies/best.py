@@ -16,7 +16,7 @@ from proteus_spot.bidding.forecast.features import FEATURES
 from proteus_spot.bidding.market.model import HOUR_S, Allocation, Market, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros
 from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MarketView
-from proteus_spot.bidding.policies.footprint import price_text, usd_per_vcpu_h
+from proteus_spot.bidding.policies.footprint import price_text, usd_per_work
 from proteus_spot.bidding.policies.offers import SHOWN, Excluded, counts_of, explained, markets_text, nothing_on_sale
 from proteus_spot.bidding.policies.rules import HourEndRule, fresh_delta_micros, held_delta, hour_end, is_worth_keeping
 
@@ -60,13 +60,17 @@ class BestPolicy:
         best, weighed = candidates[0], markets_text(len(fresh.markets), refusals)
         if not np.isfinite(best.cost_per_work):
             reason = f"no work is to be expected of any of {weighed}, {best.market} among them"
-            return Decision(Choice.WAIT, reason, float("inf"), explained(candidates, float("inf"), bought=False))
+            return Decision(
+                Choice.WAIT, reason, float("inf"), explained(candidates, float("inf"), view.job, bought=False)
+            )
         reason = (
             f"{best.count} x {best.market} at {price_text(best.price_micros)}, bid {price_text(best.bid_micros)} "
-            f"(eviction within the hour {best.eviction_prob:.0%}): {best.work:.2f} vCPU-h of work are expected for "
-            f"{usd_per_vcpu_h(best.cost_per_work)}, the least of {weighed}"
+            f"(eviction within the hour {best.eviction_prob:.0%}): {best.work:.2f} {view.job.unit_name}-h of work are "
+            f"expected for {usd_per_work(best.cost_per_work, view.job)}, the least of {weighed}"
         )
-        return Decision(Choice.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), bought=True))
+        return Decision(
+            Choice.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), view.job, bought=True)
+        )
 
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
         """Return whether the allocation is kept: if its work costs no more than the best fresh purchase's.
@@ -111,8 +115,9 @@ class BestPolicy:
         if not view.evictions.bids_decide:
             bid_text = "where bids decide nothing"
         reason = (
-            f"{offer_text}, {bid_text}: its next hour of work costs {usd_per_vcpu_h(stays * _TO_USD_PER_VCPU_H)}, "
-            f"the best fresh purchase's {usd_per_vcpu_h(let_go)}"
+            f"{offer_text}, {bid_text}: its next hour of work costs "
+            f"{usd_per_work(stays * _TO_USD_PER_VCPU_H, view.job)}, the best fresh purchase's "
+            f"{usd_per_work(let_go, view.job)}"
         )
         return Decision(verdict, reason, let_go)
 
@@ -172,7 +177,7 @@ def _fresh(view: MarketView, others: int) -> tuple[_Fresh, dict[Market, Excluded
     bought = [counts[market] for market in markets]
     beta, useful_s = _chances(view, markets)
     micros = [view.job.hour_micros(view.prices[market]) * count for market, count in zip(markets, bought, strict=True)]
-    vcpus = [view.types[market.instance_type].vcpu * count for market, count in zip(markets, bought, strict=True)]
+    vcpus = [view.size_of(market) * count for market, count in zip(markets, bought, strict=True)]
     around = _surroundings(view, view.job.resize_overhead_s, others, view.job.is_refunded(first_hour=True))
     out = np.empty((len(markets), 3, beta.shape[1]))
     hours_per_work(np.array(micros, dtype=np.float64), np.array(vcpus, dtype=np.float64), beta, useful_s, around, out)

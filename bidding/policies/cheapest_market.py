@@ -7,7 +7,7 @@ from functools import cmp_to_key
 from proteus_spot.bidding.market.model import Allocation, Market
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros
 from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MarketView
-from proteus_spot.bidding.policies.footprint import price_text, usd_per_vcpu_h
+from proteus_spot.bidding.policies.footprint import price_text, usd_per_work
 from proteus_spot.bidding.policies.offers import SHOWN, counts_of, explained, markets_text, nothing_on_sale
 from proteus_spot.bidding.policies.rules import is_cheaper
 
@@ -37,15 +37,15 @@ def cheapest(view: MarketView, left_vcpus: int, bid_of: BidOf) -> Decision:
     candidates = [_candidate(view, market, counts[market], bid_of(view, market)) for market in markets[:SHOWN]]
     best = candidates[0]
     cheap = (
-        f"{best.count} x {best.market} at {price_text(best.price_micros)}, {usd_per_vcpu_h(best.cost_per_work)}, the "
-        f"least of {markets_text(len(markets), refusals)}"
+        f"{best.count} x {best.market} at {price_text(best.price_micros)}, "
+        f"{usd_per_work(best.cost_per_work, view.job)}, the least of {markets_text(len(markets), refusals)}"
     )
     if best.delta_micros < 0:
-        refused, *others = explained(candidates, float("inf"), bought=True)
+        refused, *others = explained(candidates, float("inf"), view.job, bought=True)
         reason = f"{cheap}, would not be sold under a bid of {price_text(best.bid_micros)}"
         return _wait(reason, (replace(refused, why_not="stands above the bid"), *others))
     reason = f"{cheap}; bid {price_text(best.bid_micros)} (eviction within the hour {best.eviction_prob:.0%})"
-    return Decision(Choice.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), bought=True))
+    return Decision(Choice.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), view.job, bought=True))
 
 
 def kept(view: MarketView, allocation: Allocation) -> Decision:
@@ -67,12 +67,12 @@ def _by_price(view: MarketView, markets: list[Market]) -> list[Market]:
 
 def _price(view: MarketView, market: Market) -> tuple[Micros, int]:
     """Return the hourly price of a machine, bytes between zones included, and its vCPUs."""
-    vcpu = view.types[market.instance_type].vcpu
+    vcpu = view.size_of(market)
     return view.prices[market] + round(view.crossing_usd(market) * vcpu * MICROS_PER_DOLLAR), vcpu
 
 
 def _candidate(view: MarketView, market: Market, count: int, bid_micros: Micros) -> Candidate:
-    price, vcpu = view.prices[market], view.types[market.instance_type].vcpu
+    price, vcpu = view.prices[market], view.size_of(market)
     hour_micros = _price(view, market)[0]
     cost_usd = hour_micros * count / MICROS_PER_DOLLAR
     work = float(count * vcpu)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from proteus_spot.bidding.economics import equations
 from proteus_spot.bidding.economics.equations import Overheads, expected_hour, time_left_s
+from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.market.model import HOUR_S, Allocation, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR
 from proteus_spot.bidding.policies.base import MarketView
@@ -86,7 +87,7 @@ def held_part(view: MarketView, allocation: Allocation, left_s: int | None = Non
         left_s = time_left_s(allocation, view.now_s) if paid_until_s is None else paid_until_s - view.now_s
     kind = view.types[allocation.market.instance_type]
     if allocation.bid_micros is None:
-        working = kind.vcpu if allocation.tier is Tier.TRANSIENT or view.job.reliable_works else 0
+        working = view.job.size(kind) if allocation.tier is Tier.TRANSIENT or view.job.reliable_works else 0
         return part(0.0, HOUR_S, kind.on_demand_micros, allocation.count, working, left_s)
     price = view.prices.get(allocation.market)
     if price is None:
@@ -94,7 +95,7 @@ def held_part(view: MarketView, allocation: Allocation, left_s: int | None = Non
     beta, median = view.evictions.of_bid(allocation.market, allocation.bid_micros - price)
     refunded = view.job.is_refunded(first_hour=view.now_s + left_s <= allocation.launched_at_s + HOUR_S)
     hourly = view.job.hour_micros(price)
-    held = part(beta, median, hourly, allocation.count, kind.vcpu, left_s, refunded=refunded)
+    held = part(beta, median, hourly, allocation.count, view.job.size(kind), left_s, refunded=refunded)
     crossing_usd = view.crossing_usd(allocation.market)
     if not crossing_usd:
         return held
@@ -142,9 +143,9 @@ def _weighed(parts: Sequence[Part], bought: Offers, view: MarketView, *, resized
     return out
 
 
-def usd_per_vcpu_h(cost: float) -> str:
+def usd_per_work(cost: float, job: JobModel) -> str:
     """Return a cost per work for a reader."""
-    return f"${cost:.5f}/vCPU-h" if np.isfinite(cost) else "no work at all"
+    return f"${cost:.5f}/{job.unit_name}-h" if np.isfinite(cost) else "no work at all"
 
 
 def price_text(micros: int) -> str:

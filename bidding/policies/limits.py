@@ -10,7 +10,7 @@ from proteus_spot.bidding.market.model import Allocation, InstanceType, Market, 
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
 from proteus_spot.bidding.market.quotas import left_of, quota_of
 from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MachineRelease, MarketView
-from proteus_spot.bidding.policies.footprint import price_text, usd_per_vcpu_h
+from proteus_spot.bidding.policies.footprint import price_text, usd_per_work
 
 #: The most that machines on demand may cost, in words.
 ON_DEMAND_LIMIT = "the limit for machines on demand (on_demand_usd)"
@@ -175,10 +175,10 @@ def on_demand_purchase(view: MarketView) -> Decision | None:
     best = cheapest_on_demand(view, room)
     if best is None:
         return Decision(Choice.WAIT, f"{gone}, and {no_on_demand(view, room)}", float("inf"))
-    chosen = on_demand_candidate(view, best, room // view.types[best.instance_type].vcpu)
+    chosen = on_demand_candidate(view, best, room // view.size_of(best))
     reason = (
         f"{gone}: {chosen.count} x {best} on demand at {price_text(chosen.price_micros)}, "
-        f"{usd_per_vcpu_h(chosen.cost_per_work)}, finish the job"
+        f"{usd_per_work(chosen.cost_per_work, view.job)}, finish the job"
     )
     return Decision(Choice.ACQUIRE, reason, float("inf"), (chosen,))
 
@@ -197,10 +197,10 @@ def cheapest_on_demand(view: MarketView, room_vcpus: int, *, at_rest: bool = Fal
     zones = {each.market.zone for each in view.footprint if each.tier is Tier.RELIABLE}
 
     def rank(market: Market) -> tuple[float, bool, Market]:
-        micros = types[market].on_demand_micros / types[market].vcpu
+        micros = types[market].on_demand_micros / view.size_of(market)
         return micros + view.crossing_usd(market) * MICROS_PER_DOLLAR, market.zone not in zones, market
 
-    return min((market for market in types if types[market].vcpu <= room_vcpus), key=rank, default=None)
+    return min((market for market in types if view.size_of(market) <= room_vcpus), key=rank, default=None)
 
 
 def no_on_demand(view: MarketView, room_vcpus: int) -> str:
@@ -208,8 +208,8 @@ def no_on_demand(view: MarketView, room_vcpus: int) -> str:
     markets = [each for each in view.markets if not view.job.excludes(each)]
     if not markets:
         return "all of its markets are excluded by the job (exclude_markets)"
-    if all(view.types[each.instance_type].vcpu > room_vcpus for each in markets):
-        return f"no machine on demand fits in {room_vcpus} vCPUs"
+    if all(view.size_of(each) > room_vcpus for each in markets):
+        return f"no machine on demand fits in {room_vcpus} {view.job.unit_name}s"
     return "machines on demand were refused, or are beyond the account's quota"
 
 
@@ -223,7 +223,7 @@ def on_demand_candidate(view: MarketView, market: Market, count: int) -> Candida
         delta_micros=0,
         eviction_prob=0.0,
         cost_usd=kind.on_demand_micros * count / MICROS_PER_DOLLAR,
-        work=float(count * kind.vcpu),
-        cost_per_work=kind.on_demand_micros / MICROS_PER_DOLLAR / kind.vcpu,
+        work=float(count * view.size_of(market)),
+        cost_per_work=kind.on_demand_micros / MICROS_PER_DOLLAR / view.size_of(market),
         on_demand=True,
     )

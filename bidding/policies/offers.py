@@ -10,7 +10,7 @@ from typing import NamedTuple
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.bidding.policies.base import Candidate, MarketView
-from proteus_spot.bidding.policies.footprint import usd_per_vcpu_h
+from proteus_spot.bidding.policies.footprint import usd_per_work
 from proteus_spot.bidding.policies.rules import Refusal, refusal
 
 #: Maximum number of candidates that a decision records.
@@ -49,22 +49,23 @@ def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dic
     counts: dict[Market, int] = {}
     refusals: dict[Market, Excluded] = {}
     rows, cooling, ceiling, types = view.evictions.rows, view.cooling, view.job.ceiling_on_demand, view.types
-    ordered, none = sorted(view.prices), int(Refusal.NONE)
+    ordered, none, by_gpu = sorted(view.prices), int(Refusal.NONE), view.job.unit == "gpu"
     prices = view.prices if ordered == list(view.prices) else {market: view.prices[market] for market in ordered}
     for market, price in prices.items():  # of many thousands: each look-up of a market hashes it again
         kind = types.get(market.instance_type)
         if view.job.exclude_markets and view.job.excludes(market):
             counts[market], refusals[market] = 0, _EXCLUDED
             continue
-        if kind is None:
+        size = 0 if kind is None else kind.gpus if by_gpu else kind.vcpu
+        if kind is None or not size:
             counts[market], refusals[market] = 0, _why(Refusal.UNKNOWN, view.job, 0)
             continue
         is_cooling = bool(cooling) and market in cooling
-        code = refusal(market in rows, left, is_cooling, ceiling, price, kind.on_demand_micros, kind.vcpu)
-        counts[market] = max(fewest(view.job, view.spot_vcpus, left // kind.vcpu, kind.vcpu), 1) if code == none else 0
+        code = refusal(market in rows, left, is_cooling, ceiling, price, kind.on_demand_micros, size)
+        counts[market] = max(fewest(view.job, view.spot_vcpus, left // size, size), 1) if code == none else 0
         if code != none:
             is_beyond = is_cooling and market in view.beyond_quota
-            refusals[market] = _BEYOND_QUOTA if is_beyond else _why(code, view.job, kind.vcpu)
+            refusals[market] = _BEYOND_QUOTA if is_beyond else _why(code, view.job, size)
     return counts, refusals
 
 
@@ -78,9 +79,11 @@ def fewest(job: JobModel, held_vcpus: int, count: int, vcpus: int) -> int:
 
 def _why(code: int, job: JobModel, vcpu: int) -> Excluded:
     if code == Refusal.FULL:
-        return Excluded(f"all of {job.max_spot_vcpus} spot vCPUs are held", "beyond the cap")
+        return Excluded(f"all of {job.max_spot_vcpus} spot {job.unit_name}s are held", "beyond the cap")
     if code == Refusal.LARGE and job.allocation_vcpus < vcpu:
-        return _WORDS[code]._replace(why=f"machines are larger than an allocation of {job.allocation_vcpus} vCPUs")
+        return _WORDS[code]._replace(
+            why=f"machines are larger than an allocation of {job.allocation_vcpus} {job.unit_name}s"
+        )
     return _WORDS[code]
 
 
@@ -97,7 +100,7 @@ def markets_text(weighed: int, refusals: Mapping[Market, Excluded]) -> str:
     return f"{weighed} market{'s' * (weighed != 1)}" + (f" ({text})" if text else "")
 
 
-def explained(candidates: list[Candidate], now: float, *, bought: bool) -> tuple[Candidate, ...]:
+def explained(candidates: list[Candidate], now: float, job: JobModel, *, bought: bool) -> tuple[Candidate, ...]:
     """Return the candidates, each but the bought one with the reason why it was not chosen.
 
     Parameters
@@ -110,7 +113,7 @@ def explained(candidates: list[Candidate], now: float, *, bought: bool) -> tuple
         if not isfinite(candidate.cost_per_work):
             why = "no work is to be expected of it"
         elif candidate.cost_per_work >= now:
-            why = f"would not lower the cost of work ({usd_per_vcpu_h(now)} now)"
+            why = f"would not lower the cost of work ({usd_per_work(now, job)} now)"
         elif candidate.cost_per_work <= best:
             why = "as cheap as the best, but later in the order"
         else:

@@ -10,7 +10,7 @@ from proteus_spot.bidding.policies.footprint import (
     per_work,
     per_work_with,
     price_text,
-    usd_per_vcpu_h,
+    usd_per_work,
     with_crossing,
 )
 from proteus_spot.bidding.policies.offers import SHOWN, counts_of, explained, markets_text, nothing_on_sale
@@ -38,7 +38,7 @@ class ProteusPolicy:
             median,
             np.array([view.job.hour_micros(view.prices[market]) for market in markets], dtype=np.float64),
             np.array([counts[market] for market in markets], dtype=np.float64),
-            np.array([view.types[market.instance_type].vcpu for market in markets], dtype=np.float64),
+            np.array([view.size_of(market) for market in markets], dtype=np.float64),
             refunded=view.job.is_refunded(first_hour=True),
         )
         if view.crossing_usd_per_vcpu_h:
@@ -64,15 +64,15 @@ class ProteusPolicy:
         if not best.cost_per_work < now:
             reason = (
                 f"the best of {weighed}, {best.market}, would make work cost "
-                f"{usd_per_vcpu_h(best.cost_per_work)}; what is held costs {usd_per_vcpu_h(now)}"
+                f"{usd_per_work(best.cost_per_work, view.job)}; what is held costs {usd_per_work(now, view.job)}"
             )
-            return Decision(Choice.WAIT, reason, now, explained(candidates, now, bought=False))
+            return Decision(Choice.WAIT, reason, now, explained(candidates, now, view.job, bought=False))
         reason = (
             f"{best.count} x {best.market} at {price_text(best.price_micros)}, bid {price_text(best.bid_micros)} "
-            f"(eviction within the hour {best.eviction_prob:.0%}), brings work from {usd_per_vcpu_h(now)} to "
-            f"{usd_per_vcpu_h(best.cost_per_work)}{f', the best of {weighed}' if refusals else ''}"
+            f"(eviction within the hour {best.eviction_prob:.0%}), brings work from {usd_per_work(now, view.job)} to "
+            f"{usd_per_work(best.cost_per_work, view.job)}{f', the best of {weighed}' if refusals else ''}"
         )
-        return Decision(Choice.ACQUIRE, reason, now, explained(candidates, now, bought=True))
+        return Decision(Choice.ACQUIRE, reason, now, explained(candidates, now, view.job, bought=True))
 
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
         """Return whether the footprint's work costs less with `allocation` in its next hour than without it.
@@ -97,6 +97,6 @@ class ProteusPolicy:
         verdict = Choice.RENEW if is_worth_keeping(renewed, let_go) else Choice.LAPSE
         reason = (
             f"{allocation.market} at {price_text(price) if price is not None else 'an unknown price'}: "
-            f"with it work costs {usd_per_vcpu_h(renewed)}, without it {usd_per_vcpu_h(let_go)}"
+            f"with it work costs {usd_per_work(renewed, view.job)}, without it {usd_per_work(let_go, view.job)}"
         )
         return Decision(verdict, reason, let_go)

@@ -18,7 +18,9 @@ class StandardPolicy:
     def acquisition(self, view: MarketView) -> Decision:
         """Return the purchase of the cheapest market where nothing is held, else WAIT."""
         if view.spot_vcpus:
-            reason = f"{view.spot_vcpus} spot vCPUs are held: nothing is bought until the market takes them"
+            reason = (
+                f"{view.spot_vcpus} spot {view.job.unit_name}s are held: nothing is bought until the market takes them"
+            )
             return Decision(Choice.WAIT, reason, float("inf"))
         return cheapest(view, view.left_vcpus, _on_demand)
 

@@ -26,6 +26,7 @@ _NAMES = {
     "type": ("Instance Type", "instanceType"),
     "vcpu": ("vCPU", "vcpu"),
     "memory": ("Memory", "memory"),
+    "gpus": ("GPU", "gpu"),
     "region": ("Region Code", "regionCode"),
     "location": ("Location", "location"),
     "location_type": ("Location Type", "locationType"),
@@ -109,11 +110,12 @@ def _machine(source: Source, offer: Mapping[str, str], dollars: str) -> Instance
         vcpu = int(offer["vcpu"])
         number, _, unit = offer["memory"].replace(",", "").partition(" ")
         memory_gib = float(number)
+        gpus = int(offer.get("gpus") or 0)
         if unit != "GiB" or vcpu <= 0:
             raise ValueError(f"{vcpu} vCPU and {offer['memory']}")
     except ValueError as error:
         raise InputError(f"{source}: {offer['type']} in {offer['location']}: {error}; is it EC2's list?") from None
-    return InstanceType(offer["type"], vcpu, memory_gib, micros) if micros > 0 else None
+    return InstanceType(offer["type"], vcpu, memory_gib, micros, gpus) if micros > 0 else None
 
 
 @cache

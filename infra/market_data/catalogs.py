@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import date
 from importlib.resources import as_file, files
 from typing import Any
@@ -15,7 +15,8 @@ from proteus_spot.infra.files import Source, packed, read_text, write_whole
 
 CATALOG_COLUMNS = ("instance_type", "region", "vcpu", "memory_gib", "on_demand_usd_per_h")
 FROM_DATE = "from_date"
-_GPUS = "gpus"
+#: The optional column of GPUs, and its name in catalogues of others.
+_GPUS, _THEIR_GPUS = "gpus", "gpu_count"
 #: More by far than any machine has, or costs by the hour.
 _MOST_VCPUS, _MOST_USD_PER_H = 1_000_000, 10_000
 
@@ -28,7 +29,8 @@ def read_catalog(source: Source | None = None, region: str | None = None) -> Cat
     source : str or Path, optional
         Path or fsspec URL, plain or gzipped. The columns are
         ``instance_type,region,vcpu,memory_gib,on_demand_usd_per_h`` and, if prices change, ``from_date``: a row holds
-        from that day until the type's next row. Other columns are ignored, and so is a type without an on-demand price.
+        from that day until the type's next row. ``gpus`` (or ``gpu_count``) is the number of GPUs, 0 without it. Other
+        columns are ignored, and so is a type without an on-demand price.
     region : str, optional
         Take the rows of this region alone. Default: all, and a market is priced by the region of its zone.
 
@@ -43,18 +45,13 @@ def read_catalog(source: Source | None = None, region: str | None = None) -> Cat
     return Catalog(_catalog_rows(source, region))
 
 
-def write_catalog(target: Source, rows: Iterable[CatalogRow], gpus: Mapping[str, int] | None = None) -> None:
-    """Write rows as a file that `read_catalog` reads back; gzipped where it ends in ``.gz``.
-
-    Parameters
-    ----------
-    gpus : number of GPUs by type, for a column that people read; None: no such column.
-    """
+def write_catalog(target: Source, rows: Iterable[CatalogRow]) -> None:
+    """Write rows as a file that `read_catalog` reads back; gzipped where it ends in ``.gz``."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     rows = sorted(rows, key=lambda row: (row.region, row.instance_type.name, row.from_day or date.min))
     dated = any(row.from_day for row in rows)
-    writer.writerow([*CATALOG_COLUMNS, *([FROM_DATE] if dated else ()), *(() if gpus is None else (_GPUS,))])
+    writer.writerow([*CATALOG_COLUMNS, *([FROM_DATE] if dated else ()), _GPUS])
     for row in rows:
         kind = row.instance_type
         whole, rest = divmod(kind.on_demand_micros, MICROS_PER_DOLLAR)
@@ -66,7 +63,7 @@ def write_catalog(target: Source, rows: Iterable[CatalogRow], gpus: Mapping[str,
             f"{whole}.{rest:06}".rstrip("0").rstrip("."),
         ]
         fields += [row.from_day or ""] if dated else []
-        writer.writerow(fields if gpus is None else [*fields, gpus.get(kind.name, 0)])
+        writer.writerow([*fields, kind.gpus])
     data = text.getvalue().encode()
     write_whole(target, packed(data) if str(target).endswith(".gz") else data)
 
@@ -110,7 +107,7 @@ def _check_header(source: Source, names: list[str]) -> None:
         raise InputError(
             f"{source}: the header (row 1) lacks {', '.join(missing)}; the columns are {','.join(CATALOG_COLUMNS)}"
         )
-    if twice := [name for name in (*CATALOG_COLUMNS, FROM_DATE) if names.count(name) > 1]:
+    if twice := [name for name in (*CATALOG_COLUMNS, FROM_DATE, _GPUS) if names.count(name) > 1]:
         raise InputError(f"{source}: the header (row 1) has {', '.join(twice)} twice; keep one")
 
 
@@ -121,6 +118,7 @@ def _catalog_row(where: str, raw: dict[str, Any]) -> CatalogRow | None:
     name = raw["instance_type"].strip()
     try:
         vcpu, memory_gib = int(raw["vcpu"]), float(raw["memory_gib"])
+        gpus = float(raw.get(_GPUS, raw.get(_THEIR_GPUS)) or 0)
         on_demand_micros = to_micros(raw["on_demand_usd_per_h"].strip() or 0)
         from_day = date.fromisoformat(raw[FROM_DATE].strip()) if (raw.get(FROM_DATE) or "").strip() else None
     except ValueError as error:
@@ -131,6 +129,8 @@ def _catalog_row(where: str, raw: dict[str, Any]) -> CatalogRow | None:
         raise InputError(f"{where}: no region; write it as us-east-1")
     if not (vcpu > 0 and 0 <= memory_gib < float("inf") and on_demand_micros >= 0):
         raise InputError(f"{where}: vcpu must be above 0, memory_gib and on_demand_usd_per_h not below")
+    if not (gpus.is_integer() and 0 <= gpus <= _MOST_VCPUS):
+        raise InputError(f"{where}: {_GPUS} must be a whole number from 0; fix the row")
     if vcpu > _MOST_VCPUS or on_demand_micros > _MOST_USD_PER_H * MICROS_PER_DOLLAR:
         raise InputError(
             f"{where}: no type has more than {_MOST_VCPUS} vCPUs or costs more than ${_MOST_USD_PER_H} an hour; "
@@ -138,4 +138,6 @@ def _catalog_row(where: str, raw: dict[str, Any]) -> CatalogRow | None:
         )
     if not on_demand_micros:
         return None
-    return CatalogRow(InstanceType(name, vcpu, memory_gib, on_demand_micros), raw["region"].strip(), from_day)
+    return CatalogRow(
+        InstanceType(name, vcpu, memory_gib, on_demand_micros, int(gpus)), raw["region"].strip(), from_day
+    )

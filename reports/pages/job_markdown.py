@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Sequence
 
+from proteus_spot.bidding.economics.job_model import UNITS
 from proteus_spot.bidding.engine.orders import Acquire
 from proteus_spot.bidding.market.model import HOUR_S, Tier
 from proteus_spot.bidding.market.money import Micros, usd
@@ -114,7 +115,8 @@ def _last_purchase(facts: JobFacts) -> list[str]:
         )
         for candidate in order.decision.candidates[:_CANDIDATES]
     ]
-    columns = ("market", "count", "bid", "eviction within the hour", "$ per vCPU-hour of work", "why not")
+    per_work = f"$ per {UNITS[facts.unit]}-hour of work"
+    columns = ("market", "count", "bid", "eviction within the hour", per_work, "why not")
     what = f"{order.count} x {order.market}, {_bid(order.bid_micros)}"
     lines = [f"## Last purchase, at {elapsed(at_s - facts.t0)}", f"{text(what)}: {text(order.decision.reason)}"]
     return [*lines, _table(columns, rows)] if rows else lines

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from proteus_spot.bidding.economics.job_model import reference_micros
 from proteus_spot.bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
@@ -101,6 +102,11 @@ class JobFacts:
     def types(self) -> Mapping[str, InstanceType]:
         """The types that the job may hold."""
         return next((item.types for _, item in self.journal if isinstance(item, JobOpened)), {})
+
+    @property
+    def unit(self) -> str:
+        """What the job's sizes count, of `UNITS`."""
+        return next((item.job.unit for _, item in self.journal if isinstance(item, JobOpened)), "vcpu")
 
     def vcpus(self, record: AllocationRecord) -> int:
         """Return the vCPUs of an allocation; 0 if its type is unknown."""
@@ -268,27 +274,28 @@ def marks(facts: JobFacts) -> list[tuple[int, str, str, str]]:
 def on_demand_reference(facts: JobFacts) -> list[tuple[float, float]]:
     """Return (time, micro-dollars): the cumulated on-demand cost of the vCPUs held while the job trained.
 
-    The price is the cheapest on-demand price per vCPU among the types that were held. Empty if it is unknown.
+    The price is the cheapest on-demand price per vCPU among the types that were held (per GPU, where the job counts
+    these). Empty if it is unknown.
     """
     kinds = [facts.types.get(r.allocation.market.instance_type) for r in facts.allocations]
     priced = [kind for kind in kinds if kind is not None]
     if not priced or len(priced) < len(kinds):
         return []
-    per_vcpu_s = min(kind.on_demand_micros / kind.vcpu for kind in priced) / HOUR_S
+    hour_micros = reference_micros(facts.unit, priced)
     from_s, until_s = facts.job.created_at_s, facts.trained_s
-    changes: dict[float, int] = {from_s: 0, until_s: 0}
+    changes: dict[float, float] = {from_s: 0.0, until_s: 0.0}
     for record in facts.allocations:
         begin_s = max(float(record.since_s), from_s)
         for life in record.lives:
             end_s = until_s if life.ended_at_s is None else min(float(life.ended_at_s), until_s)
-            vcpus = facts.vcpus(record) // record.allocation.count * life.count
+            micros = hour_micros[record.allocation.market.instance_type] * life.count
             if end_s > begin_s:
-                changes[begin_s] = changes.get(begin_s, 0) + vcpus
-                changes[end_s] = changes.get(end_s, 0) - vcpus
+                changes[begin_s] = changes.get(begin_s, 0.0) + micros
+                changes[end_s] = changes.get(end_s, 0.0) - micros
     line: list[tuple[float, float]] = []
-    held, total, last_s = 0, 0.0, from_s
+    held, total, last_s = 0.0, 0.0, from_s
     for at_s, change in sorted(changes.items()):
-        total += held * (at_s - last_s) * per_vcpu_s
+        total += held * (at_s - last_s) / HOUR_S
         held, last_s = held + change, at_s
         line.append((at_s, total))
     return line

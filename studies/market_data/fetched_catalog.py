@@ -31,15 +31,15 @@ def fetch_catalog(target: str, settings: Settings) -> dict[str, Any]:
     for row in listed.rows:
         kind = row.instance_type
         if (found := described.get(kind.name)) is not None:
-            rows.append(CatalogRow(replace(kind, vcpu=found.vcpu, memory_gib=found.memory_gib), row.region))
+            sized = replace(kind, vcpu=found.vcpu, memory_gib=found.memory_gib, gpus=found.gpus)
+            rows.append(CatalogRow(sized, row.region))
     if not rows:
         raise InputError(f"PROTEUS_REGION {settings.region}: EC2 describes no type that has a price; fix it")
-    gpus = {name: found.gpus for name, found in described.items()}
-    write_catalog(target, rows, gpus)
+    write_catalog(target, rows)
     return {
         "written": target,
         "region": settings.region,
         "types": len(rows),
-        "gpu_types": sum(gpus[row.instance_type.name] > 0 for row in rows),
+        "gpu_types": sum(row.instance_type.gpus > 0 for row in rows),
         "ambiguous": list(listed.ambiguous),
     }

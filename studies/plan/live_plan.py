@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from proteus_spot.bidding.economics.job_model import size_in
 from proteus_spot.bidding.facts.futures import FutureJob, Futures, draw_futures
 from proteus_spot.bidding.facts.known import MarketKnown
 from proteus_spot.bidding.market.model import HOUR_S, InstanceType
@@ -59,7 +60,7 @@ def live_plan(
     ----------
     file : name of the description, for messages.
     types : the types of its markets and of its reliable tier.
-    vcpu_hours : the work; None: all vCPUs that the job may hold, in its hours.
+    vcpu_hours : the work, in hours of the job's unit; None: all vCPUs (or GPUs) that the job may hold, in its hours.
 
     Raises
     ------
@@ -83,7 +84,7 @@ def live_plan(
         eviction_s=tier.eviction_overhead_s,
         resize_s=tier.resize_overhead_s,
         reliable_usd_per_h=job.reliable.count * to_dollars(reliable.on_demand_micros),
-        vcpus={name: kind.vcpu for name, kind in types.items()},
+        vcpus={name: size_in(tier.unit, kind) for name, kind in types.items()},
         deadline_s=deadline_s,
     )
     try:

@@ -156,13 +156,15 @@ def spec_of_job(job: JobSpec, file: str, *, works: bool) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If the work of the job is not given.
+        If the work of the job is not given, or it counts GPUs.
 
     Notes
     -----
     A job that buys no spot machine is its reliable tier: the cluster on demand.
     """
     training, tier, reliable = job.training, job.transient, job.reliable
+    if tier.unit != "vcpu":
+        raise InputError(f"{file}: transient.unit is {tier.unit}, and a plan over prices counts vCPUs; give --live")
     fields: dict[str, Any] = {
         "job_file": file,
         "policy": tier.policy if tier.max_vcpus else ON_DEMAND,

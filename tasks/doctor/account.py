@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from proteus_spot.bidding.economics.job_model import size_in
 from proteus_spot.bidding.market.model import OWNER_TAG, LaunchRequest, Market
 from proteus_spot.bidding.market.quotas import Quota, quota_of
 from proteus_spot.bidding.market.spot_market import MarketError
@@ -74,8 +75,17 @@ def check_gpu_quota(setup: Setup) -> str:
 
 
 def _spot_vcpus(setup: Setup) -> dict[Market, int]:
-    most = None if setup.job is None else setup.job.transient.max_vcpus
-    return {market: _vcpus(setup, market) if most is None else most for market in setup.spot_markets}
+    return {market: _most_vcpus(setup, market) for market in setup.spot_markets}
+
+
+def _most_vcpus(setup: Setup, market: Market) -> int:
+    """Return the most vCPUs that the job holds in a market; of one machine without a job."""
+    vcpus, kind = _vcpus(setup, market), setup.type_of(market)
+    if setup.job is None:
+        return vcpus
+    tier = setup.job.transient
+    size = vcpus if kind is None else size_in(tier.unit, kind)
+    return tier.max_vcpus if tier.unit == "vcpu" else tier.max_vcpus // max(size, 1) * vcpus
 
 
 def _check_quotas(setup: Setup, wanted: Mapping[Market, int], *, spot: bool, gpu: bool) -> str:

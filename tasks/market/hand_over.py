@@ -22,7 +22,7 @@ from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_leases import extend_leases
 from proteus_spot.tasks.job_queues import jobs_before, next_to_take_over, queue_of
-from proteus_spot.tasks.job_records import recorded_spec
+from proteus_spot.tasks.job_records import recorded_spec, unit_of
 from proteus_spot.tasks.market.decisions import decide_on
 from proteus_spot.tasks.market.engine_journal import JobEngine, commit_together
 from proteus_spot.tasks.market.listed_machines import job_machines
@@ -109,7 +109,7 @@ def _of_use(job: Job, engine: BidEngine, spec: JobSpec, mine: BidEngine) -> Iter
             continue
         part, wanted = _part_of_use(job, record, spec, mine), len(living)
         if part == _TAKEN:
-            wanted *= mine.holdings.types[record.allocation.market.instance_type].vcpu
+            wanted *= mine.holdings.opened.job.size(mine.holdings.types[record.allocation.market.instance_type])
         if part is None or room[part] < (wanted if part == _TAKEN else 1):
             continue
         room[part] -= wanted
@@ -133,7 +133,8 @@ def _part_of_use(job: Job, record: AllocationRecord, spec: JobSpec, mine: BidEng
         return purchase(job.job_id, record.order_id) if is_same else None
     opened = mine.holdings.opened
     is_among = a.market in opened.markets and not opened.job.excludes(a.market)
-    return _TAKEN if a.bid_micros is not None and is_among else None
+    is_alike = unit_of(job) == opened.job.unit  # a machine works on as many tasks as it was started for
+    return _TAKEN if a.bid_micros is not None and is_among and is_alike else None
 
 
 class _Names:

@@ -55,6 +55,25 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
     return {market.instance_type: types[market.instance_type] for market in markets}
 
 
+def priced_for(spec: JobSpec, at_s: float) -> Mapping[str, InstanceType]:
+    """Return the types of a job's markets and of its reliable tier, each at one on-demand price.
+
+    Raises
+    ------
+    InputError
+        As `priced`, and naming the first of its spot markets without a GPU, where the job counts these.
+    """
+    markets = [Market.parse(text) for text in spec.transient.markets]
+    types = priced([*markets, Market(spec.reliable.instance_type, spec.reliable.zone)], at_s)
+    for market in markets if spec.transient.unit == "gpu" else ():
+        if not types[market.instance_type].gpus:
+            raise InputError(
+                f"job {spec.job_id}: transient.unit is gpu, and {market} has no GPU by the catalogue (column gpus); "
+                "choose types that have some, or run `proteus catalog fetch`"
+            )
+    return types
+
+
 def boot_s() -> float:
     """Return the market seconds that a machine takes to boot and to load its data."""
     return max(_BOOT_S, _BOOT_REAL_S * current_runtime().clock.scale)
@@ -88,8 +107,7 @@ def open_job(spec: JobSpec, job_engine: JobEngine) -> int:
     runtime = current_runtime()
     now_s = runtime.now_s()
     markets = [Market.parse(text) for text in spec.transient.markets]
-    reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
-    types = priced([*markets, reliable], now_s)
+    types = priced_for(spec, now_s)
     given = job_table(spec)
     from_s = int(now_s - runtime.settings.history_days * DAY_S)
     stored = PriceStore(runtime.blobs)
@@ -161,13 +179,14 @@ def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
         allocation_vcpus=tier.vcpus_at_once,
         max_spot_vcpus=tier.max_vcpus,
         tasks=0 if net is None else net.workers,
-        task_vcpus=1 if net is None else net.threads,
+        task_vcpus=1 if net is None or tier.unit == "gpu" else net.threads,
         renewal_lead_s=renewal_lead_s,
         ceiling_on_demand=tier.ceiling_on_demand,
         billing=tier.billing,
         flat_micros=billing.price_micros if isinstance(billing, Flat) else 0,
         value_of_time_usd_per_h=tier.value_of_time_usd_per_h,
         exclude_markets=tuple(tier.exclude_markets),
+        unit=tier.unit,
     )
     return replace(model, max_spot_vcpus=model.useful_vcpus(tier.max_vcpus))
 

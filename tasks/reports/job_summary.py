@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from proteus_spot.bidding.economics.job_model import reference_micros
 from proteus_spot.bidding.engine.engine import LAST_ANSWERS
 from proteus_spot.bidding.market.model import HOUR_S, EndCause, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
@@ -13,6 +14,7 @@ from proteus_spot.infra.state.ledger import charges_and_refunds, refunded_micros
 from proteus_spot.infra.state.records import AllocationRecord, JournalEntry, LedgerLine, ObservationKind, UnknownRecord
 from proteus_spot.infra.state.store import Store
 from proteus_spot.tasks.job_ends import late_s, why_ended
+from proteus_spot.tasks.job_records import unit_of
 from proteus_spot.tasks.market.job_opening import type_on_sale
 from proteus_spot.tasks.reports.job_snapshot import Holding, Snapshot
 from proteus_spot.tasks.task_runtime import current_runtime
@@ -101,9 +103,9 @@ def summary(job_id: str) -> dict[str, Any]:
     Notes
     -----
     The on-demand reference is what the vCPU-hours that were held while the job trained would have cost at the cheapest
-    on-demand price per vCPU among the job's types. Machine-hours: an hour that was refunded is free, up to the moment
-    of the eviction; what is paid runs to the end of the allocation, or of its last paid hour. A machine that
-    ended alone counts until then. `late_seconds` is None for a job without a deadline.
+    on-demand price per vCPU (GPU, where the job counts these) among the job's types. Machine-hours: an hour that was
+    refunded is free, up to the moment of the eviction; what is paid runs to the end of the allocation, or of its last
+    paid hour. A machine that ended alone counts until then. `late_seconds` is None for a job without a deadline.
     """
     runtime = current_runtime()
     job = runtime.store.jobs.job(job_id)
@@ -113,7 +115,7 @@ def summary(job_id: str) -> dict[str, Any]:
     result = dict(job.result or {})
     spent = sum(line.amount_micros for line in lines)
     ended_s = job.ended_at_s if job.ended_at_s is not None else runtime.clock.now_s()
-    reference = _on_demand_usd(records, job.created_at_s, ended_s)
+    reference = _on_demand_usd(records, unit_of(job), job.created_at_s, ended_s)
     return {
         "job": job_id,
         "state": str(job.state),
@@ -137,19 +139,19 @@ def summary(job_id: str) -> dict[str, Any]:
     }
 
 
-def _on_demand_usd(records: Sequence[AllocationRecord], from_s: float, until_s: float) -> float:
+def _on_demand_usd(records: Sequence[AllocationRecord], unit: str, from_s: float, until_s: float) -> float:
     markets = {record.allocation.market for record in records}
     kinds = {market: kind for market in markets if (kind := type_on_sale(market, from_s)) is not None}
     if not kinds or len(kinds) < len(markets):
         return 0.0
-    per_vcpu_h = min(kind.on_demand_micros / kind.vcpu for kind in kinds.values())
-    vcpu_s = 0.0
+    hour_micros, total = reference_micros(unit, kinds.values()), 0.0
     for record in records:
         a = record.allocation
         for life in record.lives:
             end_s = until_s if life.ended_at_s is None else min(life.ended_at_s, until_s)
-            vcpu_s += max(end_s - max(record.since_s, from_s), 0.0) * life.count * kinds[a.market].vcpu
-    return vcpu_s / HOUR_S * per_vcpu_h / MICROS_PER_DOLLAR
+            held_s = max(end_s - max(record.since_s, from_s), 0.0) * life.count
+            total += held_s / HOUR_S * hour_micros[a.market.instance_type]
+    return total / MICROS_PER_DOLLAR
 
 
 def _machine_hours(records: Sequence[AllocationRecord], lines: Sequence[LedgerLine], now_s: float) -> dict[str, float]:

@@ -1,13 +1,12 @@
 """Checks of a job before anything is bought or written."""
 
-from proteus_spot.bidding.market.model import Market
 from proteus_spot.infra.errors import InputError
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.studies.market_data.eviction_tables import job_table
 from proteus_spot.studies.market_data.on_demand_prices import check_budget
 from proteus_spot.studies.times import iso
 from proteus_spot.tasks.job_records import is_known
-from proteus_spot.tasks.market.job_opening import priced
+from proteus_spot.tasks.market.job_opening import priced_for
 from proteus_spot.tasks.market.purchases.dry_run import check_purchases
 from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 from proteus_spot.tasks.training.application_checks import check_asked
@@ -24,14 +23,12 @@ def check(spec: JobSpec) -> None:
         One line that names the field and the fix.
     """
     runtime = current_runtime()
-    markets = [Market.parse(text) for text in spec.transient.markets]
     if not is_known(spec.job_id):  # a job that was begun resumes with the code that it began with
         check_asked(spec.training, f"job {spec.job_id}: training.", "app_params")
         check_code(spec)
         job_table(spec)
-    reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
     now_s = runtime.now_s()
-    priced([*markets, reliable], now_s)
+    priced_for(spec, now_s)
     if not is_known(spec.job_id):
         _check_billing(spec)
         check_budget(spec, runtime.catalog, now_s, f"job {spec.job_id}: budget_usd")

@@ -3,6 +3,7 @@
 EC2 charges for bytes between zones, and the market's bill does not show them: they are an estimate beside the ledger.
 """
 
+from proteus_spot.bidding.economics.job_model import size_in
 from proteus_spot.bidding.market.model import HOUR_S, Market
 from proteus_spot.infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from proteus_spot.infra.state.records import ObservationKind
@@ -30,12 +31,12 @@ def crossing_usd_per_vcpu_h(spec: JobSpec) -> float:
     last = runtime.store.jobs.last_observation(spec.job_id, ObservationKind.TRAFFIC)
     if last is None:
         return 0.0
-    worked_s = vcpu_seconds(spec.job_id, last.at_s)
+    worked_s = vcpu_seconds(spec, last.at_s)
     exchanged = sum(last.payload["bytes_by_zones"].values())
     if exchanged and worked_s:
         return float(exchanged / worked_s * HOUR_S / GB * usd_per_gb)
     kinds = [type_on_sale(Market.parse(text), runtime.clock.now_s()) for text in spec.transient.markets]
-    vcpus = min((kind.vcpu for kind in kinds if kind is not None), default=1)
+    vcpus = min((size_in(spec.transient.unit, kind) for kind in kinds if kind is not None), default=1)
     return float(2 * last.payload["model_bytes"] * HOUR_S / vcpus / GB * usd_per_gb)
 
 

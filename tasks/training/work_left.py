@@ -4,6 +4,7 @@ The rule is in `bidding.economics.deadline`.
 """
 
 from proteus_spot.bidding.economics.deadline import SafetyNet, TimeLeft
+from proteus_spot.bidding.economics.job_model import size_in
 from proteus_spot.infra.state.records import ObservationKind
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.event_feed import emit_deadline
@@ -21,7 +22,7 @@ def time_left(spec: JobSpec) -> TimeLeft | None:
     if deadline_s is None or clocks is None or last is None:
         return None
     done = int(last.payload["clock"])
-    vcpu_s = vcpu_seconds(spec.job_id, last.at_s)
+    vcpu_s = vcpu_seconds(spec, last.at_s)
     return TimeLeft(
         deadline_s=deadline_s,
         clocks=max(clocks - done, 0),
@@ -39,9 +40,9 @@ def report_deadline(spec: JobSpec, left: TimeLeft | None) -> None:
         emit_deadline(runtime.store.jobs.job(spec.job_id), left.deadline_s, left.clocks)
 
 
-def vcpu_seconds(job_id: str, until_s: float) -> float:
-    """Return the vCPU-seconds that the job's machines worked until then; boots are left out."""
-    store = current_runtime().store
+def vcpu_seconds(spec: JobSpec, until_s: float) -> float:
+    """Return the vCPU-seconds (GPU-seconds, by its unit) that the job's machines worked until then, without boots."""
+    store, job_id = current_runtime().store, spec.job_id
     ready_s: dict[str, float] = {}
     for point in store.jobs.observations(job_id, ObservationKind.NODES):
         for name, state in point.payload.items():
@@ -53,5 +54,5 @@ def vcpu_seconds(job_id: str, until_s: float) -> float:
         for name, life in zip(record.instance_ids, record.machines, strict=False):
             end_s = until_s if life.ended_at_s is None else min(life.ended_at_s, until_s)
             begin_s = max(ready_s.get(name, end_s), record.since_s)  # a machine that was handed over may come back
-            total += max(end_s - begin_s, 0.0) * (kind.vcpu if kind else 0)
+            total += max(end_s - begin_s, 0.0) * (size_in(spec.transient.unit, kind) if kind else 0)
     return total

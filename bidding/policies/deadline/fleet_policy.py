@@ -11,7 +11,7 @@ from proteus_spot.bidding.market.model import Allocation, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, usd
 from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MachineRelease, MarketView
 from proteus_spot.bidding.policies.deadline.fleet_view import Fleet, FleetView, MarketRow
-from proteus_spot.bidding.policies.footprint import price_text, usd_per_vcpu_h
+from proteus_spot.bidding.policies.footprint import price_text, usd_per_work
 from proteus_spot.bidding.policies.limits import (
     ON_DEMAND_LIMIT,
     cheapest_on_demand,
@@ -65,7 +65,7 @@ def _on_demand(seen: FleetView, fleet: Fleet) -> Iterator[Decision]:
     """Yield the purchase on demand, if one is due."""
     more, view = fleet.on_demand_vcpus - seen.on_demand_vcpus, seen.view
     room, needs = view.on_demand_room_vcpus, fleet.on_demand_vcpus + fleet.lacking_vcpus
-    why = f"the deadline needs {needs} vCPUs on demand, whatever spot does until the next decision"
+    why = f"the deadline needs {needs} {view.job.unit_name}s on demand, whatever spot does until the next decision"
     if fleet.lacking_vcpus:
         spending = view.on_demand_spending
         lacks = no_on_demand(view, room + seen.view.spot_vcpus)
@@ -76,9 +76,9 @@ def _on_demand(seen: FleetView, fleet: Fleet) -> Iterator[Decision]:
     best = cheapest_on_demand(view, room)
     if more <= 0 or best is None:
         return
-    vcpus = view.types[best.instance_type].vcpu
+    vcpus = view.size_of(best)
     chosen = on_demand_candidate(view, best, min(-(-more // vcpus), room // vcpus))
-    price = f"{price_text(chosen.price_micros)}, {usd_per_vcpu_h(chosen.cost_per_work)}"
+    price = f"{price_text(chosen.price_micros)}, {usd_per_work(chosen.cost_per_work, seen.view.job)}"
     yield Decision(Choice.ACQUIRE, f"{chosen.count} x {best} on demand at {price}: {why}", inf, (chosen,))
 
 
@@ -93,9 +93,10 @@ def _spot(seen: FleetView, fleet: Fleet) -> Iterator[Decision]:
             chosen = _candidate(seen, row, asks[row.market])
             text = (
                 f"{chosen.count} x {row.market} at {price_text(chosen.price_micros)} (loss within the hour "
-                f"{row.beta:.0%}): work costs {usd_per_vcpu_h(row.new_usd)}, {_most_text(fleet)}, of {weighed}"
+                f"{row.beta:.0%}): work costs {usd_per_work(row.new_usd, seen.view.job)}, {_most_text(seen, fleet)}, "
+                f"of {weighed}"
             )
-            left_out = tuple(replace(each, why_not=_why_not(each, fleet)) for each in others)
+            left_out = tuple(replace(each, why_not=_why_not(seen, each, fleet)) for each in others)
             yield Decision(Choice.ACQUIRE, text + _need_text(seen), fleet.highest_usd, (chosen, *left_out))
 
 
@@ -107,7 +108,7 @@ def _within(view: MarketView, decisions: list[Decision]) -> Iterator[Decision]:
         if chosen is None:
             yield decision
             continue
-        vcpus = view.types[chosen.market.instance_type].vcpu
+        vcpus = view.size_of(chosen.market)
         left = (view.on_demand_room_vcpus if chosen.on_demand else view.left_vcpus) - taken
         count = min(chosen.count, max(left, 0) // vcpus)
         if machines is not None:
@@ -130,17 +131,17 @@ def _releases(seen: FleetView, fleet: Fleet) -> Iterator[MachineRelease]:
         key=lambda each: (-each.launched_at_s, each.allocation_id),
     )
     for each in held:
-        vcpus = view.types[each.market.instance_type].vcpu
+        vcpus = view.size_of(each.market)
         if is_on_demand(each):
             count = min(surplus // vcpus, each.count) if surplus > 0 else 0
             surplus -= count * vcpus
-            why = f"the deadline is kept with {fleet.on_demand_vcpus} vCPUs on demand"
+            why = f"the deadline is kept with {fleet.on_demand_vcpus} {view.job.unit_name}s on demand"
             if fleet.lacking_vcpus and view.on_demand_spending is not None:
                 why = f"{ON_DEMAND_LIMIT} of {usd(view.on_demand_spending.budget_micros)} is spent"
         else:
             count = min(over[each.market], each.count)
             over[each.market] -= count
-            why = f"its work costs {usd_per_vcpu_h(costs[each.market])}, and {_most_text(fleet)}"
+            why = f"its work costs {usd_per_work(costs[each.market], seen.view.job)}, and {_most_text(seen, fleet)}"
             if costs[each.market] <= fleet.highest_usd:
                 why = "cheaper machines, or those on demand, take its place"
         if count > 0:
@@ -156,33 +157,35 @@ def _nothing(seen: FleetView, fleet: Fleet) -> Decision:
     if not rows:
         return _wait(_TOO_LATE if any(seen.counts.values()) else nothing_on_sale(seen.refusals))
     shown = [_candidate(seen, row, row.count) for row in rows[:SHOWN]]
-    candidates = tuple(replace(each, why_not=_why_not(each, fleet)) for each in shown)
+    candidates = tuple(replace(each, why_not=_why_not(seen, each, fleet)) for each in shown)
     best = rows[0]
     if best.new_usd > fleet.highest_usd:
-        cost = usd_per_vcpu_h(best.new_usd)
-        reason = f"the cheapest work on sale, of {best.market}, costs {cost}, and {_most_text(fleet)}"
+        cost = usd_per_work(best.new_usd, seen.view.job)
+        reason = f"the cheapest work on sale, of {best.market}, costs {cost}, and {_most_text(seen, fleet)}"
     elif view.left_vcpus < min(row.vcpus for row in rows):
-        reason = f"{view.spot_vcpus + view.noticed_vcpus} of at most {view.job.max_spot_vcpus} spot vCPUs are held"
+        held, unit = view.spot_vcpus + view.noticed_vcpus, view.job.unit_name
+        reason = f"{held} of at most {view.job.max_spot_vcpus} spot {unit}s are held"
     else:
-        reason = f"{view.spot_vcpus} spot vCPUs are held, and more would be of no use"
+        reason = f"{view.spot_vcpus} spot {view.job.unit_name}s are held, and more would be of no use"
     return Decision(Choice.WAIT, reason + _need_text(seen), fleet.highest_usd, candidates)
 
 
-def _most_text(fleet: Fleet) -> str:
+def _most_text(seen: FleetView, fleet: Fleet) -> str:
     if not isfinite(fleet.highest_usd):
         return "all that is usually there is needed"
-    return f"at most {usd_per_vcpu_h(fleet.highest_usd)} is worth it"
+    return f"at most {usd_per_work(fleet.highest_usd, seen.view.job)} is worth it"
 
 
 def _need_text(seen: FleetView) -> str:
     if not seen.needed_vcpus:
         return ""
-    return f"; the deadline needs {seen.needed_vcpus:.0f} vCPUs on average, {seen.view.spot_vcpus} are held"
+    unit, held = seen.view.job.unit_name, seen.view.spot_vcpus
+    return f"; the deadline needs {seen.needed_vcpus:.0f} {unit}s on average, {held} are held"
 
 
-def _why_not(candidate: Candidate, fleet: Fleet) -> str:
+def _why_not(seen: FleetView, candidate: Candidate, fleet: Fleet) -> str:
     if candidate.cost_per_work > fleet.highest_usd:
-        return f"costs more than the {usd_per_vcpu_h(fleet.highest_usd)} that work is worth"
+        return f"costs more than the {usd_per_work(fleet.highest_usd, seen.view.job)} that work is worth"
     return "what is held and bought is as much as helps"
 
 
@@ -195,7 +198,7 @@ def _candidate(seen: FleetView, row: MarketRow, count: int) -> Candidate:
         delta_micros=kind.on_demand_micros - price,
         eviction_prob=row.beta,
         cost_usd=price * count / MICROS_PER_DOLLAR,
-        work=float(count * kind.vcpu),
+        work=float(count * row.vcpus),
         cost_per_work=row.new_usd,
     )
 

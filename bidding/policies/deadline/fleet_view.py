@@ -84,7 +84,7 @@ class FleetView:
     def unit_vcpus(self) -> int:
         """The vCPUs of the machine on demand that all is counted in; 1 where none can be had."""
         best = cheapest_on_demand(self.view, self._most_vcpus, at_rest=True)
-        return 1 if best is None else self.view.types[best.instance_type].vcpu
+        return 1 if best is None else self.view.size_of(best)
 
     @property
     def _most_vcpus(self) -> int:
@@ -152,14 +152,15 @@ class FleetView:
     def _row(self, market: Market, held: int) -> MarketRow:
         view, kind = self.view, self.view.types[market.instance_type]
         price = view.prices.get(market, view.last_prices.get(market, 0))  # one that is not known lets nothing go
-        each = price / MICROS_PER_DOLLAR / kind.vcpu + view.crossing_usd(market)
+        size = view.size_of(market)
+        each = price / MICROS_PER_DOLLAR / size + view.crossing_usd(market)
         count = self.counts.get(market, 0)
         there, usual = self._supply(market, held, count)
         beta, new_usd = 0.0, inf  # of a market that is not on sale now
         if market in view.evictions.rows and market in view.prices:
             beta = float(view.evictions.of_bid(market, kind.on_demand_micros - price)[0])
             new_usd = self._new_usd(each, beta)
-        return MarketRow(market, kind.vcpu, held, count, beta, each, new_usd, there, usual)
+        return MarketRow(market, size, held, count, beta, each, new_usd, there, usual)
 
     def _new_usd(self, each: float, beta: float) -> float:
         if beta >= _SURE:
@@ -174,7 +175,7 @@ class FleetView:
 
     def _supply(self, market: Market, held: int, count: int) -> tuple[int, float]:
         """Return the machines of a market that could be had, by what is known now and in the mean."""
-        known, most = self.view.known.get(market), self._room_vcpus // self.view.types[market.instance_type].vcpu
+        known, most = self.view.known.get(market), self._room_vcpus // self.view.size_of(market)
         if known is not None and known.there is not None and known.usually_there is not None:
             return min(int(known.there.value), held + count), known.usually_there.value
         share, expected = 1.0, count
@@ -200,7 +201,7 @@ class FleetView:
         more = on_demand_within(self.view, best)
         if more is None:
             return self._most_vcpus
-        return max(held + more * self.view.types[best.instance_type].vcpu // self.unit_vcpus, 0)
+        return max(held + more * self.view.size_of(best) // self.unit_vcpus, 0)
 
     def fleet(self) -> Fleet:
         """Return what to hold until the next decision."""
@@ -212,7 +213,7 @@ class FleetView:
         on_demand_usd = inf
         if best is not None:
             kind = view.types[best.instance_type]
-            on_demand_usd = kind.on_demand_micros / MICROS_PER_DOLLAR / kind.vcpu + view.crossing_usd(best)
+            on_demand_usd = kind.on_demand_micros / MICROS_PER_DOLLAR / view.size_of(best) + view.crossing_usd(best)
         margin = 0.0 if self.measured is None else self.measured.margin
         sure_left_s, boot_s = self.left_vcpu_s(margin) / unit, view.job.boot_s + view.job.resize_overhead_s
         machines, held = self._most_vcpus // unit, self.on_demand_vcpus // unit

@@ -32,9 +32,9 @@ def known_to_decide_on(job_engine: JobEngine, prices: Mapping[Market, Micros]) -
     engine = job_engine.cached()
     if engine.holdings.job_id is None or engine.holdings.opened.evictions.bids_decide:
         return {}
-    markets, kinds = engine.holdings.opened.markets, engine.holdings.opened.types
-    smallest = min(kinds[market.instance_type].vcpu for market in markets)
-    wanted = max(engine.holdings.opened.job.max_spot_vcpus // smallest, 1)
+    markets, kinds, job = engine.holdings.opened.markets, engine.holdings.opened.types, engine.holdings.opened.job
+    smallest = min(job.size(kinds[market.instance_type]) for market in markets)
+    wanted = max(job.max_spot_vcpus // smallest, 1)
     if not current_runtime().store.claims.is_claimed(
         _claim(_types(markets), wanted)
     ):  # a task only where it is time to ask

@@ -173,6 +173,7 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
             Tier.RELIABLE,
             token=intent.token or "",
             controller=part == CONTROLLER_ORDER,
+            unit=spec.transient.unit,
         ),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from proteus_spot.bidding.economics.job_model import size_in
 from proteus_spot.bidding.market.model import JOB_TAG, ORDER_TAG, OWNER_TAG, LaunchRequest, Market, Tier
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.infra.ec2.user_data import NodeBoot, user_data
@@ -28,6 +29,7 @@ def launch_request(
     bid_micros: Micros | None = None,
     controller: bool = False,
     today: bool = False,
+    unit: str = "vcpu",
 ) -> LaunchRequest:
     """Return the request of an order, complete (`SpotMarket.freeze`).
 
@@ -35,6 +37,7 @@ def launch_request(
     ----------
     controller : whether it runs there, too.
     today : whether fewer machines are accepted, and no maximum price is sent where it would be the on-demand price.
+    unit : what the job's sizes count.
     """
     runtime = current_runtime()
     environment = _environment(order_id)
@@ -42,7 +45,7 @@ def launch_request(
         environment["PROTEUS_EVENTS_URL"] = url  # transient machines send no events to Prefect
     boot = replace(
         _boot(job_id, tier),
-        threads=node_threads(market, runtime.clock.scale),
+        threads=node_threads(market, runtime.clock.scale, unit),
         controller=controller,
         environment=environment,
     )
@@ -128,10 +131,10 @@ def _request(
     return runtime.market.freeze(LaunchRequest(token, market, count, bid_micros, user_data(boot), tags, **more))
 
 
-def node_threads(market: Market, scale: float) -> int:
-    """Return how many tasks a machine runs at a time: its vCPUs, or one where many share a real machine."""
+def node_threads(market: Market, scale: float, unit: str = "vcpu") -> int:
+    """Return how many tasks a machine runs at a time: its size, or one where many share a real machine."""
     kind = type_on_sale(market, current_runtime().clock.now_s())
-    return 1 if scale != 1 or kind is None else kind.vcpu
+    return 1 if scale != 1 or kind is None else max(size_in(unit, kind), 1)
 
 
 def to_record(request: LaunchRequest) -> dict[str, Any]:

@@ -108,6 +108,7 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> PurchaseOutcome
             token=intent.token or "",
             bid_micros=order.bid_micros,
             today=not job_engine.cached().holdings.opened.evictions.bids_decide,
+            unit=spec.transient.unit,
         )
 
     return send(job_engine, order.order_id, request)

@@ -35,6 +35,13 @@ def test_a_row_of_a_catalogue_holds_from_its_day(tmp_path: Path) -> None:
     assert after.on_demand_micros == 333_334
 
 
+@pytest.mark.parametrize(("column", "text", "gpus"), [("gpus", "4", 4), ("gpu_count", "8.0", 8), ("gpus", "", 0)])
+def test_a_catalogue_may_say_how_many_gpus_a_type_has(tmp_path: Path, column: str, text: str, gpus: int) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text(f"instance_type,region,vcpu,memory_gib,on_demand_usd_per_h,{column}\na,x,8,61,0.9,{text}\n")
+    assert read_catalog(path).at(date(2016, 4, 1), "x")["a"].gpus == gpus
+
+
 def test_a_catalogue_needs_no_days_and_skips_what_is_not_sold_on_demand(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
     path.write_text("instance_type,region,vcpu,memory_gib,on_demand_usd_per_h\na,x,2,3.75,0.105\nb,x,2,4,\nc,x,2,4,0\n")
@@ -57,6 +64,8 @@ def test_a_catalogue_needs_no_days_and_skips_what_is_not_sold_on_demand(tmp_path
         (CATALOG_HEAD + ",x,2,4,1,\n", "row 2: '' is not an instance_type"),
         (CATALOG_HEAD + "a,x,2,4,1,\na,x,2,4,2,\n", "row 3: a stands in row 2 already"),
         (CATALOG_HEAD + "a,,2,4,1,\n", "row 2: no region"),
+        (CATALOG_HEAD.strip() + ",gpus\na,x,2,4,1,,1.5\n", "row 2: gpus must be a whole number from 0"),
+        (CATALOG_HEAD.strip() + ",gpus\na,x,2,4,1,,few\n", "row 2: .*few"),
         (CATALOG_HEAD + "a,x,2,4,10001,\n", "row 2: no type has .* or costs more than .10000 an hour"),
         (CATALOG_HEAD + "a,x,2,4,1e400,\n", "row 2: not an amount of money: '1e400'"),
         (CATALOG_HEAD + f"a,x,{10**30},4,1,\n", "row 2: no type has more than 1000000 vCPUs"),
@@ -110,6 +119,7 @@ ROWS = st.lists(
             st.integers(1, 500),
             st.floats(0, 25_000),
             st.integers(1, 10**9),
+            st.integers(0, 16),
         ),
         st.sampled_from(["here", "there"]),
         st.one_of(st.none(), st.dates(date(1990, 1, 1))),

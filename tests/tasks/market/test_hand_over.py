@@ -390,7 +390,7 @@ def test_a_machine_goes_on_from_job_to_job_and_back_to_one_that_is_begun_again(
     plain(take_over)(queued("two"), JobEngine("two"))
     assert sorted(held(here, "two")) == ["two-reliable-0-again-1", "two-taken-1"]
     here.clock.at_s += 300
-    assert vcpu_seconds("two", here.clock.at_s) == len(bought) * 2 * (600 + 120 + 300), "no time counts twice"
+    assert vcpu_seconds(queued("two"), here.clock.at_s) == len(bought) * 2 * (600 + 120 + 300), "no time counts twice"
     plain(close_job)(JobEngine("two"), {"clocks": 3})
     plain(end_machines)(JobEngine("two"))
     here.clock.at_s += 7200

@@ -25,7 +25,9 @@ _SECONDS = click.IntRange(min=0)
 
 @click.command(short_help="Estimate the cost and time of a job before it is bought.")
 @click.argument("job_file", required=False, type=click.Path(path_type=Path), metavar="[JOB.yaml]")
-@click.option("--vcpu-hours", type=_HOURS, metavar="W", help="Work of the job, in hours of one vCPU.")
+@click.option(
+    "--vcpu-hours", type=_HOURS, metavar="W", help="Work of the job, in hours of one vCPU (GPU, by its unit)."
+)
 @click.option(
     "--hours", type=_HOURS, metavar="H", help="Or: the work of the cluster of --machines and --type in H hours."
 )
