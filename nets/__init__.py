@@ -5,11 +5,12 @@ modules whose names begin with `torch` import it.
 
     application     a net as an application of the engine
     channel         one end of a pipe between two processes, with shared memory for arrays
+    driver          groups of the first clocks, whose steps are warm
     layout          named arrays as flat tables of rows
     local_steps     the local steps of one worker in one clock
     net             what a class inherits that is trained by DiLoCo
     processes       processes of a node that run the tasks of a net
-    sampling        which steps a clock has, and which examples a worker takes in which step
+    sampling        which steps a group has, and which examples a worker takes in which step
     settings        the settings of a net
     torch_methods   what a user of PyTorch writes, and what it does by default
     torch_net       the class that a user of PyTorch inherits from

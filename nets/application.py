@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from proteus_spot.nets.driver import WarmSsp
 from proteus_spot.nets.layout import ArrayLayout, Flat
 from proteus_spot.nets.local_steps import Errand, LocalSteps, Trained
 from proteus_spot.nets.processes import TaskProcesses
@@ -29,12 +30,14 @@ _ABOUT_ROWS = ("ids", "first")
 _ONE_AT_A_TIME = threading.RLock()
 #: Stands for the partition of the step with which a process is warmed.
 _NO_WORKER = -1
+#: Copies of the model that a machine reads and pushes in a warm step: parameters, and gradients in both directions.
+_WARM_COPIES = 3
 #: Most steps by which a clock is measured.
 _MEASURED = 10
 
 
 class NetApplication:
-    """The engine's view of a net.
+    """The engine's view of a net, of which each group is a clock.
 
     Parameters
     ----------
@@ -62,7 +65,7 @@ class NetApplication:
         """Start the processes of a node that runs `tasks` tasks at a time, and have each take a step with `data`."""
         if self._children is None and self.net.in_processes:
             self._children = TaskProcesses(self.net, max(1, tasks // self.net.threads))
-            self._children.warm(Errand(_NO_WORKER, self._first, {}, {}, 0, 1, 0, 1), data)
+            self._children.warm(Errand(_NO_WORKER, self._first(), {}, {}, 0, 1, 0, 1), data)
 
     def leave_node(self) -> None:
         """End the processes."""
@@ -83,25 +86,25 @@ class NetApplication:
         with self.trainer() as trainer:
             return trainer.layout
 
-    @cached_property
     def _first(self) -> Flat:
+        """Return the first model; it is as large as a server's, and not kept."""
         with self.trainer() as trainer:
             return trainer.layout.flat(trainer.first())
 
     def tables(self) -> tuple[TableSpec, ...]:
         """Return the tables of the net."""
         layout, net = self.layout, self.net
-        gradients = layout.gradients if net.warm_steps else ()
+        gradients = layout.gradients if net.calendar.warm_steps else ()
         notes = layout.notes if net.has_notes else ()
         return *layout.tables(net.outer_rule, bool(notes)), *gradients, *notes
 
     def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> NDArray[np.generic]:
         """Return rows of the first model, which the job's seed decides."""
         del rng  # it differs from shard to shard
-        if table.name not in self._first:  # gradients and notes
+        if table.name not in self.layout.sizes:  # gradients and notes
             return np.zeros((rows[1] - rows[0], table.n_cols), table.dtype)
-        found: NDArray[np.generic] = self._first[table.name][slice(*rows)]
-        return found
+        with self.trainer() as trainer:
+            return trainer.layout.rows_of(table, trainer.first(), *rows)
 
     def prepare(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Return the examples of a partition."""
@@ -114,16 +117,16 @@ class NetApplication:
                 f"the job has {n_partitions} partitions, and {type(self.net).__name__} {self.net.workers} workers: "
                 "the base class has to be named in the file of the class"
             )
-        kind = _WorkerWithMoments if self.net.moments == "keep" or self.net.warm_steps else _Worker
+        keeps = self.net.moments == "keep" or self.net.calendar.warm_steps
+        kind = _WorkerWithMoments if keeps else _Worker
         return kind(self, data, partition)
 
-    def passes_after(self, clock: int) -> float | None:
+    def passes_after(self, group: int) -> float | None:
         """Return the passes over the data; None where examples are no rows of them."""
         net = self.net
         if not net.n_examples or not net.examples_are_rows:
             return None
-        of_step = net.workers * net.batch_size * net.accumulate
-        return net.calendar.steps(clock).stop * of_step / net.n_examples if clock else 0.0
+        return net.calendar.steps(group).stop * net.examples_of_step / net.n_examples if group else 0.0
 
     def evaluate(self, params: Arrays, heldout: Arrays) -> dict[str, float]:
         """Return the figures of the net on held-out data."""
@@ -139,17 +142,21 @@ class NetApplication:
         """Return what a clock takes and moves, measured by some local steps."""
         net = self.net
         steps = min(net.local_steps, _MEASURED)
-        errand = Errand(0, self._first, {}, {}, 0, net.warm_steps + 1, net.warm_steps, steps)
+        warm = net.calendar.warm_steps
+        first = self._first()
+        errand = Errand(0, first, {}, {}, 0, warm + 1, warm, steps)
         self.take(errand, data)
         began_s = now_s()
         self.take(errand, data)
         clock_s = (now_s() - began_s) / steps * net.local_steps
-        moved = format_bytes(sum(rows.nbytes for rows in self._first.values()))
+        n_bytes = sum(rows.nbytes for rows in first.values())
+        moved = format_bytes(n_bytes)
         alone_s = clock_s * net.workers
         took = f"{clock_s:.2g} s with a core for each, {alone_s:.2g} s on one core"
         return (
             f"a clock is {net.local_steps} local steps of {net.workers} workers: {took}",
             f"a machine reads {moved} a clock, and pushes as much",
+            *_about_warm(warm, n_bytes),
             "a machine that is lost without notice costs the steps of the clock that it was in",
         )
 
@@ -162,6 +169,20 @@ class NetApplication:
         """Return the tables that `model_files` made these files of."""
         with self.trainer() as trainer:
             return trainer.of_files(files)
+
+
+class WarmNetApplication(NetApplication):
+    """The engine's view of a net with warm steps, each of which is a group."""
+
+    def driver(self, clocks: int | None = None) -> WarmSsp:
+        """Return the driver of a job of so many clocks; None: something else ends it."""
+        return WarmSsp(self.net.calendar, clocks, self.passes_after)
+
+
+def _about_warm(steps: int, model_bytes: int) -> list[str]:
+    each, every = format_bytes(_WARM_COPIES * model_bytes), format_bytes(_WARM_COPIES * model_bytes * steps)
+    about = f"the first {steps} steps are synchronous: a machine reads and pushes {each} in each, {every} in all"
+    return [f"{about}; warm_steps = 0 spares them"] if steps else []
 
 
 class _Worker:
@@ -177,15 +198,15 @@ class _Worker:
         notes = [table.name for table in self._app.layout.notes] if gradients and self._net.nan == "skip" else []
         return dict.fromkeys([*self._app.layout.sizes, *gradients, *notes])
 
-    def _gradients(self, clock: int) -> tuple[str, ...]:
-        begins = self._net.calendar.begins_with_gradients(clock)
+    def _gradients(self, group: int) -> tuple[str, ...]:
+        begins = self._net.calendar.begins_with_gradients(group)
         return tuple(table.name for table in self._app.layout.gradients) if begins else ()
 
     def run(self, args: Any, params: Parameters, rng: np.random.Generator) -> tuple[Any, float, int]:
-        """Take the local steps of a clock; add the worker's share of the mean change."""
+        """Take the local steps of a group; add the worker's share of the mean change."""
         before = {name: params.get(name) for name in self._app.layout.sizes}
-        calendar, seed, clock = self._net.calendar, int(rng.integers(1 << 62)), params.group
-        steps, warm = calendar.steps(clock), calendar.is_warm(clock)
+        calendar, seed, group = self._net.calendar, int(rng.integers(1 << 62)), params.group
+        steps, warm, clock = calendar.steps(group), calendar.is_warm(group), calendar.clocks(group - 1) + 1
         gradients = self._mean_gradients(params)
         errand = Errand(self._partition, before, self._moments, gradients, seed, clock, steps.start, len(steps), warm)
         trained = self._app.take(errand, self._data)
@@ -203,13 +224,13 @@ class _Worker:
         return None, sum(trained.losses) / len(steps) * examples, examples
 
     def _mean_gradients(self, params: Parameters) -> Flat:
-        """Return the mean gradients that the clock before has pushed; empty: none."""
+        """Return the mean gradients that the group before has pushed; empty: none."""
         found: Flat = {}
         workers = self._net.workers
         for table, notes in zip(self._gradients(params.group), self._app.layout.notes, strict=False):
             missing = float(params.get(notes.name)[0, 0]) if self._net.nan == "skip" else 0.0
             rows = params.get(table)
-            if missing < workers:  # else the table has the gradients of an earlier clock
+            if missing < workers:  # else the table has the gradients of an earlier group
                 factor = rows.dtype.type(workers / (workers - missing))
                 found[table] = np.multiply(rows, factor) if missing else rows
         return found

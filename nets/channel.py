@@ -14,14 +14,13 @@ _ALIGNED = 64
 
 
 class Channel:
-    """Sends and receives values; the arrays of a received value hold until the other end sends the next one.
+    """Sends and receives values; the arrays of each are in memory of their own, which goes with the last of them.
 
     The memory has no name, so nothing of it stays when both processes have ended.
     """
 
     def __init__(self, end: Connection) -> None:
         self._end = end
-        self._sent = self._received = memoryview(bytearray())
 
     def send(self, value: Any) -> None:
         """Send a value; `OSError` if the other process has ended."""
@@ -32,27 +31,35 @@ class Channel:
         for raw in raws:
             places.append((size, raw.nbytes))
             size += -(-raw.nbytes // _ALIGNED) * _ALIGNED
-        grows = size > len(self._sent)
-        if grows:
-            block = os.memfd_create("proteus-net")
+        self._end.send_bytes(pickle.dumps((head, places, size)))
+        if not size:
+            return
+        block = os.memfd_create("proteus-net")
+        try:
             os.ftruncate(block, size)
-            self._sent = memoryview(mmap.mmap(block, size))
-        for (at, count), raw in zip(places, raws, strict=True):
-            self._sent[at : at + count] = raw
-        self._end.send_bytes(pickle.dumps((head, places, size if grows else 0)))
-        if grows:
+            for (at, _), raw in zip(places, raws, strict=True):
+                _write(block, raw, at)
             reduction.send_handle(self._end, block, 0)
+        finally:
             os.close(block)
 
     def receive(self) -> Any:
         """Wait for a value and return it; `EOFError` or `OSError` if the other process has ended."""
         head, places, size = pickle.loads(self._end.recv_bytes())
+        memory = memoryview(b"")
         if size:
             block = reduction.recv_handle(self._end)
-            self._received = memoryview(mmap.mmap(block, size))
+            memory = memoryview(mmap.mmap(block, size, mmap.MAP_SHARED | mmap.MAP_POPULATE))
             os.close(block)
-        return pickle.loads(head, buffers=[self._received[at : at + count] for at, count in places])
+        return pickle.loads(head, buffers=[memory[at : at + count] for at, count in places])
 
     def close(self) -> None:
         """Close this end."""
         self._end.close()
+
+
+def _write(block: int, raw: memoryview, at: int) -> None:
+    """Write all of an array: a mapping of the sender would be as much memory again, and a fault a page."""
+    while raw.nbytes:
+        done = os.pwrite(block, raw, at)
+        raw, at = raw[done:], at + done

@@ -117,13 +117,18 @@ class ArrayLayout:
 
     def flat(self, arrays: Mapping[str, NDArray[Any]]) -> Flat:
         """Return named arrays as tables of rows."""
-        tables: Flat = {}
-        for table in self.tables(Nesterov(1, 0)):
-            rows = np.zeros((table.n_rows, COLUMNS), table.dtype)
-            for name, place in self.places[table.name].items():
-                rows.reshape(-1)[place] = np.asarray(arrays[name]).reshape(-1)
-            tables[table.name] = rows
-        return tables
+        return {table.name: self.rows_of(table, arrays, 0, table.n_rows) for table in self.tables(Nesterov(1, 0))}
+
+    def rows_of(self, table: TableSpec, arrays: Mapping[str, NDArray[Any]], low: int, high: int) -> NDArray[Any]:
+        """Return the rows [low, high) of the table of named arrays."""
+        rows = np.zeros((high - low, table.n_cols), table.dtype)
+        flat, first, end = rows.reshape(-1), low * table.n_cols, high * table.n_cols
+        for name, place in self.places[table.name].items():
+            start, stop = max(place.start, first), min(place.stop, end)
+            if start < stop:
+                array = np.asarray(arrays[name]).reshape(-1)
+                flat[start - first : stop - first] = array[start - place.start : stop - place.start]
+        return rows
 
     def named(self, tables: Mapping[str, NDArray[Any]]) -> Iterator[tuple[NamedArray, NDArray[Any]]]:
         """Yield each array in the tables, as a view of its shape."""

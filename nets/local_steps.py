@@ -70,10 +70,9 @@ class Trained:
     losses: list[float]
     skipped: str = ""
 
-    def copied(self) -> Trained:
-        """Return it with arrays of its own."""
-        arrays = [{name: array.copy() for name, array in each.items()} for each in (self.shares, self.moments)]
-        return replace(self, shares=arrays[0], moments=arrays[1])
+    def with_moments_apart(self) -> Trained:
+        """Return it with moments that do not hold the memory of the shares: they live longer."""
+        return replace(self, moments={name: array.copy() for name, array in self.moments.items()})
 
 
 class LocalSteps:

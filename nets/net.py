@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proteus_spot.nets.application import NetApplication
+from proteus_spot.nets.application import NetApplication, WarmNetApplication
 from proteus_spot.nets.settings import NetSettings
 
 
@@ -11,4 +11,4 @@ class Net(NetSettings):
 
     def engine_application(self) -> NetApplication:
         """Return the net as an application of the engine."""
-        return NetApplication(self)
+        return WarmNetApplication(self) if self.calendar.warm_steps else NetApplication(self)

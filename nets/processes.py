@@ -63,7 +63,7 @@ class TaskProcess:
             raise WrongValue(answer)
         self.partitions.add(errand.partition)
         trained: Trained = answer
-        return trained.copied()
+        return trained.with_moments_apart()
 
     def end(self) -> None:
         """End the process."""

@@ -1,4 +1,4 @@
-"""Which steps a clock has, and which examples of its partition a worker takes in which step.
+"""Which steps a group of tasks has, and which examples of its partition a worker takes in which step.
 
 A worker walks through its partition in a permutation, epoch after epoch, in a new one each time. What it takes in a
 step follows from the step's number alone, so a repeated task takes the same examples, on whatever node.
@@ -14,34 +14,46 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Calendar:
-    """The steps of a job's clocks.
+    """The steps of a job's groups and clocks.
+
+    A clock is `local_steps` steps. A group of tasks is a clock, but in the first clocks: there each warm step is a
+    group, and so is the rest of the clock in which the warm steps end.
 
     Attributes
     ----------
     local_steps : int
         Steps of a clock (H).
     warm_steps : int
-        The first so many steps are a clock each: its workers push gradients, and take the step with their mean at the
-        beginning of the next clock.
+        The first so many steps are a group each: its workers push gradients, and take the step with their mean at the
+        beginning of the next group.
     """
 
     local_steps: int
     warm_steps: int = 0
 
-    def steps(self, clock: int) -> range:
-        """Return the numbers of the steps of a clock, counted from 0; clocks are counted from 1."""
-        if self.is_warm(clock):
-            return range(clock - 1, clock)
-        first = self.warm_steps + (clock - 1 - self.warm_steps) * self.local_steps
-        return range(first, first + self.local_steps)
+    def steps(self, group: int) -> range:
+        """Return the numbers of the steps of a group, counted from 0; groups are counted from 1."""
+        if self.is_warm(group):
+            return range(group - 1, group)
+        clock = self.warm_steps // self.local_steps + group - self.warm_steps
+        return range(max(self.warm_steps, (clock - 1) * self.local_steps), clock * self.local_steps)
 
-    def is_warm(self, clock: int) -> bool:
-        """Return whether the workers of a clock push gradients."""
-        return clock <= self.warm_steps
+    def clocks(self, groups: int) -> int:
+        """Return how many clocks are complete with so many groups."""
+        return self.steps(groups).stop // self.local_steps if groups else 0
 
-    def begins_with_gradients(self, clock: int) -> bool:
-        """Return whether a clock begins with the step whose gradients the one before it has pushed."""
-        return 1 < clock <= self.warm_steps + 1
+    def groups(self, clocks: int) -> int:
+        """Return how many groups complete so many clocks."""
+        steps = clocks * self.local_steps
+        return steps if steps <= self.warm_steps else self.warm_steps + clocks - self.warm_steps // self.local_steps
+
+    def is_warm(self, group: int) -> bool:
+        """Return whether the workers of a group push gradients."""
+        return group <= self.warm_steps
+
+    def begins_with_gradients(self, group: int) -> bool:
+        """Return whether a group begins with the step whose gradients the one before it has pushed."""
+        return 1 < group <= self.warm_steps + 1
 
 
 class Walk:

@@ -9,6 +9,9 @@ from proteus_spot.nets.trainer import Trainer
 from proteus_spot.psengine.apps.base import SIZES
 from proteus_spot.psengine.config import Nesterov
 
+#: Most steps that are warm by default: each is an exchange.
+MOST_WARM = 200
+
 
 class NetSettings:
     """The settings of a net, and what takes its local steps.
@@ -19,8 +22,8 @@ class NetSettings:
         Logical workers (K): each has a partition of the data, whatever machines there are.
     local_steps : int
         Steps of the inner optimiser between two exchanges (H).
-    warm_steps : int
-        The first so many steps are exchanged one by one.
+    warm_steps : int or None
+        The first so many steps are exchanged one by one; None: see `calendar`.
     batch_size, accumulate : int
         Examples of a batch of a worker, and batches whose gradients a step adds up.
     outer : Nesterov or None
@@ -36,13 +39,13 @@ class NetSettings:
         Which model is saved: the last one, or that of the lowest held-out loss among those that were evaluated.
     threads : int
         Threads of a task.
-    job_seed, n_examples, n_inputs, n_classes : int
-        Seed of the job, and sizes of its training set, which the job fills in; 0 where there is no such size.
+    job_seed, job_clocks, job_passes, n_examples, n_inputs, n_classes : number
+        Seed and length of the job, and sizes of its training set, which the job fills in; 0 where there is none.
     """
 
     workers: int = 8
     local_steps: int = 50
-    warm_steps: int = 0
+    warm_steps: int | None = None
     batch_size: int = 32
     accumulate: int = 1
     outer: Nesterov | None = None
@@ -52,6 +55,8 @@ class NetSettings:
     keep: Literal["last", "best"] = "last"
     threads: int = 1
     job_seed: int = 0
+    job_clocks: int = 0
+    job_passes: float = 0.0
     n_examples: int = 0
     n_inputs: int = 0
     n_classes: int = 0
@@ -60,7 +65,6 @@ class NetSettings:
     _WHOLE: ClassVar[tuple[tuple[str, int], ...]] = (
         ("workers", 1),
         ("local_steps", 1),
-        ("warm_steps", 0),
         ("batch_size", 1),
         ("accumulate", 1),
         ("threads", 1),
@@ -98,6 +102,8 @@ class NetSettings:
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise ValueError(f"{name} is {value!r}: want a whole number from {least}")
+        if self.warm_steps is not None and (type(self.warm_steps) is not int or self.warm_steps < 0):
+            raise ValueError(f"warm_steps is {self.warm_steps!r}: want a whole number from 0")
         if self.outer is not None and type(self.outer) is not Nesterov:
             raise ValueError(f"outer is {self.outer!r}: want Nesterov(lr, momentum)")
         for name, either in self._EITHER:
@@ -112,12 +118,12 @@ class NetSettings:
         """
         if self.outer is not None:
             return self.outer
-        return Nesterov(1.0, 0.5 if self.warm_steps else 0.0)
+        return Nesterov(1.0, 0.5 if self.calendar.warm_steps else 0.0)
 
     @property
     def has_notes(self) -> bool:
         """Whether workers may say how their changes are to be applied."""
-        return self.warm_steps > 0 or self.nan == "skip"
+        return self.calendar.warm_steps > 0 or self.nan == "skip"
 
     @property
     def examples_are_rows(self) -> bool:
@@ -125,9 +131,25 @@ class NetSettings:
         return True
 
     @property
+    def examples_of_step(self) -> int:
+        """Examples of a step of all workers."""
+        return self.workers * self.batch_size * self.accumulate
+
+    @property
     def calendar(self) -> Calendar:
-        """Which steps belong to which clock."""
-        return Calendar(self.local_steps, self.warm_steps)
+        """Which steps belong to which group and clock.
+
+        By default a fifth of the job's steps is warm, at most `MOST_WARM`; none where its length is not known.
+
+        Source: benchmarks/nets/defaults.json.
+        """
+        if self.warm_steps is not None:
+            return Calendar(self.local_steps, self.warm_steps)
+        lengths = [self.job_clocks * self.local_steps]
+        if self.examples_are_rows:
+            lengths.append(int(self.job_passes * self.n_examples / self.examples_of_step))
+        steps = min((length for length in lengths if length), default=0)
+        return Calendar(self.local_steps, min(steps // 5, MOST_WARM) if self.local_steps > 1 else 0)
 
     def trainer(self) -> Trainer:
         """Return what takes the net's local steps."""

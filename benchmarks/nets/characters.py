@@ -58,7 +58,7 @@ class Characters(TorchNet):
     """Two layers of width 64, context 32."""
 
     workers, local_steps, batch_size, clip_norm = 8, 25, 16, 1.0
-    outer = Nesterov(1, 0)
+    outer, warm_steps = Nesterov(1, 0), 0
     layers, width, context, rate, steps = 2, 64, 32, 0.006, 400
 
     def examples(self, arrays: Any) -> Windows:

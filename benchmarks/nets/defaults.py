@@ -3,7 +3,8 @@
     python -m proteus_spot.benchmarks.nets.defaults TEXT --out benchmarks/nets/defaults.json
 
 Every training takes as many steps of 128 examples; the loss is beside that of one process with the batch of all
-workers, at the better of two rates. `defaults.json` is what it wrote; `nets.settings` has what follows from it.
+workers, at the best of some rates. `defaults.json` is what it wrote; `nets.settings` has what follows from it. With
+`--steps` a longer training of the few settings that matter then, each with a rate of its own.
 """
 
 from __future__ import annotations
@@ -21,16 +22,31 @@ from proteus_spot.benchmarks.nets.quality import held_out_loss
 from proteus_spot.infra.clock import SystemClock
 from proteus_spot.psengine.config import Nesterov
 
-STEPS, RATES = 600, (0.006, 0.012)
+#: Steps of the table; rates of one process, in it and in longer trainings.
+STEPS, RATES, LONG_RATES = 600, (0.006, 0.012), (0.012, 0.006, 0.024)
 #: Examples of a step, of all workers.
 _BATCH = 128
-_MEAN, _HALF, _PAPER = (1.0, 0.0), (1.0, 0.5), (0.7, 0.9)
+_MEAN, _HALF, _MORE, _PAPER = (1.0, 0.0), (1.0, 0.5), (1.0, 0.7), (0.7, 0.9)
+#: What longer trainings try: (local steps, share of warm steps in hundredths, outer rule, rate).
+_LONG = (
+    (25, 30, _HALF, 0.012),
+    (100, 30, _HALF, 0.012),
+    (25, 20, _HALF, 0.012),
+    (100, 20, _HALF, 0.012),
+    (25, 30, _HALF, 0.024),
+    (25, 30, _MORE, 0.012),
+    (100, 30, _MORE, 0.012),
+)
 #: What is found of a setting.
 _FOUND = ("loss", "above_together")
 
 
-def settings() -> Iterator[dict[str, Any]]:
+def settings(steps: int = STEPS) -> Iterator[dict[str, Any]]:
     """Return the settings that are tried, those first that decide most."""
+    if steps > STEPS:
+        for local, hundredths, outer, rate in _LONG:
+            yield {"local_steps": local, "outer": outer, "warm_steps": steps * hundredths // 100, "rate": rate}
+        return
     for local in (25, 100, 5):
         for outer in (_HALF, _MEAN):
             yield {"local_steps": local, "outer": outer, "warm_steps": 120}
@@ -45,21 +61,21 @@ def settings() -> Iterator[dict[str, Any]]:
         yield {"local_steps": local, "outer": outer}
 
 
-def together(text: bytes, steps: int, rates: Sequence[float] = RATES) -> dict[float, float]:
-    """Return the loss of one process with the batch of all workers, by rate."""
+def together(text: bytes, steps: int, rate: float) -> float:
+    """Return the loss of one process with the batch of all workers."""
     parts, held = parts_of(text, 1)
     made = {"workers": 1, "batch_size": _BATCH, "local_steps": 1, "warm_steps": 0, "outer": Nesterov(1, 0)}
-    return {rate: held_out_loss(Characters(rate=rate, steps=steps, **made), parts, held, steps) for rate in rates}
+    return held_out_loss(Characters(rate=rate, steps=steps, **made), parts, held, steps)
 
 
-def tried(text: bytes, steps: int, rate: float, setting: dict[str, Any]) -> float:
+def tried(text: bytes, steps: int, setting: dict[str, Any]) -> float:
     """Return the loss of a setting."""
     made: dict[str, Any] = (
         {"workers": 8, "moments": "keep", "warm_steps": 0} | setting | {"outer": Nesterov(*setting["outer"])}
     )
-    net = Characters(rate=rate, steps=steps, batch_size=_BATCH // made["workers"], **made)
+    net = Characters(steps=steps, batch_size=_BATCH // made["workers"], **made)
     parts, held = parts_of(text, net.workers)
-    return held_out_loss(net, parts, held, net.warm_steps + (steps - net.warm_steps) // net.local_steps)
+    return held_out_loss(net, parts, held, steps // net.local_steps)
 
 
 def main(words: Sequence[str]) -> None:
@@ -71,22 +87,31 @@ def main(words: Sequence[str]) -> None:
     given = parser.parse_args(words)
     text, clock = given.text.read_bytes(), SystemClock()
     about = {"text_sha256": sha256(text).hexdigest(), "steps": given.steps}
-    table: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {"seconds": 0}
-    began_s = clock.now_s() - table["seconds"]
+    table: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
     if {name: table.get(name) for name in about} != about:
-        alone = {str(each): round(loss, 4) for each, loss in together(text, given.steps).items()}
-        command = f"python -m {__spec__.name} {given.text.name} --out {given.out.name}"
-        table = {"command": command, **about, "together": alone, "settings": []}
-    rate = min(table["together"], key=lambda each: float(table["together"][each]))
-    done = [{name: each[name] for name in each if name not in _FOUND} for each in table["settings"]]
-    for setting in settings():
-        if setting | {"outer": list(setting["outer"])} in done:
-            continue
-        loss = tried(text, given.steps, float(rate), setting)
-        above = round(loss / table["together"][rate] - 1, 4)
-        table["settings"].append({**setting, "loss": round(loss, 4), "above_together": above})
+        longer = f" --steps {given.steps}" if given.steps != STEPS else ""
+        command = f"python -m {__spec__.name} {given.text.name} --out {given.out.name}{longer}"
+        table = {"command": command, **about, "together": {}, "settings": [], "seconds": 0}
+    began_s = clock.now_s() - table["seconds"]
+
+    def write() -> None:
+        least = min(table["together"].values())
+        for row in table["settings"]:
+            row["above_together"] = round(row["loss"] / least - 1, 4)
         table["seconds"] = round(clock.now_s() - began_s)
         given.out.write_text(json.dumps(table, indent=1) + "\n")
+
+    for rate in RATES if given.steps <= STEPS else LONG_RATES:
+        if str(rate) not in table["together"]:
+            table["together"][str(rate)] = round(together(text, given.steps, rate), 4)
+            write()
+    best = float(min(table["together"], key=lambda each: float(table["together"][each])))
+    done = [{name: each[name] for name in each if name not in _FOUND} for each in table["settings"]]
+    for setting in settings(given.steps):
+        if setting | {"outer": list(setting["outer"])} in done:
+            continue
+        table["settings"].append({**setting, "loss": round(tried(text, given.steps, {"rate": best} | setting), 4)})
+        write()
 
 
 if __name__ == "__main__":

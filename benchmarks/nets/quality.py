@@ -42,11 +42,10 @@ def run(scratch: Path, steps: int = STEPS) -> Iterator[Figure]:
     rate = min(together, key=lambda each: together[each])
     for local_steps, warm_share, outer, most in SETTINGS:
         warm_steps = round(warm_share * steps)
-        clocks = warm_steps + (steps - warm_steps) // local_steps
         net = Characters(local_steps=local_steps, warm_steps=warm_steps, outer=outer, rate=rate, steps=steps)
         rule = f"outer {outer.lr:g}, {outer.momentum:g}"
         what = f"held-out loss, {steps} steps, H = {local_steps}, {warm_steps} warm steps, {rule}"
-        loss = held_out_loss(net, parts, held, clocks)
+        loss = held_out_loss(net, parts, held, steps // local_steps)
         yield figure("nets", what, "nats", [loss], [together[rate]], f"batch {batch} in one process", most=most)
 
 
@@ -54,5 +53,5 @@ def held_out_loss(net: Characters, parts: Sequence[Any], held: Any, clocks: int)
     """Return the held-out loss of a net after some clocks."""
     app = net.engine_application()
     data: list[Any] = [app.prepare({name: np.asarray(array) for name, array in part.items()}) for part in parts]
-    tables = train_alone(app, data, initial(app, 0), clocks)
+    tables = train_alone(app, data, initial(app, 0), net.calendar.groups(clocks))
     return app.evaluate(tables, held)["loss"]

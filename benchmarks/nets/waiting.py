@@ -12,11 +12,14 @@ from proteus_spot.nets import Net
 from proteus_spot.nets.layout import ArrayLayout, Flat, NamedArray
 from proteus_spot.nets.trainer import Arrays
 
+#: The saved model: its rows.
+MODEL_FILE = "parameters.bin"
+
 
 class WaitingNet(Net):
     """Its steps wait, and add a little to each parameter."""
 
-    workers, local_steps, in_processes = 4, 5, True
+    workers, local_steps, warm_steps, in_processes = 4, 5, 0, True
     moments: Literal["keep", "reset"] = "reset"
     size, step_s = 1_000_000, 0.25
     #: Arrays of the size of the model that its optimiser keeps.
@@ -65,7 +68,7 @@ class _Waits:
         return arrays["x"]
 
     def files(self, tables: Arrays) -> Mapping[str, bytes]:
-        return {"model.safetensors": b""}
+        return {MODEL_FILE: tables["parameters"].tobytes()}
 
     def of_files(self, files: Mapping[str, bytes]) -> Flat:
         raise NotImplementedError

@@ -20,7 +20,7 @@ from proteus_spot.psengine.drivers.interface import Driver
 from proteus_spot.psengine.tables.row_sets import RowSet
 from proteus_spot.psengine.tables.sharding import Arrays
 
-#: Sizes of the training set, known when the job starts; they are added to the user's `app_params`.
+#: Sizes of the training set, and of a net's job, known when the job starts; they are added to the user's `app_params`.
 SIZES = (
     "n_inputs",
     "n_classes",
@@ -37,6 +37,8 @@ SIZES = (
     "input_sd",
     "input_curvature",
     "job_seed",
+    "job_clocks",
+    "job_passes",
 )
 
 

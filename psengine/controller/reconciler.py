@@ -306,12 +306,12 @@ class Reconciler:
         while tasks.commit_next():
             if tasks.common in driver.evaluations:
                 job.history.evaluating.request(tasks.common)
-            complete = driver.clock
+            complete, last = driver.clock, job.progress.last_complete[1]
             driver.committed(tasks.common)
             counted = not driver.counts_clocks or driver.clock > complete
             job.progress.close(tasks.common, driver.clock if counted else None, now_s, job.stage)
             self._check_loss()
-            if not driver.counts_clocks:  # else groups are not alike
+            if not driver.counts_clocks or (counted and last == tasks.common - 1):  # a clock of several is not alike
                 self._measure(tasks.common)
         if driver.end is not None:
             group, reason = driver.end

@@ -20,6 +20,7 @@ from proteus_spot.psengine.apps.base import EntersNodes, MakesDriver, NodeBroken
 from proteus_spot.psengine.apps.registry import initial_shards, resolve
 from proteus_spot.psengine.apps.residents import as_application, initial_rows, prepare, shared_tables
 from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.drivers.ssp import Ssp
 from proteus_spot.psengine.protocol import events, instructions
 from proteus_spot.psengine.protocol.partition_state import StateRef
 from proteus_spot.psengine.rpc.cancellation import cancel_all
@@ -373,6 +374,7 @@ def _make_job(config: JobConfig) -> tuple[Job, int | None]:
     made = resolve(config.app, config.app_params)
     first = initial_rows(made, config.seed, config.n_shards, config.finite)
     app = as_application(made, first, config.finite)
-    # A driver may have any group evaluated.
-    mark_every = 1 if isinstance(made, MakesDriver) else config.clocks_to_evaluate
+    mark_every = config.clocks_to_evaluate
+    if isinstance(made, MakesDriver) and (mark_every or not isinstance(made.driver(), Ssp)):
+        mark_every = 1  # its clocks may be of any groups, or it may have any group evaluated
     return (config, app, Sharding(shared_tables(app), config.n_shards)), mark_every

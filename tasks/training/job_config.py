@@ -15,6 +15,13 @@ def _scales(training: Training, data: DataSummary) -> Mapping[str, Any]:
     return {name: value for name, value in data.scales.items() if name != left_out}
 
 
+def _length(training: Training, data: DataSummary) -> Mapping[str, Any]:
+    """Return the length of the job of a net, as far as it is known."""
+    is_net = "job_seed" in data.sizes
+    lengths = {"job_clocks": training.clocks, "job_passes": training.passes}
+    return {name: value for name, value in lengths.items() if is_net and value is not None}
+
+
 def job_config(
     job_id: str, training: Training, data: DataSummary, n_reliable: int, scale: float = 1.0, code_sha256: str = ""
 ) -> JobConfig:
@@ -28,7 +35,7 @@ def job_config(
     return JobConfig(
         job_id=job_id,
         app=training.app,
-        app_params={**data.sizes, **_scales(training, data), **training.app_params},
+        app_params={**data.sizes, **_scales(training, data), **_length(training, data), **training.app_params},
         data_url=data.data_url,
         n_partitions=data.n_partitions,
         n_shards=training.shards,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,56 @@ from proteus_spot.nets.layout import COLUMNS, ArrayLayout, NamedArray
 from proteus_spot.nets.sampling import Calendar, Walk
 from proteus_spot.psengine.apps.registry import driver_of, resolve
 from proteus_spot.psengine.config import JobConfig, JobError
+from proteus_spot.psengine.single_process import JobAlone, initial
 from tests.support import numpy_net
 
 SMALL = f"{numpy_net.__name__}:Small"
+PLAIN = f"{numpy_net.__name__}:Plain"
 
 
-@given(st.integers(1, 9), st.integers(0, 9), st.integers(1, 30))
-def test_the_clocks_take_all_steps_in_order(local_steps: int, warm_steps: int, clocks: int) -> None:
+@given(st.integers(1, 9), st.integers(0, 30), st.integers(1, 30))
+def test_the_groups_take_all_steps_in_order_and_every_clock_has_as_many(
+    local_steps: int, warm_steps: int, clocks: int
+) -> None:
     calendar = Calendar(local_steps, warm_steps)
-    taken = [step for clock in range(1, clocks + 1) for step in calendar.steps(clock)]
-    assert taken == list(range(len(taken)))
-    assert [len(calendar.steps(clock)) for clock in range(1, clocks + 1)] == [
-        1 if clock <= warm_steps else local_steps for clock in range(1, clocks + 1)
-    ]
+    groups = range(1, calendar.groups(clocks) + 1)
+    taken = [step for group in groups for step in calendar.steps(group)]
+    assert taken == list(range(clocks * local_steps))
+    ends = {calendar.groups(clock) for clock in range(1, clocks + 1)}
+    before = 0
+    for group in groups:
+        steps = calendar.steps(group)
+        assert (len(steps) == 1) if group <= warm_steps else (steps.stop % local_steps == 0)
+        assert (calendar.clocks(group) - before) == (group in ends), "a clock ends with the group that completes it"
+        before = calendar.clocks(group)
+
+
+def test_a_fifth_of_the_steps_is_warm_by_default_where_the_length_is_known() -> None:
+    def warm(**params: Any) -> int:
+        return resolve(PLAIN, params).net.calendar.warm_steps
+
+    assert [warm(job_clocks=clocks, local_steps=50) for clocks in (1, 8, 4000)] == [10, 80, 200]
+    assert warm() == warm(job_clocks=10, local_steps=1) == warm(job_clocks=10, warm_steps=0) == 0
+    passes = {"job_passes": 2.5, "n_examples": 200, "workers": 5, "batch_size": 2, "accumulate": 2}
+    assert warm(**passes) == 5, "25 steps of 20 examples"
+    assert warm(**passes, job_clocks=1, local_steps=10) == 2, "what ends first"
+    assert resolve(PLAIN, {"job_clocks": 8}).net.outer_rule == Nesterov(1, 0.5)
+    assert not hasattr(resolve(PLAIN, {}), "driver"), "a group is a clock"
+
+
+def test_a_driver_counts_clocks_and_ends_the_job_with_the_last() -> None:
+    app = resolve(SMALL, {})  # 4 warm steps, 3 steps a clock
+    parts = [app.prepare({"x": np.int64(worker)}) for worker in range(5)]
+    job = JobAlone(app, parts, initial(app, 0), driver=partial(app.driver, 3))
+    seen = []
+    while ready := job.ready():
+        for task in ready:
+            job.run(task)
+        seen.append((job.committed, job.driver.clock))
+    assert seen == [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 3)]
+    assert (job.driver.clocks, job.driver.end) == (3, (6, ""))
+    job.driver.roll_back(6)
+    assert (job.driver.clock, job.driver.end) == (3, (6, "")), "a job that goes on at its end"
 
 
 @given(st.integers(1, 20), st.lists(st.integers(1, 9), min_size=1, max_size=20))
@@ -77,6 +115,9 @@ def test_arrays_lie_in_flat_tables_by_kind_and_type() -> None:
     assert [name for name, table in tables.items() if table.rule == outer] == ["parameters", "parameters.float64"]
     flat = layout.flat(arrays)
     assert all(rows.shape[1] == COLUMNS for rows in flat.values())
+    spec = tables["parameters"]
+    for low, high in ((0, 1), (1, 2), (0, 2)):
+        np.testing.assert_array_equal(layout.rows_of(spec, arrays, low, high), flat["parameters"][low:high])
     for entry, array in layout.named(flat):
         np.testing.assert_array_equal(array, arrays[entry.name])
 
@@ -115,7 +156,7 @@ def test_a_job_of_another_number_of_partitions_is_refused() -> None:
 
 def test_passes_are_counted_in_examples_also_through_warm_steps() -> None:
     app = resolve(SMALL, {"n_examples": 100})  # a step takes 20
-    assert [app.passes_after(clock) for clock in (0, 1, 4, 5, 6)] == [0.0, 0.2, 0.8, 1.4, 2.0]
+    assert [app.passes_after(group) for group in (0, 1, 4, 5, 6)] == pytest.approx([0.0, 0.2, 0.8, 1.2, 1.8])
     assert resolve(SMALL, {}).passes_after(3) is None
     config = JobConfig("job", SMALL, {"n_examples": 100}, n_partitions=5, passes=2)
-    assert driver_of(config).passes(6, 0) == 2.0  # type: ignore[attr-defined]
+    assert driver_of(config).passes(6, 0) == pytest.approx(1.8)  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ safetensors_torch = pytest.importorskip("safetensors.torch")
 from tests.support import torch_nets
 from tests.support.torch_nets import EXAMPLES, All, K, Plain
 
-NAME, CLOCKS, SEED = torch_nets.__name__, 5, 3
+NAME, GROUPS, SEED = torch_nets.__name__, 5, 3
 
 
 def partition(worker: int) -> dict[str, np.ndarray]:
@@ -33,8 +33,8 @@ def partition(worker: int) -> dict[str, np.ndarray]:
 PARTS = [partition(worker) for worker in range(K)]
 
 
-def trained(app: Any, clocks: int = CLOCKS) -> dict[str, np.ndarray]:
-    return train_alone(app, [app.prepare(part) for part in PARTS], initial(app, SEED, 3), clocks, seed=SEED)
+def trained(app: Any, groups: int = GROUPS) -> dict[str, np.ndarray]:
+    return train_alone(app, [app.prepare(part) for part in PARTS], initial(app, SEED, 3), groups, seed=SEED)
 
 
 def file_of(app: Any, tables: dict[str, np.ndarray]) -> bytes:
@@ -68,9 +68,9 @@ def bare_diloco(net: All) -> dict[str, Any]:
     shared = [*trained_names, "norm.running_mean", "norm.running_var", "scale"]
     done = 0
     mean: dict[str, Any] = {}
-    for clock in range(1, CLOCKS + 1):
-        warm = clock <= net.warm_steps
-        steps = 1 if warm else net.local_steps
+    for group in range(1, GROUPS + 1):
+        warm = group <= net.warm_steps
+        steps = 1 if warm else net.local_steps - done % net.local_steps
         changes = []
         for worker, model in enumerate(models):
             parameters = [p for p in model.parameters() if p.requires_grad]
@@ -82,7 +82,7 @@ def bare_diloco(net: All) -> dict[str, Any]:
 
             model.load_state_dict(state)
             model.train()
-            torch.manual_seed(int(np.random.default_rng([SEED, clock, worker]).integers(1 << 62)))
+            torch.manual_seed(int(np.random.default_rng([SEED, group, worker]).integers(1 << 62)))
             if mean:
                 for name, p in model.named_parameters():
                     p.grad = torch.from_numpy(mean[name]) if name in mean else None

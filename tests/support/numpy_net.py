@@ -23,6 +23,13 @@ class Small(Net):
         return Trainer(self)
 
 
+class Plain(Net):
+    """Its settings are the defaults."""
+
+    def trainer(self) -> Trainer:
+        return Trainer(self)
+
+
 class Forgetful(Small):
     """Likewise; the momentum begins anew in each clock."""
 

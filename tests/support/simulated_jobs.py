@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from proteus_spot.nets.application import NetApplication
 from proteus_spot.psengine.apps.registry import resolve
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.controller.state import ENDED
@@ -90,12 +91,18 @@ def finished(cluster: WiredCluster) -> tuple[dict[str, Any], dict[str, Any]]:
     return store.model, store.result
 
 
+def groups_of(app_name: str) -> int:
+    """Return the number of groups that a job of a small application has."""
+    app = resolve(job(app_name).app, {})
+    return app.net.calendar.groups(CLOCKS) if isinstance(app, NetApplication) else CLOCKS
+
+
 @cache
 def undisturbed(app_name: str) -> dict[str, bytes]:
     """Return the bits of each table of a small application, trained in one process."""
     app = resolve(job(app_name).app, {})
     parts = [app.prepare({"x": np.int64(p)}) for p in range(PARTITIONS)]
-    tables = drop_optimizer_state(app.tables(), train_alone(app, parts, initial(app, 0, SHARDS), CLOCKS))
+    tables = drop_optimizer_state(app.tables(), train_alone(app, parts, initial(app, 0, SHARDS), groups_of(app_name)))
     return {name: table.tobytes() for name, table in tables.items()}
 
 
@@ -109,7 +116,7 @@ def check(cluster: WiredCluster, app: str) -> None:
         assert model["topics"][:, 0].tolist() == np.bincount(topics - 1, minlength=TOPICS).tolist()
     else:
         assert {name: table.tobytes() for name, table in model.items()} == undisturbed(app)
-    assert sum(result["micro_tasks_done"].values()) == CLOCKS * PARTITIONS
+    assert sum(result["micro_tasks_done"].values()) == groups_of(app) * PARTITIONS
     assert all(sorted(shards) == list(range(SHARDS)) for shards in cluster.store.shards.values()), (
         "each checkpoint is whole"
     )

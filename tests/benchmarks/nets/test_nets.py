@@ -27,8 +27,10 @@ def test_overhead_and_bytes_are_measured(tmp_path: Path) -> None:
 
 
 def test_repeated_steps_stand_beside_what_the_kills_leave(tmp_path: Path) -> None:
-    limit, peer = kills.run(tmp_path, rates=(360,), seconds=20)
+    limit, hit, same, peer = kills.run(tmp_path, rates=(360,), seconds=20)
     assert 1 <= limit.beside <= limit.ours < 4
+    assert hit.beside == 5
+    assert same.ours == same.beside == 1024
     assert peer.ours == limit.ours
     assert peer.beside >= 1
 

@@ -31,6 +31,7 @@ def test_the_data_are_cut_for_the_workers_and_the_net_is_told_the_seed(tmp_path:
     data = cut_data(blobs, "job", job, lambda sizes: None)
     config = job_config("job", job, data, 1)
     assert (config.n_partitions, config.app_params["job_seed"], config.app_params["n_inputs"]) == (3, 7, 64)
+    assert (config.app_params["job_clocks"], "job_passes" in config.app_params) == (2, False)
     Path(job.code).unlink()
     again = cut_data(blobs, "job", job, lambda sizes: None)
     assert again == data, "a job that has begun goes on without the file"
