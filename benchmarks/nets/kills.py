@@ -26,7 +26,7 @@ from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.psengine.single_process import initial, train_alone
 
 #: Kills an hour, and seconds of each training.
-RATES, SECONDS = (60, 120), 180
+RATES, SECONDS = (60, 120), 150
 #: Seconds until a new node comes, and seconds of a step: two clocks in five seconds.
 BACK_S, STEP_S = 40, 0.5
 _NODES, _SIZE = "r=1,t=3", 1000

@@ -1,6 +1,7 @@
 """Held-out loss at equal samples beside one process that takes each step with the batch of all workers.
 
-Both take `STEPS` steps with the same schedule. The synchronous one is tuned over `RATES`; DiLoCo takes the best.
+Both take `STEPS` steps with the same schedule. The synchronous one is tuned over `RATES`; DiLoCo takes the best. What
+is asked is asked of longer trainings, which `defaults` makes.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from proteus_spot.benchmarks.nets.characters import Characters, generated_text, 
 from proteus_spot.psengine.config import Nesterov
 from proteus_spot.psengine.single_process import initial, train_alone
 
-STEPS = 1000
+STEPS = 600
 RATES = (0.006, 0.012)
-#: (local steps, warm steps as a share of all, outer rule, what is asked).
-SETTINGS: Sequence[tuple[int, float, Nesterov, float | None]] = (
-    (25, 0.2, Nesterov(1, 0.5), 1.03),
-    (25, 0.0, Nesterov(1, 0), None),
-    (100, 0.2, Nesterov(1, 0.5), None),
+#: (local steps, warm steps as a share of all, outer rule).
+SETTINGS: Sequence[tuple[int, float, Nesterov]] = (
+    (25, 0.2, Nesterov(1, 0.5)),
+    (25, 0.0, Nesterov(1, 0)),
+    (100, 0.2, Nesterov(1, 0.5)),
 )
 
 
@@ -40,13 +41,13 @@ def run(scratch: Path, steps: int = STEPS) -> Iterator[Figure]:
         for rate in RATES
     }
     rate = min(together, key=lambda each: together[each])
-    for local_steps, warm_share, outer, most in SETTINGS:
+    for local_steps, warm_share, outer in SETTINGS:
         warm_steps = round(warm_share * steps)
         net = Characters(local_steps=local_steps, warm_steps=warm_steps, outer=outer, rate=rate, steps=steps)
         rule = f"outer {outer.lr:g}, {outer.momentum:g}"
         what = f"held-out loss, {steps} steps, H = {local_steps}, {warm_steps} warm steps, {rule}"
         loss = held_out_loss(net, parts, held, steps // local_steps)
-        yield figure("nets", what, "nats", [loss], [together[rate]], f"batch {batch} in one process", most=most)
+        yield figure("nets", what, "nats", [loss], [together[rate]], f"batch {batch} in one process")
 
 
 def held_out_loss(net: Characters, parts: Sequence[Any], held: Any, clocks: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,10 +74,45 @@ def test_links_say_why_they_are_not_measured(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_table_of_defaults_tries_each_setting_once() -> None:
-    made = [str(sorted(setting.items())) for setting in defaults.settings()]
-    assert len(set(made)) == len(made)
-    losses = [defaults.tried(b"a few words " * 400, 3, 0.01, setting) for setting in list(defaults.settings())[7:9]]
+    for steps in (600, 1000, 3000):
+        made = [str(sorted(setting.items())) for setting in defaults.settings(steps)]
+        assert len(set(made)) == len(made)
+    text = b"a few words " * 400
+    losses = [defaults.tried(text, 3, {"rate": 0.01} | setting) for setting in list(defaults.settings())[7:9]]
     assert all(0 < loss < 6 for loss in losses)
+
+
+def test_a_table_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "text").write_bytes(b"a few words " * 400)
+    made: list[Any] = []
+
+    def tried(text: bytes, steps: int, setting: dict[str, Any]) -> float:
+        if len(made) == 2:
+            made.append("interrupted")
+            raise KeyboardInterrupt
+        made.append(setting["local_steps"])
+        return 2.0 + len(made) / 10
+
+    monkeypatch.setattr(defaults, "tried", tried)
+    monkeypatch.setattr(defaults, "together", lambda text, steps, rate: 2 + rate)
+    words = [str(tmp_path / "text"), "--out", str(tmp_path / "table"), "--steps", "1000"]
+    with pytest.raises(KeyboardInterrupt):
+        defaults.main(words)
+    defaults.main(words)
+    table = json.loads((tmp_path / "table").read_text())
+    assert len(made) == 1 + len(list(defaults.settings(1000))), "none is made again"
+    assert table["together"] == {"0.012": 2.012, "0.006": 2.006, "0.024": 2.024}
+    assert table["settings"][0]["above_together"] == round(2.1 / 2.006 - 1, 4), "beside the best rate"
+
+
+@pytest.mark.parametrize("steps", [1000, 3000])
+def test_a_longer_table_has_what_the_script_tries(steps: int) -> None:
+    table = json.loads((Path(defaults.__file__).parent / f"defaults_{steps}.json").read_text())
+    tried = [dict(setting, outer=list(setting["outer"])) for setting in defaults.settings(steps)]
+    rows = [{name: row[name] for name in row if name not in ("loss", "above_together")} for row in table["settings"]]
+    assert rows
+    assert all(row in tried for row in rows)
+    assert set(table["together"]) <= set(map(str, defaults.LONG_RATES))
 
 
 def test_the_defaults_follow_from_the_table() -> None:
