@@ -98,8 +98,7 @@ def undisturbed(clocks: int) -> NDArray[np.float32]:
     """Return the parameters after as many clocks of one process."""
     app = WaitingNet(step_s=0.0, size=_SIZE).engine_application()
     parts = [{"x": np.zeros((64, 1), np.float32)}] * WaitingNet.workers
-    found: NDArray[np.float32] = train_alone(app, parts, initial(app, 0), clocks)["parameters"].reshape(-1)
-    return found
+    return np.asarray(train_alone(app, parts, initial(app, 0), clocks)["parameters"], np.float32).ravel()
 
 
 def _restarting(scratch: Path, rate: int, seconds: int) -> tuple[float, int]:
