@@ -16,7 +16,7 @@ from proteus_spot.nets.driver import WarmSsp
 from proteus_spot.nets.layout import ArrayLayout, Flat
 from proteus_spot.nets.local_steps import Errand, LocalSteps, Trained
 from proteus_spot.nets.processes import TaskProcesses
-from proteus_spot.nets.settings import NetSettings
+from proteus_spot.nets.settings import MOST_WARM, NetSettings
 from proteus_spot.nets.trainer import Arrays, Trainer
 from proteus_spot.psengine.apps.base import Executor, Parameters
 from proteus_spot.psengine.config import JobError, TableSpec
@@ -156,7 +156,7 @@ class NetApplication:
         return (
             f"a clock is {net.local_steps} local steps of {net.workers} workers: {took}",
             f"a machine reads {moved} a clock, and pushes as much",
-            *_about_warm(warm, n_bytes),
+            *_about_warm(net, n_bytes),
             "a machine that is lost without notice costs the steps of the clock that it was in",
         )
 
@@ -179,10 +179,13 @@ class WarmNetApplication(NetApplication):
         return WarmSsp(self.net.calendar, clocks, self.passes_after)
 
 
-def _about_warm(steps: int, model_bytes: int) -> list[str]:
-    each, every = format_bytes(_WARM_COPIES * model_bytes), format_bytes(_WARM_COPIES * model_bytes * steps)
-    about = f"the first {steps} steps are synchronous: a machine reads and pushes {each} in each, {every} in all"
-    return [f"{about}; warm_steps = 0 spares them"] if steps else []
+def _about_warm(net: NetSettings, model_bytes: int) -> list[str]:
+    if net.warm_steps == 0 or net.local_steps == 1:
+        return []
+    fifth = f"a fifth of the job's steps, at most {MOST_WARM}, is"
+    which = fifth if net.warm_steps is None else f"the first {net.warm_steps} steps are"
+    each = format_bytes(_WARM_COPIES * model_bytes)
+    return [f"{which} synchronous: a machine reads and pushes {each} in each; warm_steps = 0 spares that"]
 
 
 class _Worker:

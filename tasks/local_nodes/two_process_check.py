@@ -17,7 +17,6 @@ from proteus_spot.infra.processes.surroundings import python_module
 from proteus_spot.infra.settings import load_settings
 from proteus_spot.infra.storage.blobs import open_blobs
 from proteus_spot.infra.urls import file_url
-from proteus_spot.psengine.application_check import CLOCKS
 from proteus_spot.studies.job_spec import Training
 from proteus_spot.tasks.training.application_checks import (
     check_application,
@@ -100,4 +99,5 @@ def report_of(child: Child, report: Path) -> Mapping[str, Any]:
 
 def checked_training(app: str, asked: Mapping[str, Any]) -> Training:
     """Return the training to check of an application; `asked` are values of options, by field."""
-    return Training(**asked_training(app, asked, _PARTITIONS), clocks=CLOCKS)
+    # It needs an end; a number of clocks would say how long the job is, which is not known.
+    return Training(**asked_training(app, asked, _PARTITIONS), hours=1.0)

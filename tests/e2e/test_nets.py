@@ -76,7 +76,10 @@ def test_a_net_refuses_partitions_and_a_check_says_what_cannot_work(tmp_path: Pa
     assert done.code == 0, done.err
     assert "a clock is 20 local steps of 8 workers: " in done.out
     assert "a machine reads 38.9 kB a clock, and pushes as much" in done.out
-    assert len(json.loads((tmp_path / "check.json").read_text())["notes"]) == 3
+    assert len(json.loads((tmp_path / "check.json").read_text())["notes"]) == 4
+    assert (
+        "a fifth of the job's steps, at most 200, is synchronous: a machine reads and pushes 117 kB in each" in done.out
+    )
     text = (EXAMPLES / "digits_net.py").read_text()
     (tmp_path / "lazy.py").write_text(text.replace("nn.Linear(64, 128)", "nn.LazyLinear(128)"))
     done = proteus("check", "lazy:Digits", "--data", "digits", cwd=tmp_path, home=tmp_path / "home")

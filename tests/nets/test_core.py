@@ -67,6 +67,22 @@ def test_a_driver_counts_clocks_and_ends_the_job_with_the_last() -> None:
     assert (job.driver.clock, job.driver.end) == (3, (6, "")), "a job that goes on at its end"
 
 
+@pytest.mark.parametrize(
+    ("params", "lines"),
+    [
+        ({}, ["a fifth of the job's steps, at most 200, is synchronous: a machine reads and pushes 15.4 kB in each"]),
+        ({"warm_steps": 4}, ["the first 4 steps are synchronous: a machine reads and pushes 15.4 kB in each"]),
+        ({"warm_steps": 0}, []),
+        ({"local_steps": 1}, []),
+    ],
+)
+def test_a_check_says_what_warm_steps_move(params: dict[str, Any], lines: list[str]) -> None:
+    app = resolve(PLAIN, params)
+    seconds = iter(range(10))
+    notes = app.describe({"x": np.int64(0)}, lambda: float(next(seconds)))
+    assert [note.partition("; ")[0] for note in notes if "synchronous" in note] == lines
+
+
 @given(st.integers(1, 20), st.lists(st.integers(1, 9), min_size=1, max_size=20))
 @settings(max_examples=50)
 def test_a_walk_takes_each_example_once_an_epoch_however_it_is_cut(examples: int, batches: list[int]) -> None:
