@@ -40,8 +40,7 @@ from proteus_spot.tasks.reports.publish import FOLLOWED_S, link_page, show_job, 
 from proteus_spot.tasks.run_labels import due_day
 from proteus_spot.tasks.supervision.cancelled_runs import record_follower, stop_cancelled_job
 from proteus_spot.tasks.supervision.turns import await_turn, record_submission
-from proteus_spot.tasks.training.job_inputs import prepare_code, prepare_data, prepare_keys
-from proteus_spot.tasks.training.preflight import check
+from proteus_spot.tasks.training.preparation import check, prepare_code, prepare_data, prepare_keys
 from proteus_spot.tasks.training.run_names import name_ended, name_running
 from proteus_spot.tasks.training.running_controller import await_controller, follow, start_training
 

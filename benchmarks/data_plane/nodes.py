@@ -23,7 +23,7 @@ from proteus_spot.psengine.protocol.instructions import ShardOwner
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.server.shard_store import ShardStore
 from proteus_spot.psengine.tables.sharding import Sharding
-from proteus_spot.psengine.worker.push_messages import sum_up, under
+from proteus_spot.psengine.worker.shard_messages import sum_up, under
 
 TABLE = "weights"
 #: Columns of the float32 table: rows are long enough to cost nothing each, short enough for four shards of 0.1 MB.

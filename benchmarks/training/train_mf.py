@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from proteus_spot.benchmarks.figure import Figure, figure
 from proteus_spot.infra.datasets.formats.ratings_text import Ratings
-from proteus_spot.infra.datasets.generated_ratings import generated_ratings
-from proteus_spot.infra.datasets.ratings import RatingSet, divided
+from proteus_spot.infra.datasets.ratings import RatingSet, divided, generated_ratings
 from proteus_spot.psengine.apps.mf.app import MatrixFactorization, Strip
 from proteus_spot.psengine.single_process import initial
 from proteus_spot.psengine.tables.sharding import Arrays

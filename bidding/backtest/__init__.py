@@ -7,7 +7,6 @@ input of a scheme, and `outcomes` the result. `clairvoyant` bounds the cost from
     clairvoyant/       the least cost of a job for a scheme that knows all prices
     replay/            one simulated job through the live engine, to check the compiled loop
     schemes/           the rules of the compiled loop, and the registry of schemes by name
-    accounts           charges and machine time of held allocations, hour by hour
     billing_codes      conversion of a billing model to fields of `JobParameters`, and back
     eviction_arrays    the eviction table and the forecast as arrays
     outcomes           columns of a job's result row, and summaries over jobs

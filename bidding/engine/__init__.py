@@ -7,7 +7,6 @@ The modules:
     events       the engine's input: the job, decision points, grants, refusals, notices, ends
     holdings     what a job holds and knows, by the events so far
     journal      events and orders as JSON records and back, and replay of the records
-    one_market   a policy that buys in one market a decision, as the engine asks it
     orders       the engine's output: acquire, renew, lapse, wait
     reconcile    comparison of the engine's state with the market's facts, as events
     snapshot     the engine's state as JSON, which saves replaying a long journal

@@ -16,30 +16,57 @@ market gives notice of its eviction. So an order survives a crash between its en
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from proteus_spot.bidding.economics.budget import Purse
 from proteus_spot.bidding.engine.allocations import AllocationState, HeldAllocation
 from proteus_spot.bidding.engine.events import BidEvent, TickDue
 from proteus_spot.bidding.engine.holdings import EngineError, Holdings
-from proteus_spot.bidding.engine.one_market import OneMarket
 from proteus_spot.bidding.engine.orders import PURCHASE, Acquire, Lapse, Order, Renew, Wait, order_id_of
 from proteus_spot.bidding.facts.learning import table_of
-from proteus_spot.bidding.market.model import HOUR_S, Market, Tier
+from proteus_spot.bidding.market.model import HOUR_S, Allocation, Market, Tier
 from proteus_spot.bidding.market.quotas import left_of, take_quota
 from proteus_spot.bidding.policies import policy
-from proteus_spot.bidding.policies.base import Choice, Decision, MarketView, Planner
+from proteus_spot.bidding.policies.base import Choice, Decision, MachineRelease, MarketView, Planner, Policy
 from proteus_spot.bidding.policies.deadline import DeadlinePolicy
 from proteus_spot.bidding.policies.limits import (
     ON_DEMAND_LIMIT,
     is_on_demand,
+    on_demand_purchase,
+    on_demand_releases,
     part_of_no_use,
     purchase_in_quota,
+    purchase_of_use,
     purchase_within,
     renewal_of_use,
     renewal_within,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class OneMarket:
+    """Decisions of a policy that knows no machines on demand: the deadline's are bought when its slack is gone."""
+
+    policy: Policy
+
+    def purchases(self, view: MarketView) -> tuple[Decision, ...]:
+        """Return the one decision."""
+        return (on_demand_purchase(view) or purchase_of_use(self.policy.acquisition(view), view),)
+
+    def releases(self, view: MarketView) -> tuple[MachineRelease, ...]:
+        """Return the machines on demand that the job may not pay any more; others go at the end of an hour."""
+        return on_demand_releases(view)
+
+    def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
+        """Return the policy's decision; what was bought on demand stays."""
+        if is_on_demand(allocation):
+            for release in on_demand_releases(view):
+                if release.allocation_id == allocation.allocation_id:
+                    return release.decision
+            return Decision(Choice.RENEW, "it is held on demand until the job is done", float("inf"))
+        return self.policy.renewal(view, allocation)
+
 
 #: States in which no hour is decided, in words.
 _UNDECIDED = MappingProxyType(

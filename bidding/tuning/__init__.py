@@ -8,7 +8,6 @@ A trial runs on one machine. Nothing here touches the world: events go in, order
     space           search space: parameters of four kinds, their grid, seeded draws
     sweep_engine    `SweepEngine`: a state machine with one entry point, `handle(event) -> orders`
     sweep_events    the engine's input: the sweep, settings, reports of trials, decision points
-    sweep_holdings  what a sweep holds: allocations, the markets that are left alone, the quota
     sweep_journal   events and orders of a sweep as JSON records and back, and their replay
     sweep_orders    the engine's output: deploy, pause, release, finish
     sweep_plan      `SweepPlan`: what a sweep's decisions depend on

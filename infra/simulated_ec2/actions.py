@@ -16,12 +16,11 @@ from typing import Any
 
 from proteus_spot.bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest, Market
 from proteus_spot.bidding.market.money import Micros, to_micros
-from proteus_spot.infra.simulated_ec2.answer_pages import Params, matches, page_of
 from proteus_spot.infra.simulated_ec2.held_instances import ACCOUNT, LaunchOptions
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
 from proteus_spot.infra.simulated_ec2.price_history import PRODUCT, SpotPriceHistory
 from proteus_spot.infra.simulated_ec2.rules.lagging_reads import Listing
-from proteus_spot.infra.simulated_ec2.wire_protocol import Ec2Error, unknown_action
+from proteus_spot.infra.simulated_ec2.wire_protocol import Ec2Error, Params, matches, page_of, unknown_action
 
 Answer = dict[str, Any]
 

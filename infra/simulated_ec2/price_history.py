@@ -1,8 +1,5 @@
 """DescribeSpotPriceHistory over the traces of a simulated market: in pages, newest first, nothing after now."""
 
-import base64
-import binascii
-import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +11,7 @@ import numpy.typing as npt
 
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.infra.simulated_ec2.market import SimSpotMarket
-from proteus_spot.infra.simulated_ec2.wire_protocol import Ec2Error
+from proteus_spot.infra.simulated_ec2.wire_protocol import Ec2Error, read_token, write_token
 
 PRODUCT = "Linux/UNIX"
 _PAGE = 1000
@@ -45,7 +42,7 @@ class SpotPriceHistory:
     def describe(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return one page: the changes in the time range, and the last one before it, whose price held at its start."""
         now_s = self._market.enter("price_history")
-        position = _read_token(params.get("NextToken"))
+        position = read_token(params.get("NextToken"))
         wanted_until_s = int(params["EndTime"].timestamp()) if "EndTime" in params else now_s
         until_s = position["until"] if "until" in position else min(wanted_until_s, now_s)
         from_s = int(params["StartTime"].timestamp()) if "StartTime" in params else self._market.traces.first_s
@@ -67,7 +64,7 @@ class SpotPriceHistory:
                 }
                 for index, at_s, price_micros in zipped
             ],
-            "NextToken": _write_token({"offset": last, "until": until_s}) if last < rows.times_s.size else "",
+            "NextToken": write_token({"offset": last, "until": until_s}) if last < rows.times_s.size else "",
         }
 
     def _wanted(self, params: Mapping[str, Any]) -> tuple[Market, ...]:
@@ -106,30 +103,6 @@ class SpotPriceHistory:
                 self._cache.popitem(last=False)
         self._cache.move_to_end(key)
         return self._cache[key]
-
-
-def token_of(offset: int) -> str:
-    """Return the token of the page that begins at `offset`."""
-    return _write_token({"offset": offset})
-
-
-def offset_of(token: str | None) -> int:
-    """Return the offset of the page of a token; 0 without a token."""
-    return _read_token(token).get("offset", 0)
-
-
-def _write_token(values: dict[str, int]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode()
-
-
-def _read_token(token: str | None) -> dict[str, int]:
-    if not token:
-        return {}
-    try:
-        values = json.loads(base64.urlsafe_b64decode(token))
-        return {str(name): max(int(value), 0) for name, value in values.items()}
-    except (binascii.Error, ValueError, AttributeError, TypeError):
-        raise Ec2Error("InvalidNextToken", "The token is not one of ours") from None
 
 
 def _as_set(values: Iterable[str] | None) -> frozenset[str] | None:

@@ -1,16 +1,19 @@
-"""EC2's wire protocol: the signer's key id, forms to parameters, dicts to XML; no action is interpreted.
+"""EC2's wire protocol: signer's key id, forms to parameters, filters and pages, dicts to XML; no action is interpreted.
 
 moto's parser and serializer use botocore's own model of the service, so every shape is the one botocore reads. Only
 these parts of moto are loaded: its EC2 backend would cost half a second at start, and would answer from a state of its
 own instead of our market.
 """
 
+import base64
+import binascii
+import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
@@ -120,3 +123,65 @@ def unknown_action(action: str) -> Ec2Error:
 def _aware(text: str) -> datetime:
     moment: datetime = parse_timestamp(text)
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+Params = Mapping[str, Any]
+T = TypeVar("T")
+
+_PAGE = 1000
+
+
+def matches(values: Mapping[str, list[str]], filters: Iterable[Params]) -> bool:
+    """Return whether every filter matches; in its values ``*`` stands for any text and ``?`` for any character."""
+    for condition in filters:
+        name = condition.get("Name", "")
+        if name not in values and not name.startswith("tag:"):
+            raise Ec2Error("InvalidParameterValue", f"The filter '{name}' is invalid")
+        patterns = [_pattern(wanted) for wanted in condition.get("Values", ())]
+        if not any(re.fullmatch(pattern, value, re.DOTALL) for pattern in patterns for value in values.get(name, [])):
+            return False
+    return True
+
+
+def _pattern(wanted: str) -> str:
+    """Return the regular expression of a filter's value; a backslash escapes a wildcard."""
+    wild = {"*": ".*", "?": "."}
+    parts = re.findall(r"\\([*?\\])|([*?])|(.)", wanted, re.DOTALL)
+    return "".join(wild.get(star) or re.escape(escaped or plain) for escaped, star, plain in parts)
+
+
+def page_of(rows: list[T], is_match: Callable[[T], bool], params: Params) -> tuple[list[T], str | None]:
+    """Return one page of the `rows` to keep, and the token of the next.
+
+    A token is an index into all rows, which only grow at their end, so no row is missed when others cease to match.
+    """
+    limit = min(params.get("MaxResults", _PAGE), _PAGE)
+    page: list[T] = []
+    for index in range(read_token(params.get("NextToken")).get("offset", 0), len(rows)):
+        if is_match(rows[index]):
+            if len(page) == limit:
+                return page, write_token({"offset": index})
+            page.append(rows[index])
+    return page, None
+
+
+def write_token(values: dict[str, int]) -> str:
+    """Return the token of a page that begins where `values` say."""
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode()
+
+
+def read_token(token: str | None) -> dict[str, int]:
+    """Return what `write_token` was given; nothing without a token.
+
+    Raises
+    ------
+    Ec2Error
+        ``InvalidNextToken`` for a token of another origin.
+    """
+    if not token:
+        return {}
+    try:
+        values = json.loads(base64.urlsafe_b64decode(token))
+        return {str(name): max(int(value), 0) for name, value in values.items()}
+    except (binascii.Error, ValueError, AttributeError, TypeError):
+        raise Ec2Error("InvalidNextToken", "The token is not one of ours") from None

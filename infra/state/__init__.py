@@ -15,6 +15,5 @@ purchase_tables  `PurchaseTables`: intents, allocations and the ledger
 records          immutable record types and the legal changes of state
 schema           the SQLAlchemy tables
 store            `Store`: the tables of one database
-thinning         which observations of a job's progress are kept
 upgrades         creates the schema or upgrades it
 """

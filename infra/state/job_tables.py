@@ -1,12 +1,13 @@
 """The tables of jobs and of their progress."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
 
+from proteus_spot.bidding.market.model import HOUR_S
 from proteus_spot.infra.json_values import finite
-from proteus_spot.infra.state import thinning
 from proteus_spot.infra.state.base import Database, as_stored, columns, require_row
 from proteus_spot.infra.state.database import insert_or
 from proteus_spot.infra.state.records import (
@@ -22,6 +23,11 @@ from proteus_spot.infra.state.records import (
     UnknownRecord,
 )
 from proteus_spot.infra.state.schema import jobs, journal, observations
+
+#: An observation older than `[0]` seconds is kept if it is the last within its `[1]` seconds; the oldest class first.
+_CLASSES = ((24 * HOUR_S, 600), (HOUR_S, 60))
+#: Market seconds after which observations are thinned again.
+EVERY_S = 600
 
 
 class JobTables:
@@ -173,12 +179,12 @@ class JobTables:
     def observe(self, job_id: str, at_s: float, kind: ObservationKind, payload: Json) -> None:
         """Store an observation of a job; a number that JSON cannot represent becomes null.
 
-        Older observations of its progress are thinned now and then (`thinning`); the other kinds are facts, and stay.
+        Older observations of its progress are thinned now and then; the other kinds are facts, and stay.
         """
         with self._database.write() as connection:
             require_row(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
             row = {"job_id": job_id, "at_s": at_s, "kind": kind.value, "payload": finite(dict(payload))}
-            if kind is ObservationKind.PROGRESS and thinning.due(_newest_s(connection, job_id, kind), at_s):
+            if kind is ObservationKind.PROGRESS and _thinning_is_due(_newest_s(connection, job_id, kind), at_s):
                 _thin(connection, job_id, kind, at_s)
             connection.execute(insert(observations), [row])
 
@@ -219,9 +225,9 @@ def _newest_s(connection: Connection, job_id: str, kind: ObservationKind) -> flo
 def _thin(connection: Connection, job_id: str, kind: ObservationKind, newest_s: float) -> None:
     query = select(observations.c.observation_id, observations.c.at_s)
     query = query.where(observations.c.job_id == job_id, observations.c.kind == kind.value)
-    query = query.where(observations.c.at_s < thinning.thin_before_s(newest_s)).order_by(observations.c.observation_id)
+    query = query.where(observations.c.at_s < newest_s - HOUR_S).order_by(observations.c.observation_id)
     rows = [(row.observation_id, row.at_s) for row in connection.execute(query)]
-    removed = thinning.superfluous(rows, newest_s)
+    removed = superfluous(rows, newest_s)
     statement = delete(observations).where(observations.c.observation_id == bindparam("removed_id"))
     if removed:
         connection.execute(statement, [{"removed_id": row_id} for row_id in removed])
@@ -235,3 +241,22 @@ def _job(row: Row[Any]) -> Job:
 
 def _observation(row: Row[Any]) -> Observation:
     return Observation(row.job_id, row.at_s, ObservationKind(row.kind), row.payload)
+
+
+def _thinning_is_due(before_s: float | None, at_s: float) -> bool:
+    return before_s is not None and before_s // EVERY_S != at_s // EVERY_S
+
+
+def superfluous(rows: Iterable[tuple[int, float]], newest_s: float) -> list[int]:
+    """Return the ids to remove of `rows`, pairs of id and market time in order of the ids; the last row stays.
+
+    All of the last hour are kept, then one a minute, then one per ten minutes.
+    """
+    return [row_id for (row_id, at_s), (_, next_s) in pairwise(rows) if _share_a_slot(at_s, next_s, newest_s)]
+
+
+def _share_a_slot(at_s: float, next_s: float, newest_s: float) -> bool:
+    for age_s, slot_s in _CLASSES:
+        if at_s < newest_s - age_s:
+            return at_s // slot_s == next_s // slot_s
+    return False

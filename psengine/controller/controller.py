@@ -6,7 +6,7 @@ which attempt, and when the job ends. It knows no network, no clock and no Dask;
 | event | what follows |
 |---|---|
 | JobStarted | every present node loads partitions; if the job runs already, nothing changes |
-| NodeJoined | its share of partitions is loaded in the background, see `join_batching`; other code: quarantined |
+| NodeJoined | its share of partitions is loaded in the background, see `event_batch`; other code: quarantined |
 | NodeReady | it owns the loaded partitions of its share from the next dispatch on |
 | ShardsOpened | when all are open: the map is sent to all nodes, and the first clock is dispatched |
 | CheckpointDamaged | the one before it is used, or the job begins again |

@@ -16,7 +16,7 @@ from typing import Any
 
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.protocol.instructions import Evaluate, ShardOwner
-from proteus_spot.psengine.protocol.partition_state import StateRef
+from proteus_spot.psengine.protocol.moved_state import StateRef
 from proteus_spot.psengine.telemetry.event_log import MOST
 
 MOST_UNDER_WAY = 2

@@ -19,7 +19,7 @@ from proteus_spot.psengine.controller.checkpoint_schedule import CheckpointSched
 from proteus_spot.psengine.membership.membership import Membership
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint
 from proteus_spot.psengine.protocol.instructions import Instruction, SaveCheckpoint
-from proteus_spot.psengine.protocol.partition_state import StateRef
+from proteus_spot.psengine.protocol.moved_state import StateRef
 from proteus_spot.psengine.scheduling.driver_host import DriverHost
 from proteus_spot.psengine.scheduling.task_table import TaskTable
 from proteus_spot.psengine.telemetry.training_progress import NO_FIGURES, TrainingProgress

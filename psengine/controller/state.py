@@ -14,7 +14,7 @@ from proteus_spot.psengine.controller.model_saving import Saving
 from proteus_spot.psengine.controller.recovery import Recovery
 from proteus_spot.psengine.drivers.interface import Driver
 from proteus_spot.psengine.drivers.ssp import Ssp
-from proteus_spot.psengine.membership.join_batching import JoinBatching
+from proteus_spot.psengine.membership.event_batch import JoinBatching
 from proteus_spot.psengine.membership.membership import Membership
 from proteus_spot.psengine.protocol.instructions import Instruction
 from proteus_spot.psengine.scheduling.dispatcher import BatchDispatcher

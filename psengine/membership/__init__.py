@@ -1,8 +1,7 @@
 """Nodes: which are members, which are lost, and which partitions each works on.
 
-event_batch       events that follow each other closely, handled at once
+event_batch       events that follow each other closely, handled at once: joins, and losses in a burst
 failure_detector  which nodes are considered lost because their heartbeats have stopped
-join_batching     batching of nodes that join during the training, so that they are planned for together
 membership        the nodes of a job, their states, and which partitions each owns and loads
 node_index        the nodes by name, address and state
 node_record       state of one node

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from proteus_spot.psengine.protocol.partition_state import StateRef
+from proteus_spot.psengine.protocol.moved_state import StateRef
 
 
 class StateRefs:

@@ -11,8 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from proteus_spot.psengine.protocol.instructions import ShardOwner
-from proteus_spot.psengine.protocol.partition_state import PartitionState
-from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.protocol.moved_state import PartitionState, ShardState
 from proteus_spot.psengine.tables.contiguous import cut_rows, whole
 from proteus_spot.psengine.tables.row_sets import Array
 from proteus_spot.psengine.tables.sharding import Arrays

@@ -8,7 +8,7 @@ from typing import Any
 
 from proteus_spot.psengine.config import JobConfig, Tier
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint
-from proteus_spot.psengine.protocol.partition_state import StateRef
+from proteus_spot.psengine.protocol.moved_state import StateRef
 from proteus_spot.psengine.tables.row_sets import RowSet
 
 

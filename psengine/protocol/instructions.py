@@ -11,7 +11,7 @@ from typing import Any
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.drivers.interface import Read
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint
-from proteus_spot.psengine.protocol.partition_state import StateRef
+from proteus_spot.psengine.protocol.moved_state import StateRef
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from proteus_spot.psengine.membership.node_record import NodeRecord
 from proteus_spot.psengine.membership.placement import Placement
 from proteus_spot.psengine.protocol.events import BatchFailed
 from proteus_spot.psengine.protocol.instructions import Dispatch, TakeStates
-from proteus_spot.psengine.protocol.partition_state import StateRef
+from proteus_spot.psengine.protocol.moved_state import StateRef
 from proteus_spot.psengine.scheduling.driver_host import DriverHost
 from proteus_spot.psengine.scheduling.task_table import TaskTable
 from proteus_spot.psengine.tables.tree_sum import largest_subtrees

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.psengine.protocol.shard_state import ServedRead
+from proteus_spot.psengine.protocol.moved_state import ServedRead
 from proteus_spot.psengine.tables.row_sets import Array, RowSet, count, cut, indices, span
 from proteus_spot.psengine.tables.row_updates import RowDelta
 from proteus_spot.psengine.tables.tree_sum import Delta

@@ -35,12 +35,12 @@ from proteus_spot.psengine.protocol.answers import (
     StaleRead,
 )
 from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.moved_state import ServedRead, ShardState
 from proteus_spot.psengine.protocol.read_version import Before, Committed, Complete, KeptSum, ReadVersion
-from proteus_spot.psengine.protocol.shard_state import ServedRead, ShardState
 from proteus_spot.psengine.server import store_work
-from proteus_spot.psengine.server.large_work import LargeWork
 from proteus_spot.psengine.server.served_reads import LateUpdateError
 from proteus_spot.psengine.server.shard_store import ShardStore, StaleReadError
+from proteus_spot.psengine.server.store_work import LargeWork
 from proteus_spot.psengine.tables.allowed_values import WrongSum
 from proteus_spot.psengine.tables.row_sets import Wanted
 from proteus_spot.psengine.tables.sharding import Sharding

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from proteus_spot.psengine.config import Add, Replace
-from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.server.group_updates import Answer, GroupUpdates
 from proteus_spot.psengine.server.next_group import NextGroup, with_update
 from proteus_spot.psengine.server.served_reads import ServedReads

@@ -1,6 +1,5 @@
 """The engine on Dask: the only package of psengine that imports `distributed`.
 
-best_model          the best of the models that were evaluated, where an application keeps it
 callbacks           access of the controller's process to stores and clocks, implemented by infra
 control_port        the controller's port for the control plane: JSON, never pickles
 controller_shell    the shell around the controller: feeds it events and carries out its instructions

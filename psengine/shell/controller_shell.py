@@ -30,8 +30,7 @@ from proteus_spot.psengine.protocol.instructions import (
 )
 from proteus_spot.psengine.protocol.protocol_version import version_misfit
 from proteus_spot.psengine.rpc.cancellation import cancel_all, on_thread
-from proteus_spot.psengine.rpc.transfers import Transfers
-from proteus_spot.psengine.rpc.transport import Transport
+from proteus_spot.psengine.rpc.transport import Transfers, Transport
 from proteus_spot.psengine.scheduling.driver_host import DriverFailed
 from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
 from proteus_spot.psengine.shell.control_port import Handler

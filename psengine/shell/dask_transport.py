@@ -16,8 +16,7 @@ from distributed.core import Server
 from distributed.protocol.serialize import Serialized, deserialize
 
 from proteus_spot.psengine.protocol.answers import from_message
-from proteus_spot.psengine.protocol.partition_state import PartitionState
-from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.protocol.moved_state import PartitionState, ShardState
 from proteus_spot.psengine.rpc.narrowing import Narrowed, may_narrow, narrowed, remember_wire_bytes
 from proteus_spot.psengine.rpc.transport import Unreachable, endpoint_and_mark
 from proteus_spot.psengine.tables.row_updates import RowDelta

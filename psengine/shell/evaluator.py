@@ -18,9 +18,9 @@ from proteus_spot.psengine.apps.residents import initial_rows, own_tables, share
 from proteus_spot.psengine.apps.returned import figures_of, tables_of
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.protocol.instructions import Evaluate, ShardOwner
-from proteus_spot.psengine.protocol.partition_state import StateRef
+from proteus_spot.psengine.protocol.moved_state import StateRef
 from proteus_spot.psengine.rpc.cancellation import on_thread
-from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.rpc.transport import Transfers
 from proteus_spot.psengine.shell.gathering import marked, states_at
 from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 from proteus_spot.psengine.telemetry.formatting import format_error

@@ -11,8 +11,8 @@ from typing import Any
 
 from proteus_spot.psengine.protocol.answers import BadSum, Moved, NotYet, StaleEpoch, StaleRead
 from proteus_spot.psengine.protocol.instructions import ShardOwner
-from proteus_spot.psengine.protocol.partition_state import StateRef
-from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.protocol.moved_state import StateRef
+from proteus_spot.psengine.rpc.transport import Transfers
 from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 from proteus_spot.psengine.tables.sparse_rows import full
 

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from proteus_spot.psengine.apps.registry import resolve
+from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.controller.history import History
 from proteus_spot.psengine.protocol import events
 from proteus_spot.psengine.protocol.instructions import Evaluate, GatherModel, SaveCheckpoint, ShardOwner
-from proteus_spot.psengine.protocol.partition_state import StateRef
+from proteus_spot.psengine.protocol.moved_state import StateRef
 from proteus_spot.psengine.rpc.cancellation import on_thread
-from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.rpc.transport import Transfers
 from proteus_spot.psengine.scheduling.task_table import lost_updates
-from proteus_spot.psengine.shell.best_model import BestKeeper
-from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
+from proteus_spot.psengine.shell.callbacks import BestModel, ControllerCallbacks
 from proteus_spot.psengine.shell.evaluator import ApplicationRaised, Evaluator, own_states, sharding_of, whole_tables
 from proteus_spot.psengine.shell.gathering import GoneOn, NoModel, from_replicas, from_servers, states_at
 from proteus_spot.psengine.tables.sharding import Arrays
@@ -32,6 +34,59 @@ logger = logging.getLogger(__name__)
 
 #: Maximum seconds that a gathered checkpoint waits for evaluations of earlier clocks.
 _EVALUATION_TIMEOUT_S = 10.0
+#: The figure by which models are compared; the lowest is the best.
+_FIGURE = "loss"
+
+
+class BestKeeper:
+    """Keeps the best of the models that were evaluated, where an application keeps it in place of the last one.
+
+    The store has it, so that it survives the controller. A clock that is repeated has the same bits, so a job that goes
+    back leaves it as it is.
+    """
+
+    def __init__(self, callbacks: ControllerCallbacks) -> None:
+        self._callbacks = callbacks
+        #: The lowest loss that the store has; None: not read yet.
+        self._lowest: float | None = None
+
+    async def consider(
+        self, config: JobConfig, clock: int, figures: Mapping[str, float | None], arrays: Arrays
+    ) -> None:
+        """Keep a model if it is the best."""
+        if not await on_thread(keeps_best, config):
+            return
+        if self._lowest is None:
+            best = await on_thread(self._callbacks.find_best, config)
+            self._lowest = math.inf if best is None else _loss_of(best.figures)
+        if _loss_of(figures) < self._lowest:
+            await on_thread(self._callbacks.keep_best, config, BestModel(clock, dict(figures), arrays))
+            self._lowest = _loss_of(figures)
+
+    async def better(self, config: JobConfig, figures: Mapping[str, float | None]) -> BestModel | None:
+        """Return the kept model if it is better than the last one, of which `figures` are.
+
+        Raises
+        ------
+        ApplicationRaised
+            If there is no figure to compare.
+        """
+        if not await on_thread(keeps_best, config):
+            return None
+        if _FIGURE not in figures:
+            raise ApplicationRaised(f"{config.app}: keep is 'best', and evaluate returns no figure {_FIGURE!r}")
+        best: BestModel | None = await on_thread(self._callbacks.find_best, config)
+        return best if best is not None and _loss_of(best.figures) < _loss_of(figures) else None
+
+
+def keeps_best(config: JobConfig) -> bool:
+    """Return whether the application of a job keeps its best model. It runs the user's code: call it on a thread."""
+    return bool(getattr(resolve(config.app, config.app_params), "keeps_best", False))
+
+
+def _loss_of(figures: Mapping[str, float | None]) -> float:
+    loss = figures.get(_FIGURE)
+    return math.inf if loss is None else loss
 
 
 class StateSaver:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.rpc.narrowing import wire_bytes
 from proteus_spot.psengine.tables.sparse_rows import SparseRows
 

@@ -1,7 +1,6 @@
 """AgileML's tiers: stages, the shard map, replication to the reliable tier.
 
 layout          the nodes that serve shards and those that store replicas, by stage: ParamServ, ActivePS, BackupPS
-loss_burst      whether the transient tier is being lost in a burst, of which more is to come
 measured_stage  stage 2 or 3 by the measured time of kernels and transfers
 replication     replication rounds: which clock of the shards has replicas, and on which nodes
 scale_in        nodes and servers that a job no longer needs, as its memory falls

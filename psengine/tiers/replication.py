@@ -25,7 +25,7 @@ from types import MappingProxyType
 
 from proteus_spot.psengine.membership.node_record import NodeRecord
 from proteus_spot.psengine.protocol.instructions import BackUp, ReplicaSet, ShardOwner, StopBackUp
-from proteus_spot.psengine.protocol.partition_state import StateRef
+from proteus_spot.psengine.protocol.moved_state import StateRef
 
 #: Number of successive failed rounds from which on replication counts as failing.
 _FAILING = 2

@@ -9,7 +9,7 @@ knows neither tasks nor the state of the job.
 | nodes are to leave | the same, for the shards that they serve, once they have done their last work |
 | shards are to move from the reliable tier to the transient one | first a replication round, so that replicas exist |
 | a server is lost | rollback to the last complete round: to the own replicas of survivors, else to the backups' |
-| the transient tier is lost in a burst | the same, and the backups serve until it has passed, see `loss_burst` |
+| the transient tier is lost in a burst | the same, and the backups serve until it has passed, see `event_batch` |
 | a replica that this needs is missing | rollback to the last checkpoint, or to the beginning |
 
 Source: Proteus (EuroSys 2017), 3.2, 3.3.
@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from proteus_spot.psengine.config import JobConfig, Stage
+from proteus_spot.psengine.membership.event_batch import LossBurst
 from proteus_spot.psengine.membership.membership import Membership
 from proteus_spot.psengine.membership.node_record import NodeRecord
 from proteus_spot.psengine.membership.state_refs import StateRefs
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint
 from proteus_spot.psengine.protocol.instructions import Instruction
 from proteus_spot.psengine.tiers.layout import Layout, half_of, kept_by_others, layout_for
-from proteus_spot.psengine.tiers.loss_burst import LossBurst
 from proteus_spot.psengine.tiers.measured_stage import ClockTime, Footprint, StageTimes
 from proteus_spot.psengine.tiers.replication import Backup, ReplicationRounds, StateReplica
 from proteus_spot.psengine.tiers.scale_in import JobMemory

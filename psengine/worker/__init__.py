@@ -7,10 +7,8 @@ hosts              what a node has in memory for a job: partitions, their states
 kernel_threads     the thread pool of a node, which runs the kernels of the batches in flight
 node_scheduler     the batches in flight on a node, and in which order they begin and are reported
 parameter_client   the parameter client of a node: cached reads, batched pushes
-push_messages      the messages of a push: updates summed in blocks, cut to shards
-read_messages      the messages of a read: rows cut to shards, and joined again
-routing            routing of requests by the shard map: redirects, retries, generations
-server_calls       requests to the servers of shards, and what follows from each answer
+routing            requests to the servers by the shard map: redirects, retries, generations, what follows an answer
+shard_messages     the messages of pushes and reads: updates summed and cut to shards, rows cut and joined
 speculative_batch  a batch that a node begins before its instruction arrives
 task_parameters    the tables as one task reads and updates them
 """

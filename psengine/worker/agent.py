@@ -22,7 +22,7 @@ from proteus_spot.psengine.apps.residents import as_application, initial_rows, p
 from proteus_spot.psengine.config import JobConfig, JobError
 from proteus_spot.psengine.drivers.ssp import Ssp
 from proteus_spot.psengine.protocol import events, instructions
-from proteus_spot.psengine.protocol.partition_state import StateRef
+from proteus_spot.psengine.protocol.moved_state import StateRef
 from proteus_spot.psengine.rpc.cancellation import cancel_all
 from proteus_spot.psengine.rpc.transport import Transport, Unreachable
 from proteus_spot.psengine.server.read_admission import ReadAdmission, max_concurrent_readers
@@ -38,8 +38,7 @@ from proteus_spot.psengine.worker.hosts.resident_host import ResidentHost
 from proteus_spot.psengine.worker.hosts.shard_host import ShardHost, Unreadable
 from proteus_spot.psengine.worker.node_scheduler import Batch, NodeScheduler, RecalledError
 from proteus_spot.psengine.worker.parameter_client import ParameterClient
-from proteus_spot.psengine.worker.routing import SupersededError
-from proteus_spot.psengine.worker.server_calls import BadSumError
+from proteus_spot.psengine.worker.routing import BadSumError, SupersededError
 
 logger = logging.getLogger(__name__)
 

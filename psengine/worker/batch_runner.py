@@ -23,15 +23,15 @@ from proteus_spot.psengine.apps.residents import Resident, claimed_rows
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.protocol.events import TaskStats
 from proteus_spot.psengine.protocol.instructions import Dispatch, TaskKey
-from proteus_spot.psengine.protocol.partition_state import PartitionState
+from proteus_spot.psengine.protocol.moved_state import PartitionState
 from proteus_spot.psengine.rpc.cancellation import raising_plainly
 from proteus_spot.psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, same
 from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 from proteus_spot.psengine.worker.hosts.partition_states import PartitionStates
 from proteus_spot.psengine.worker.kernel_threads import KernelThreads
 from proteus_spot.psengine.worker.parameter_client import ParameterClient
-from proteus_spot.psengine.worker.push_messages import sum_up, under
 from proteus_spot.psengine.worker.routing import SupersededError
+from proteus_spot.psengine.worker.shard_messages import sum_up, under
 from proteus_spot.psengine.worker.speculative_batch import NOTHING_DONE, Ahead, Begun, Kernels, Sums, TaskResult
 from proteus_spot.psengine.worker.task_parameters import (
     TaskParameters,

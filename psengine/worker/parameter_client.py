@@ -20,17 +20,23 @@ from proteus_spot.psengine.protocol.answers import JoinedRows, Rows
 from proteus_spot.psengine.protocol.instructions import ShardOwner
 from proteus_spot.psengine.protocol.read_version import Before, Committed, Complete, KeptSum, ReadVersion
 from proteus_spot.psengine.rpc.narrowing import wire_bytes
-from proteus_spot.psengine.rpc.transfers import Transfers
-from proteus_spot.psengine.rpc.transport import Transport, Unreachable
+from proteus_spot.psengine.rpc.transport import Transfers, Transport, Unreachable
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.tables.row_cache import RowCache
 from proteus_spot.psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, cut
 from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 from proteus_spot.psengine.telemetry.byte_counts import count_moved
-from proteus_spot.psengine.worker.push_messages import BlockSum, arrays, cut_update, size
-from proteus_spot.psengine.worker.read_messages import PendingReads, as_blocks, asks_all, cut_wanted
-from proteus_spot.psengine.worker.routing import Routes, SupersededError
-from proteus_spot.psengine.worker.server_calls import TRIES, ElsewhereError, ServerCalls, never
+from proteus_spot.psengine.worker.routing import TRIES, ElsewhereError, Routes, ServerCalls, SupersededError, never
+from proteus_spot.psengine.worker.shard_messages import (
+    BlockSum,
+    PendingReads,
+    arrays,
+    as_blocks,
+    asks_all,
+    cut_update,
+    cut_wanted,
+    size,
+)
 
 #: Maximum number of times that a read-ahead is repeated while a server does not have the group yet.
 _AHEAD_TRIES = 30

@@ -161,7 +161,7 @@ def _money(
 ) -> Iterator[tuple[int, Kind, Micros]]:
     """Return (second, kind, amount) of each booking of an allocation.
 
-    Source: the rules of `bidding.backtest.accounts`; the job's end refunds the unused rest of an hour.
+    Source: the rules of `bidding.backtest.simulate`; the job's end refunds the unused rest of an hour.
     """
     trace = traces[life.market]
     if setting.billing != BillingKind.HOURLY_REFUND:

@@ -7,5 +7,4 @@ plan_spec          the request of a plan: the job, its limits, the price files
 planned_job        the planned job for the simulator: work, cluster, reliable machines, window
 planner            simulation of a planned job from many starts on the price history
 reliable_machines  effect of fewer or more reliable machines
-runnable           whether the job can run under a scheme
 """

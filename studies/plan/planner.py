@@ -7,6 +7,8 @@ import numpy as np
 
 from proteus_spot.bidding.backtest.outcomes import Outcome
 from proteus_spot.bidding.backtest.runner import run as run_jobs
+from proteus_spot.bidding.backtest.schemes import SchemeId
+from proteus_spot.bidding.backtest.schemes.scheme_registry import scheme
 from proteus_spot.bidding.evictions.table import EvictionTable
 from proteus_spot.bidding.evictions.table import fit as fit_evictions
 from proteus_spot.bidding.market.model import HOUR_S, Market
@@ -16,12 +18,12 @@ from proteus_spot.infra.errors import InputError
 from proteus_spot.studies.backtest.backtest_inputs import BacktestInputs, open_inputs
 from proteus_spot.studies.backtest.backtest_spec import backtest_spec
 from proteus_spot.studies.backtest.job_runs import all_cores
+from proteus_spot.studies.job_spec import MOST_RELIABLE
 from proteus_spot.studies.market_data.trace_files import Report
 from proteus_spot.studies.plan.outlook import Outlook, Recommendation, on_demand_fallback, outlook, rank, recommend
-from proteus_spot.studies.plan.plan_spec import ON_DEMAND, PlanSpec, scheme_of_policy
+from proteus_spot.studies.plan.plan_spec import ON_DEMAND, PlanSpec, reliable_machines, scheme_of_policy
 from proteus_spot.studies.plan.planned_job import PlannedJob, draw_starts, planned_job, scheme_of
 from proteus_spot.studies.plan.reliable_machines import ReliableAdvice, advise, counts_to_try
-from proteus_spot.studies.plan.runnable import why_not_run
 
 #: Scheme under which a market is simulated alone, unless the job has another of spot machines.
 _ALONE = "best"
@@ -289,3 +291,30 @@ def _notes(spec: PlanSpec, job: PlannedJob, field: BacktestInputs) -> Iterator[s
         yield f"not bid in, for one machine is more than --max-vcpus {job.max_spot_vcpus}: {names}{more}"
     if len(possible) > MOST_ALONE:
         yield f"tried alone are the {MOST_ALONE} of {len(possible)} markets that were cheapest per vCPU on average"
+
+
+def why_not_run(name: str, spec: PlanSpec, job: PlannedJob) -> str:
+    """Return why the job of `spec` cannot run under a scheme; empty: it can."""
+    found, changes = scheme_of(name, spec, job)
+    if found.rule is SchemeId.NONE:
+        return _why_not_on_demand(spec, job)
+    if found.policy is None:
+        return "no policy decides so"
+    if not found.setting(job.reference, 1, **changes).reliable_count:
+        return "it holds no reliable machine, and a job holds at least 1"
+    own = spec.policy
+    if own is not None and (own == ON_DEMAND or scheme(name) != scheme(scheme_of_policy(own))):
+        return f"the policy of {spec.job_file} is {own}"
+    return ""
+
+
+def _why_not_on_demand(spec: PlanSpec, job: PlannedJob) -> str:
+    if job.machines > MOST_RELIABLE:
+        return f"a job holds at most {MOST_RELIABLE} reliable machines"
+    if spec.job_file is None:
+        return ""
+    kind = job.reference.instance_type.name
+    is_own = reliable_machines(spec.reliable or "0") == (job.machines, kind)
+    if spec.policy in (None, ON_DEMAND) and is_own:
+        return ""
+    return f"it wants policy: {ON_DEMAND} and reliable: {{count: {job.machines}, instance_type: {kind}}}"

@@ -22,7 +22,7 @@ from proteus_spot.tasks.market.tick import drain_s
 from proteus_spot.tasks.supervision.deadlines import silent_s, unchanged_s
 from proteus_spot.tasks.supervision.machine_ends import end_machines
 from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
-from proteus_spot.tasks.training.job_inputs import prepare_data
+from proteus_spot.tasks.training.preparation import prepare_data
 from proteus_spot.tasks.training.running_controller import (
     TICK_START_S,
     find_controller,

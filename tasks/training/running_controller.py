@@ -27,7 +27,7 @@ from proteus_spot.tasks.market.facts.rebalances import record_rebalances
 from proteus_spot.tasks.market.listed_machines import job_machines
 from proteus_spot.tasks.task_runtime import current_runtime, runtime_task
 from proteus_spot.tasks.training.job_config import job_config
-from proteus_spot.tasks.training.job_inputs import job_code, prepare_data
+from proteus_spot.tasks.training.preparation import job_code, prepare_data
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def await_controller(job_id: str) -> str | None:
     """Wait for the controller to start; record its address in the state database and return it.
 
     None if no training is to begin any more: the job was stopped, or the work was done meanwhile. How long a controller
-    may take to start is the ticks' matter (`tasks.supervision.reliable_machines`).
+    may take to start is the ticks' matter (`tasks.supervision.open_jobs`).
 
     Raises
     ------

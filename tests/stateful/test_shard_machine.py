@@ -19,11 +19,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from proteus_spot.psengine.protocol.answers import HandedOver, Moved, Pushed, Rows, StaleEpoch, StaleRead
 from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.protocol.read_version import Committed
-from proteus_spot.psengine.protocol.shard_state import ShardState
-from proteus_spot.psengine.server.large_work import LargeWork
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.server.shard_store import StaleReadError
+from proteus_spot.psengine.server.store_work import LargeWork
 
 SHARDS, PARTITIONS = 2, 3
 WAITS = "it is on its way"

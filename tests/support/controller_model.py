@@ -39,7 +39,7 @@ from proteus_spot.psengine.protocol.instructions import (
     SaveCheckpoint,
     TakeShards,
 )
-from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.server.shard_store import ShardStore, StaleReadError
 from proteus_spot.psengine.tables.tree_sum import largest_subtrees
 from tests.support.controller_invariants import check_invariants

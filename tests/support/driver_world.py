@@ -19,7 +19,7 @@ from proteus_spot.psengine.drivers.interface import Dispatcher, Done, Driver, Re
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint
 from proteus_spot.psengine.protocol.events import BatchDone, ShardsNotOpened, ShardsOpened, TaskStats
 from proteus_spot.psengine.protocol.instructions import BackUp, Dispatch, OpenShards, SaveCheckpoint
-from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.server.shard_store import ShardStore, StaleReadError
 from proteus_spot.psengine.tables.tree_sum import Delta, Subtree, largest_subtrees, tree_sum
 from tests.support.controller_model import SHARDS, ModelNode, World

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.protocol.read_version import ReadVersion
-from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.tables.row_sets import Wanted
 

@@ -15,7 +15,7 @@ from proteus_spot.psengine.protocol.answers import StaleRead
 from proteus_spot.psengine.protocol.checkpoint import Checkpoint, Checkpoints
 from proteus_spot.psengine.protocol.events import BatchDone, NodeReady, ShardsOpened, TaskStats, TimerFired
 from proteus_spot.psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards
-from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
 from proteus_spot.psengine.shell.controller_shell import ControllerShell

@@ -18,7 +18,7 @@ import numpy as np
 from proteus_spot.psengine.config import JobConfig, JobError, Tier
 from proteus_spot.psengine.protocol.checkpoint import KEPT, Checkpoint, Checkpoints
 from proteus_spot.psengine.rpc.transport import Unreachable
-from proteus_spot.psengine.server.large_work import LargeWork
+from proteus_spot.psengine.server.store_work import LargeWork
 from proteus_spot.psengine.shell.callbacks import ControllerCallbacks
 from proteus_spot.psengine.shell.controller_shell import ControllerShell
 from proteus_spot.psengine.shell.dask_plugins import HELLO, AgentPlugin

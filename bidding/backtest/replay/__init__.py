@@ -3,6 +3,5 @@
 The modules:
 
     engine_replay    the driver: one job through the live engine, with a real job's events, orders and journal
-    job_progress     progress of the job's work, its stalls and losses
     recorded_market  the recorded market of one job, and the live engine that bids in it
 """

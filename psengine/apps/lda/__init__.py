@@ -4,7 +4,6 @@ app             the application `LatentDirichletAllocation`, data-parallel: tabl
 fold_in         compiled estimation of the topic mixtures of new documents under given topics
 kernels         compiled Gibbs sampling: one pass over tokens
 model_parallel  the application `ModelParallelLda`: blocks of words rotate, topics of tokens are state of partitions
-rotation        its driver
 topic_model     what both have in common: parameters, likelihoods, prediction
 """
 

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proteus_spot.psengine.rpc.transfers import Transfers
-from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.rpc.transport import Transfers, Unreachable
 from proteus_spot.psengine.telemetry.byte_counts import count_moved
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from proteus_spot.psengine.protocol.partition_state import PartitionState
+from proteus_spot.psengine.protocol.moved_state import PartitionState
 
 #: Maximum number of marked groups.
 _MARKS = 2

@@ -20,9 +20,8 @@ from proteus_spot.psengine.apps.base import Application
 from proteus_spot.psengine.apps.residents import Resident
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.protocol.instructions import TaskKey
-from proteus_spot.psengine.protocol.partition_state import PartitionState, StateRef
-from proteus_spot.psengine.rpc.transfers import Transfers
-from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.protocol.moved_state import PartitionState, StateRef
+from proteus_spot.psengine.rpc.transport import Transfers, Unreachable
 from proteus_spot.psengine.server.shard_store import StaleReadError
 from proteus_spot.psengine.tables.sharding import Arrays
 from proteus_spot.psengine.telemetry.byte_counts import arrays_bytes, count_moved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,53 @@ from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.protocol import events
 from proteus_spot.psengine.protocol.answers import HandedOver
 from proteus_spot.psengine.protocol.instructions import BackUp, OpenShards, ReplicaSet, TakeShards
-from proteus_spot.psengine.protocol.partition_state import PartitionState
-from proteus_spot.psengine.protocol.shard_state import ShardState
-from proteus_spot.psengine.rpc.transfers import Transfers
-from proteus_spot.psengine.rpc.transport import Unreachable
-from proteus_spot.psengine.server.replica_store import ReplicaStore
+from proteus_spot.psengine.protocol.moved_state import PartitionState, ShardState
+from proteus_spot.psengine.rpc.transport import Transfers, Unreachable
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.server.shard_store import StaleReadError
 from proteus_spot.psengine.tables.sharding import Arrays, Sharding
 from proteus_spot.psengine.telemetry.byte_counts import arrays_bytes, count_moved, state_bytes
 from proteus_spot.psengine.worker.hosts.resident_host import ResidentHost
+
+
+class ReplicaStore:
+    """Replicas of shards that a node stores, of those it serves and of those of others, by replication round.
+
+    A replica is the state of one common group. At most two rounds of a shard are stored: the last complete one, and the
+    one under way.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, dict[int, ShardState]] = {}
+        #: Shards of which this node is the backup.
+        self._for_others: set[int] = set()
+
+    def put(self, number: int, last_complete: int, states: Mapping[int, ShardState], is_backup: bool) -> None:
+        """Store the states of round `number`; of earlier rounds only `last_complete`, the last complete one, stays.
+
+        `is_backup`: this node is the shards' backup, and stores their replicas also when others serve them.
+        """
+        for shard, state in states.items():
+            rounds = self._held.get(shard, {})
+            # Rounds in between failed; a later one is present if this message was delayed.
+            stored = {n: replica for n, replica in rounds.items() if n == last_complete or n > number}
+            self._held[shard] = stored | {number: state}
+            (self._for_others.add if is_backup else self._for_others.discard)(shard)
+
+    def get(self, shards: Collection[int], number: int) -> dict[int, ShardState]:
+        """Return the replicas of `shards` of round `number` that are stored here."""
+        return {shard: self._held[shard][number] for shard in shards if number in self._held.get(shard, {})}
+
+    def forget(self, served_elsewhere: Collection[int]) -> None:
+        """Drop replicas stored only because this node served the shards, now that others serve them."""
+        for shard in served_elsewhere:
+            if shard not in self._for_others:
+                self._held.pop(shard, None)
+
+    def __len__(self) -> int:
+        """Return the number of replicas."""
+        return sum(len(rounds) for rounds in self._held.values())
+
 
 logger = logging.getLogger(__name__)
 

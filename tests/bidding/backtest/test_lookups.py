@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proteus_spot.bidding.backtest.accounts import prorated
 from proteus_spot.bidding.backtest.eviction_arrays import of_bid, pack_table
 from proteus_spot.bidding.backtest.price_arrays import NEVER_S, event_at, pack, passed_at
+from proteus_spot.bidding.backtest.simulate import prorated
 from proteus_spot.bidding.backtest.view import FOLLOWED, price_at
 from proteus_spot.bidding.evictions.table import EvictionTable
 from proteus_spot.bidding.jit import compiled

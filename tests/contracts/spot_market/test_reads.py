@@ -62,7 +62,7 @@ def test_describe_goes_on_after_a_full_page(case, monkeypatch):
     monkeypatch.setattr(
         "proteus_spot.infra.ec2.ec2_spot_market._PAGE", 20
     )  # EC2's is 1000, which takes long to write and to read
-    monkeypatch.setattr("proteus_spot.infra.simulated_ec2.answer_pages._PAGE", 20)
+    monkeypatch.setattr("proteus_spot.infra.simulated_ec2.wire_protocol._PAGE", 20)
     case.market.launch(request("t", count=45))
     assert len({fact.instance_id for fact in case.market.describe()}) == 45
 

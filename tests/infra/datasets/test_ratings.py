@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proteus_spot.infra.datasets.formats.ratings_text import read_pairs, read_ratings
-from proteus_spot.infra.datasets.generated_ratings import generated_ratings
 from proteus_spot.infra.datasets.prepare import check_data, prepare
-from proteus_spot.infra.datasets.ratings import RatingSet, even_bounds, read, read_new
+from proteus_spot.infra.datasets.ratings import RatingSet, even_bounds, generated_ratings, read, read_new
 from proteus_spot.infra.errors import InputError
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import HELD_OUT, part_name

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from proteus_spot.infra.datasets.documents import read
 from proteus_spot.psengine.apps.lda import model_parallel
-from proteus_spot.psengine.apps.lda.model_parallel import BlockSampler, ModelParallelLda, blocks_of_words
-from proteus_spot.psengine.apps.lda.rotation import BlockTask, TopicRotation
+from proteus_spot.psengine.apps.lda.model_parallel import (
+    BlockSampler,
+    BlockTask,
+    ModelParallelLda,
+    TopicRotation,
+    blocks_of_words,
+)
 from proteus_spot.psengine.apps.registry import resolve
 from proteus_spot.psengine.drivers.interface import Done, Task
 from proteus_spot.psengine.drivers.rotation import AHEAD, Rotation

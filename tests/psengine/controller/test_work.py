@@ -22,7 +22,7 @@ from proteus_spot.psengine.protocol.events import (
     TimerFired,
 )
 from proteus_spot.psengine.protocol.instructions import Dispatch, LoadPartitions, SaveCheckpoint
-from proteus_spot.psengine.protocol.partition_state import StateRef
+from proteus_spot.psengine.protocol.moved_state import StateRef
 from tests.support.controller import done, some_at_work, started
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proteus_spot.psengine.config import JobConfig
-from proteus_spot.psengine.membership.join_batching import JoinBatching
+from proteus_spot.psengine.membership.event_batch import JoinBatching
 from proteus_spot.psengine.protocol.events import (
     NodeJoined,
     NodeReady,

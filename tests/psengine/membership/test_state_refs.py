@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proteus_spot.psengine.membership.state_refs import StateRefs
-from proteus_spot.psengine.protocol.partition_state import StateRef
+from proteus_spot.psengine.protocol.moved_state import StateRef
 
 
 def test_the_next_task_begins_with_the_last_state_and_a_group_with_the_last_one_before_it() -> None:

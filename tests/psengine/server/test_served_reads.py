@@ -9,8 +9,8 @@ import pytest
 
 from proteus_spot.psengine.config import TableSpec
 from proteus_spot.psengine.protocol.answers import LateUpdate, Pushed, Rows
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.protocol.read_version import Before
-from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.tables.row_sets import RowSet
 from proteus_spot.psengine.tables.row_updates import RowDelta

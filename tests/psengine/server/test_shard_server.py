@@ -8,8 +8,8 @@ import numpy as np
 
 from proteus_spot.psengine.protocol.answers import HandedOver, Moved, Pushed, Rows, StaleEpoch, StaleRead
 from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.protocol.read_version import Committed
-from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.server.shard_server import ShardServer
 from tests.support.servers import at_once
 from tests.support.timeouts import PATIENCE

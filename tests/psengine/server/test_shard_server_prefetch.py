@@ -11,8 +11,8 @@ import pytest
 import proteus_spot.psengine.server.shard_server
 from proteus_spot.psengine.apps.registry import initial_shards
 from proteus_spot.psengine.protocol.answers import Moved, NotYet, Pushed, Rows, StaleEpoch, StaleRead
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.protocol.read_version import Before, Committed, Complete
-from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.server.shard_store import ShardStore
 from proteus_spot.psengine.tables.row_updates import RowDelta

@@ -7,8 +7,8 @@ from proteus_spot.psengine.apps.registry import initial_arrays, initial_shards
 from proteus_spot.psengine.config import TableSpec
 from proteus_spot.psengine.protocol.answers import Moved, Pushed, StaleEpoch, StaleRead
 from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.protocol.read_version import Committed
-from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.server.shard_store import ShardStore, StaleReadError
 from proteus_spot.psengine.tables.row_updates import RowDelta

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from proteus_spot.psengine.config import Adam, Nesterov, Replace, TableSpec
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.protocol.read_version import Committed, Complete
-from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.server.shard_store import ShardStore
 from proteus_spot.psengine.tables.row_updates import RowDelta

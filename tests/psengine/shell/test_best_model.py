@@ -11,11 +11,10 @@ import pytest
 from proteus_spot.psengine.config import JobConfig
 from proteus_spot.psengine.controller.state import ControllerState
 from proteus_spot.psengine.protocol.instructions import Evaluate
-from proteus_spot.psengine.rpc.transfers import Transfers
-from proteus_spot.psengine.shell.best_model import BestKeeper
+from proteus_spot.psengine.rpc.transport import Transfers
 from proteus_spot.psengine.shell.callbacks import BestModel, ControllerCallbacks
 from proteus_spot.psengine.shell.evaluator import ApplicationRaised
-from proteus_spot.psengine.shell.state_saving import StateSaver
+from proteus_spot.psengine.shell.state_saving import BestKeeper, StateSaver
 from tests.support import numpy_net
 from tests.support.shell_nodes import Nodes
 

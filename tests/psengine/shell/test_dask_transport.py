@@ -12,7 +12,7 @@ from distributed.comm.utils import to_frames
 from distributed.core import Server
 from tornado.iostream import IOStream
 
-from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.rpc.narrowing import wire_bytes
 from proteus_spot.psengine.rpc.transport import Unreachable
 from proteus_spot.psengine.shell.dask_transport import DaskTransport, pack, pack_apart, sent

@@ -8,9 +8,9 @@ import pytest
 
 from proteus_spot.psengine.protocol.answers import Pushed, Rows, StaleEpoch, StaleRead
 from proteus_spot.psengine.protocol.instructions import ShardOwner
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.protocol.read_version import Committed
-from proteus_spot.psengine.protocol.shard_state import ShardState
-from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.rpc.transport import Transfers
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.server.shard_store import ShardStore
 from tests.support.servers import at_once

@@ -11,8 +11,8 @@ import pytest
 from proteus_spot.psengine.config import TableSpec
 from proteus_spot.psengine.protocol.answers import GatheredRows, StaleRead, StoredReplicas
 from proteus_spot.psengine.protocol.instructions import ShardOwner
-from proteus_spot.psengine.protocol.shard_state import ShardState
-from proteus_spot.psengine.rpc.transfers import Transfers
+from proteus_spot.psengine.protocol.moved_state import ShardState
+from proteus_spot.psengine.rpc.transport import Transfers
 from proteus_spot.psengine.shell.gathering import from_replicas, from_servers
 from proteus_spot.psengine.tables.sharding import Sharding
 

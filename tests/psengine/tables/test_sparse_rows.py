@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.protocol.read_version import Committed
-from proteus_spot.psengine.protocol.shard_state import ShardState
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.server.shard_store import ShardStore
 from proteus_spot.psengine.tables.row_sets import Wanted

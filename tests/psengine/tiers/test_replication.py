@@ -2,9 +2,9 @@
 
 from proteus_spot.psengine.membership.node_record import NodeRecord
 from proteus_spot.psengine.protocol.instructions import ShardOwner
-from proteus_spot.psengine.protocol.partition_state import StateRef
-from proteus_spot.psengine.server.replica_store import ReplicaStore
+from proteus_spot.psengine.protocol.moved_state import StateRef
 from proteus_spot.psengine.tiers.replication import Backup, ReplicationRounds, StateReplica
+from proteus_spot.psengine.worker.hosts.shard_host import ReplicaStore
 
 R, S = (NodeRecord(name, f"tcp://{name}", "reliable", 1) for name in "rs")
 OWNERS = (

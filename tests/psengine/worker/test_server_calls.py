@@ -19,11 +19,9 @@ from proteus_spot.psengine.protocol.answers import (
     to_message,
 )
 from proteus_spot.psengine.protocol.instructions import ShardOwner
-from proteus_spot.psengine.rpc.transfers import Transfers
-from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.rpc.transport import Transfers, Unreachable
 from proteus_spot.psengine.server.shard_server import ShardServer
-from proteus_spot.psengine.worker.routing import Routes, SupersededError
-from proteus_spot.psengine.worker.server_calls import ElsewhereError, ServerCalls
+from proteus_spot.psengine.worker.routing import ElsewhereError, Routes, ServerCalls, SupersededError
 
 OLD, NEW = ShardOwner(0, "a", "tcp://a", 1), ShardOwner(0, "b", "tcp://b", 2)
 

@@ -11,7 +11,7 @@ from proteus_spot.psengine.protocol.events import BatchDone, BatchFailed, Shards
 from proteus_spot.psengine.protocol.instructions import ShardOwner, UpdateShardMap
 from proteus_spot.psengine.protocol.read_version import Committed
 from proteus_spot.psengine.worker.agent import NodeAgent
-from proteus_spot.psengine.worker.server_calls import TRIES
+from proteus_spot.psengine.worker.routing import TRIES
 from tests.support.agents import CONTROLLER, HERE, OWNERS, THERE, Wires, dispatch, story, take, values
 from tests.support.servers import at_once
 from tests.support.timeouts import PATIENCE

@@ -16,8 +16,7 @@ from proteus_spot.psengine.apps.base import Work
 from proteus_spot.psengine.membership.placement import Placement
 from proteus_spot.psengine.protocol.events import BatchDone, BatchFailed
 from proteus_spot.psengine.protocol.instructions import UpdateShardMap
-from proteus_spot.psengine.protocol.partition_state import StateRef
-from proteus_spot.psengine.protocol.shard_state import ShardState
+from proteus_spot.psengine.protocol.moved_state import ShardState, StateRef
 from proteus_spot.psengine.worker.parameter_client import ParameterClient
 from proteus_spot.psengine.worker.routing import SupersededError
 from proteus_spot.psengine.worker.speculative_batch import Ahead, Begun

@@ -32,7 +32,7 @@ from proteus_spot.studies.plan.plan_spec import plan_spec, spec_of_job
 from proteus_spot.studies.plan.planner import make_plan
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.job_opening import open_job
-from proteus_spot.tasks.training.preflight import check
+from proteus_spot.tasks.training.preparation import check
 from tests.support.backtests import MARKETS, quiet, small_file, small_spec, small_traces
 from tests.support.backtests import T0 as FILE_BEGINS_S
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, TaskRuntime, plain, spec

@@ -14,7 +14,7 @@ from proteus_spot.infra.state.records import ObservationKind
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.purchases.requests import node_threads
-from proteus_spot.tasks.training.preflight import check
+from proteus_spot.tasks.training.preparation import check
 from proteus_spot.tasks.training.work_left import vcpu_seconds
 from tests.support.task_runtime import MARKET, OTHER, TaskRuntime, plain, spec
 

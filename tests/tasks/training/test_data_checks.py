@@ -12,8 +12,7 @@ from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_records import record_job
 from proteus_spot.tasks.training.application_checks import check_application
-from proteus_spot.tasks.training.job_inputs import job_code, prepare_code
-from proteus_spot.tasks.training.preflight import check
+from proteus_spot.tasks.training.preparation import check, job_code, prepare_code
 from proteus_spot.tasks.training.running_controller import start_training
 from tests.support.task_runtime import TaskRuntime, plain, spec
 

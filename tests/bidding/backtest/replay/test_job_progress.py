@@ -1,7 +1,7 @@
 """How far a job is: stops that overlap, checkpoints, and what a loss leaves. (Whole jobs are in tests/parity.)"""
 
 from proteus_spot.bidding.backtest.parameters import PPM, JobParameters
-from proteus_spot.bidding.backtest.replay.job_progress import JobProgress
+from proteus_spot.bidding.backtest.replay.engine_replay import JobProgress
 
 PLAIN = JobParameters(work_vcpu_s=16_000, window_s=36_000, resize_overhead_s=20, eviction_overhead_s=60)
 SAVING = JobParameters(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from proteus_spot.psengine.protocol.partition_state import PartitionState
+from proteus_spot.psengine.protocol.moved_state import PartitionState
 from proteus_spot.psengine.worker.hosts.partition_states import PartitionStates
 
 

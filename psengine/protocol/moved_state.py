@@ -1,10 +1,11 @@
-"""State of one shard, as it is moved, replicated and restored."""
+"""State of one shard, and of one partition, as it is moved, replicated and restored."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from proteus_spot.psengine.tables.row_sets import Wanted
+from proteus_spot.psengine.tables.sharding import Arrays
 from proteus_spot.psengine.tables.sparse_rows import Tables, full_bytes
 from proteus_spot.psengine.tables.tree_sum import Delta
 
@@ -53,3 +54,30 @@ class ShardState:
         """Size of all its arrays as full arrays, in bytes."""
         updates = (update for *_, update in self.later)
         return sum(full_bytes(rows) for tables in (self.arrays, *updates) for rows in tables.values())
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """State that a task of a partition has left. Its arrays are never written to.
+
+    Attributes
+    ----------
+    group, attempt
+        The task's group, and the attempt that left the state: the two identify it.
+    """
+
+    partition: int
+    group: int
+    attempt: int
+    arrays: Arrays
+
+
+@dataclass(frozen=True)
+class StateRef:
+    """Where the state of a partition is: in the process at `address`, or else in the checkpoint of that name."""
+
+    partition: int
+    group: int
+    attempt: int
+    address: str = ""
+    checkpoint: str = ""

@@ -15,8 +15,8 @@ from proteus_spot.psengine.protocol.answers import Pushed, Rows
 from proteus_spot.psengine.protocol.instructions import ShardOwner
 from proteus_spot.psengine.protocol.read_version import Before, Committed, Complete, KeptSum
 from proteus_spot.psengine.server import next_group
-from proteus_spot.psengine.server.large_work import LARGE_BYTES, LargeWork
 from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.server.store_work import LARGE_BYTES, LargeWork
 from proteus_spot.psengine.tables.row_updates import RowDelta
 from proteus_spot.psengine.tables.sharding import Sharding
 from tests.support.servers import at_once, first_states, read_when_there

@@ -11,8 +11,7 @@ from proteus_spot.tasks.market.purchases.dry_run import MOST_TRIED, markets_to_t
 from proteus_spot.tasks.market.purchases.requests import node_threads
 from proteus_spot.tasks.market.tick import is_overtaken, next_hour_end_s, next_tick_s
 from proteus_spot.tasks.reports.job_snapshot import Snapshot
-from proteus_spot.tasks.training.job_inputs import prepare_data
-from proteus_spot.tasks.training.preflight import check
+from proteus_spot.tasks.training.preparation import check, prepare_data
 from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, TaskRuntime, plain, spec
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proteus_spot.psengine.config import JobConfig
+from proteus_spot.psengine.membership.event_batch import BURST_S, LossBurst
 from proteus_spot.psengine.protocol.events import JobStarted, NoticeReceived, TimerFired
-from proteus_spot.psengine.tiers.loss_burst import BURST_S, LossBurst
 from tests.psengine.controller.test_recovery import clocks, join, settle
 from tests.support.controller_model import SHARDS, ModelNode, World
 from tests.support.lossy_network import Trouble

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proteus_spot.psengine.protocol.shard_state import ShardState
-from proteus_spot.psengine.server.replica_store import ReplicaStore
+from proteus_spot.psengine.protocol.moved_state import ShardState
+from proteus_spot.psengine.worker.hosts.shard_host import ReplicaStore
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from proteus_spot.psengine.rpc.transfers import Transfers
-from proteus_spot.psengine.rpc.transport import Unreachable
+from proteus_spot.psengine.rpc.transport import Transfers, Unreachable
 from tests.support.virtual_time import run_virtual
 
 GB = 10**9
