@@ -1,7 +1,6 @@
 """The flow of a backtest from the Prefect UI: costs of schemes on recorded prices, as a table and pictures.
 
-The verb `proteus backtest` does the same on a terminal. A second run does not repeat the finished cells of a run that
-died.
+The verb `proteus backtest` does the same on a terminal.
 """
 
 from typing import Annotated, Any

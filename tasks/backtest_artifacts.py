@@ -33,12 +33,11 @@ PROGRESS, TABLE, PICTURE = "backtest-progress", "backtest-table", "backtest-pict
 
 @runtime_task("compare schemes")
 def compare(spec: BacktestSpec) -> Comparison:
-    """Run the backtest of `spec`; cells that an earlier run of it has cached before it died are reused."""
-    comparison = Comparison(spec, resume=True, report=_Progress().show)
+    """Run the backtest of `spec`."""
+    comparison = Comparison(spec, report=_Progress().show)
     for note in comparison.field.notes:
         _log.warning("%s", note)
     comparison.run()
-    comparison.forget()
     return comparison
 
 

@@ -61,4 +61,4 @@ def _compute(spec: BacktestSpec) -> int:
     """Return the number of computed cells."""
     with progress() as report:
         planned = plan(open_inputs(spec, report), spec)
-        return len(list(run_cells(planned, threads=_CORES, kept=None, resume=False, report=report)))
+        return len(list(run_cells(planned, threads=_CORES, report=report)))

@@ -1,7 +1,6 @@
 """Files in the blob store: checkpoints, prices, logs.
 
 alarms              why machines end themselves, one blob per machine
-backtest_cache      results of finished backtest cells, by the digest of their inputs
 blobs               blobs under one fsspec URL; sets of files with a manifest
 checkpoints         checkpoints of a job: one set per clock, one file per shard
 conditional_writes  writes that are made only where nobody has written meanwhile

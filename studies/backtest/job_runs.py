@@ -1,9 +1,8 @@
-"""Simulation of many jobs for each scheme, zone and length on one field; an interrupted run resumes."""
+"""Simulation of many jobs for each scheme, zone and length on one field."""
 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,19 +20,9 @@ from proteus_spot.bidding.backtest.schemes.scheme_registry import Scheme
 from proteus_spot.bidding.market.model import HOUR_S, Market
 from proteus_spot.bidding.market.traces import Int64s
 from proteus_spot.infra.errors import InputError
-from proteus_spot.infra.storage.backtest_cache import KeptCells, cell_key
 from proteus_spot.studies.backtest.backtest_inputs import BacktestInputs
 from proteus_spot.studies.backtest.backtest_spec import BacktestSpec
 from proteus_spot.studies.market_data.trace_files import Report
-
-#: Default cache of the finished cells, kept until the run is done.
-DEFAULT_DIRECTORY = Path("runs") / "backtest"
-
-
-def kept_cells(directory: Path | None = None) -> KeptCells:
-    """Return the cache of finished cells in a directory; by default `DEFAULT_DIRECTORY`."""
-    return KeptCells(directory or DEFAULT_DIRECTORY)
-
 
 #: Number of jobs simulated between two progress reports.
 _BATCH = 2000
@@ -53,13 +42,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellResult:
-    """A cell and the outcomes of its jobs; `key` is its digest in the cache, `kept` whether it came from there."""
+    """A cell and the outcomes of its jobs."""
 
     cell: Cell
     starts_s: Int64s
     outcomes: Outcomes
-    key: str
-    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,17 +124,8 @@ def _changes(scheme: Scheme, spec: BacktestSpec) -> dict[str, int]:
     return {name: value for name, value in asked.items() if name not in scheme.settings}
 
 
-def run_cells(
-    planned: BacktestPlan, *, threads: int, kept: KeptCells | None, resume: bool, report: Report
-) -> Iterator[CellResult]:
-    """Run the cells one after the other; yield each as soon as it is done and cached.
-
-    Parameters
-    ----------
-    kept : cache of finished cells; None: no cache.
-    resume : reuse the cells in the cache.
-    report : receives the number of job-hours done.
-    """
+def run_cells(planned: BacktestPlan, *, threads: int, report: Report) -> Iterator[CellResult]:
+    """Run the cells one after the other; yield each as soon as it is done. `report` receives the job-hours done."""
     field, spec = planned.field, planned.spec
     total = sum(len(starts_s) * hours for hours, starts_s in planned.starts_s.items())
     total *= len(planned.zones) * len(spec.compared)
@@ -156,14 +134,7 @@ def run_cells(
         report(done, total, str(cell))
         scheme, starts_s = spec.scheme(cell.scheme), planned.starts_s[cell.hours]
         packed = field.packed(planned.zones[cell.zone])
-        setting = setting_of(scheme, spec, field.reference, cell.hours)
         bound = cell.scheme == CLAIRVOYANT
-        key = cell_key("bound" if bound else "scheme", *packed, scheme, setting, field.reference, starts_s)
-        found = kept.get(key, (len(starts_s), len(Outcome))) if kept is not None and resume else None
-        if found is not None:
-            done += len(starts_s) * cell.hours
-            yield CellResult(cell, starts_s, Outcomes(found, cell.hours, field.reference), key, kept=True)
-            continue
         rows = []
         asked: dict[str, Any] = dict(_changes(scheme, spec))
         batch = len(starts_s) if bound else _BATCH  # the bound's bins begin with the first start
@@ -178,10 +149,7 @@ def run_cells(
             rows.append(ran.rows)
             done += len(batch_starts_s) * cell.hours
             report(done, total, str(cell))
-        outcomes = Outcomes(np.concatenate(rows), cell.hours, field.reference)
-        if kept is not None:
-            kept.put(key, outcomes)
-        yield CellResult(cell, starts_s, outcomes, key)
+        yield CellResult(cell, starts_s, Outcomes(np.concatenate(rows), cell.hours, field.reference))
     report(total, total, "done")
 
 

@@ -9,7 +9,6 @@ from proteus_spot.bidding.backtest.outcomes import summary
 from proteus_spot.bidding.backtest.schemes import SchemeId
 from proteus_spot.bidding.economics.reliable_tier import ReliableNumber, cheapest_number, load_tier, weigh
 from proteus_spot.infra.errors import InputError
-from proteus_spot.infra.storage.backtest_cache import KeptCells
 from proteus_spot.studies.backtest.backtest_inputs import BacktestInputs
 from proteus_spot.studies.backtest.backtest_spec import BacktestSpec
 from proteus_spot.studies.backtest.job_runs import Cell, CellResult, plan, run_cells
@@ -54,8 +53,6 @@ def run_numbers(
     done: Sequence[CellResult],
     *,
     threads: int,
-    kept: KeptCells | None,
-    resume: bool,
     report: Report,
 ) -> list[Numbers]:
     """Run the cells of the schemes with reliable machines again with each number; `done` are the cells already run.
@@ -71,7 +68,7 @@ def run_numbers(
             continue
         asked = spec.model_copy(update={"schemes": names, "reliable_count": count})
         progress = partial(_report_count, report, count)
-        cells = run_cells(plan(field, asked), threads=threads, kept=kept, resume=resume, report=progress)
+        cells = run_cells(plan(field, asked), threads=threads, report=progress)
         runs[count] = {ran.cell: ran for ran in cells}
     cells_run = [ran.cell for ran in done if ran.cell.scheme in names]
     return [

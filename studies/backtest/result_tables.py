@@ -82,7 +82,6 @@ def as_json(field: BacktestInputs, spec: BacktestSpec, runs: Sequence[CellResult
         },
         "settings": spec.model_dump(),
         "notes": list(field.notes),
-        "resumed": sum(ran.kept for ran in runs),
         "runs": [figures(ran, spec.machine_vcpus, bounds.get((ran.cell.zone, ran.cell.hours))) for ran in runs],
         "elapsed_s": round(elapsed_s, 3),
     }

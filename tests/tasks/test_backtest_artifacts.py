@@ -1,4 +1,4 @@
-"""The backtest as a flow: what is shown in the UI, what goes to the blobs, and that a run that died is gone on with."""
+"""The backtest as a flow: what is shown in the UI, and what goes to the blobs."""
 
 import json
 from pathlib import Path
@@ -89,27 +89,6 @@ def test_the_pictures_and_where_the_report_is(here: TaskRuntime, shown: Shown, c
 def test_how_far_it_is_is_shown_to_the_end(shown: Shown, compared: Comparison) -> None:
     assert shown.progress[-1] == 100
     assert all(0 <= percent <= 100 for percent in shown.progress)
-
-
-def test_a_run_that_died_is_gone_on_with(
-    shown: Shown, spec: BacktestSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Died(BaseException):
-        pass
-
-    def die(done: int, of: int, what: str) -> None:
-        if of > 1 and done > of / 2:
-            raise Died
-
-    with monkeypatch.context() as patch:
-        patch.setattr(artifacts._Progress, "show", lambda self, done, of, what: die(done, of, what))
-        with pytest.raises(Died):
-            plain(compare)(spec)
-    left = list(tmp_path.glob("runs/backtest/*.npy"))
-    assert left
-    result = plain(compare)(spec).result
-    assert result["resumed"] == len(left)
-    assert not (tmp_path / "runs").exists(), "what is done needs nothing kept"
 
 
 def test_the_flow_does_what_the_verb_does(

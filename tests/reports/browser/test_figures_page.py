@@ -24,7 +24,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("report")
     spec = small_spec(small_file(here / "small.csv"))
     field = open_inputs(spec, quiet)
-    runs = list(run_cells(plan(field, spec), threads=1, kept=None, resume=False, report=quiet))
+    runs = list(run_cells(plan(field, spec), threads=1, report=quiet))
     result = as_json(field, spec, runs, 1.0)
     write_report(here / "report.html", field, spec, runs, result)
     again = render(page(field, spec, runs, result))

@@ -64,7 +64,7 @@ def test_there_is_no_bound_and_a_note_says_so(prices: Path) -> None:
     assert spec.compared == tuple(name for name in NAMES if name != CLAIRVOYANT)
     field = open_inputs(spec, quiet)
     assert "no clairvoyant bound: it knows hourly-refund alone, not per-second-first-hour-free" in field.notes
-    ran = list(run_cells(plan(field, spec), threads=1, kept=None, resume=False, report=quiet))
+    ran = list(run_cells(plan(field, spec), threads=1, report=quiet))
     rows = as_json(field, spec, ran, 0.0)["runs"]
     assert {row["clairvoyant_cost"] for row in rows} == {None}
     by_hour = small_spec(prices, hours=[1], starts=4, zones=["all"])

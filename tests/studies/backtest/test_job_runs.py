@@ -1,7 +1,6 @@
-"""What is run, what is kept, what goes on, and what is written of it."""
+"""What is run, and what is written of it."""
 
 import csv
-import io
 import json
 import os
 from pathlib import Path
@@ -12,16 +11,14 @@ import pytest
 
 import proteus_spot.studies.backtest.job_runs
 from proteus_spot.bidding.backtest.clairvoyant.bound import CLAIRVOYANT
-from proteus_spot.bidding.backtest.clairvoyant.bound import run as run_bound
 from proteus_spot.bidding.backtest.outcomes import Outcome, summary
 from proteus_spot.bidding.backtest.reference_cluster import draw_starts
 from proteus_spot.bidding.backtest.runner import run as run_jobs
 from proteus_spot.infra.errors import InputError
-from proteus_spot.infra.storage.backtest_cache import KeptCells
 from proteus_spot.studies.backtest.backtest_inputs import BacktestInputs, open_inputs
 from proteus_spot.studies.backtest.backtest_spec import NAMES, BacktestSpec, backtest_spec
 from proteus_spot.studies.backtest.job_runs import CellResult, plan, run_cells, setting_of
-from proteus_spot.studies.backtest.result_tables import COLUMNS, as_json, cells, figures, write_csv
+from proteus_spot.studies.backtest.result_tables import COLUMNS, as_json, cells, write_csv
 from tests.support.backtests import MARKETS, quiet, small_file, small_spec
 
 
@@ -40,10 +37,8 @@ def field(spec: BacktestSpec) -> BacktestInputs:
     return open_inputs(spec, quiet)
 
 
-def ran(
-    field: BacktestInputs, spec: BacktestSpec, kept: KeptCells | None = None, *, resume: bool = True
-) -> list[CellResult]:
-    return list(run_cells(plan(field, spec), threads=1, kept=kept, resume=resume, report=quiet))
+def ran(field: BacktestInputs, spec: BacktestSpec) -> list[CellResult]:
+    return list(run_cells(plan(field, spec), threads=1, report=quiet))
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +81,7 @@ def test_the_starts_of_many_batches_are_those_of_one(
 
 def test_how_far_it_is_rises_to_the_whole(field: BacktestInputs, spec: BacktestSpec) -> None:
     seen: list[tuple[int, int]] = []
-    list(
-        run_cells(
-            plan(field, spec), threads=1, kept=None, resume=False, report=lambda done, of, _: seen.append((done, of))
-        )
-    )
+    list(run_cells(plan(field, spec), threads=1, report=lambda done, of, _: seen.append((done, of))))
     assert seen == sorted(seen)
     whole = 12 * (1 + 2) * 3 * len(NAMES)
     assert seen[-1] == (whole, whole)
@@ -132,99 +123,6 @@ def test_without_a_ceiling_schemes_buy_into_spikes(
     free = ran(field, spec.model_copy(update={"ceiling": False, "schemes": ["proteus"], "hours": [2]}))
     bound = [each for each in runs if each.cell.scheme == "proteus" and each.cell.hours == 2]
     assert any(not np.array_equal(a.outcomes.rows, b.outcomes.rows) for a, b in zip(free, bound, strict=True))
-
-
-# Keep
-
-
-class Died(BaseException):
-    """The process was told to end."""
-
-
-def test_what_was_broken_off_goes_on(
-    field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = KeptCells(tmp_path / "deep" / "cells")
-    done = 0
-    with pytest.raises(Died):  # noqa: PT012 - it dies while it runs
-        for _ in run_cells(plan(field, spec), threads=1, kept=kept, resume=False, report=quiet):
-            done += 1
-            if done == 4:
-                raise Died
-    computed: list[str] = []
-
-    def counted(*args: Any, **more: Any) -> Any:
-        computed.append("one")
-        return run_jobs(*args, **more)
-
-    monkeypatch.setattr(proteus_spot.studies.backtest.job_runs, "run_jobs", counted)
-    monkeypatch.setattr(
-        proteus_spot.studies.backtest.job_runs,
-        "run_bound",
-        lambda *args, **more: computed.append("one") or run_bound(*args, **more),
-    )
-    again = ran(field, spec, kept)
-    assert [each.kept for each in again] == [index < 4 for index in range(len(runs))]
-    assert len(computed) == len(runs) - 4
-    for one, other in zip(runs, again, strict=True):
-        assert np.array_equal(one.outcomes.rows, other.outcomes.rows)
-    assert figures(again[0], 8) == figures(runs[0], 8)
-    # without being asked to, nothing is taken
-    computed.clear()
-    assert not any(each.kept for each in ran(field, spec, kept, resume=False))
-    assert len(computed) == len(runs)
-    # and what was kept can be taken away, with the directories that were made for it
-    kept.forget([each.key for each in again])
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_decides_a_cell_is_in_its_key(
-    field: BacktestInputs, spec: BacktestSpec, prices: Path, runs: list[CellResult]
-) -> None:
-    def keys(changed: BacktestSpec, on: BacktestInputs = field) -> list[str]:
-        changed = changed.model_copy(update={"schemes": ["proteus"], "hours": [1], "zones": ["all"]})
-        return [each.key for each in ran(on, changed)]
-
-    ours = keys(spec)
-    assert keys(small_spec(prices, schemes=["proteus"])) == ours
-    assert ours == [
-        each.key for each in runs if (each.cell.scheme, each.cell.hours, each.cell.zone) == ("proteus", 1, "all")
-    ]
-    assert len({each.key for each in runs}) == len(runs)
-    for change in (
-        {"seed": 1}, {"starts": 13}, {"eviction_overhead_s": 61}, {"resize_overhead_s": 21}, {"max_spot_vcpus": 700},
-        {"allocation_vcpus": 64}, {"reliable_count": 2}, {"ceiling": False},
-    ):  # fmt: skip
-        assert keys(spec.model_copy(update=change)) != ours, change
-    for change in ({"fit_to": "2016-06-05", "evaluate_from": "2016-06-07"}, {"machines": 9}):
-        other = small_spec(prices, schemes=["proteus"], **change)
-        assert keys(other, open_inputs(other, quiet)) != ours, change
-
-
-def _saved(array: np.ndarray) -> bytes:
-    data = io.BytesIO()
-    np.save(data, array)
-    return data.getvalue()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [b"", b"no array", b"\x93NUMPY\x01\x00", _saved(np.zeros((3, 8), dtype=np.int64)), _saved(np.zeros((12, 8)))],
-    ids=["empty", "text", "cut", "shape", "floats"],
-)
-def test_a_damaged_cell_is_computed_again(
-    field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult], tmp_path: Path, damage: bytes
-) -> None:
-    one = spec.model_copy(update={"schemes": ["proteus"], "hours": [1], "zones": ["all"]})
-    kept = KeptCells(tmp_path)
-    (first,) = ran(field, one, kept)
-    (file,) = tmp_path.iterdir()
-    file.write_bytes(damage)
-    (again,) = ran(field, one, kept)
-    assert not again.kept
-    assert np.array_equal(first.outcomes.rows, again.outcomes.rows)
-    (taken,) = ran(field, one, kept)
-    assert taken.kept
 
 
 # Tell

@@ -10,7 +10,6 @@ from click.testing import CliRunner
 
 from proteus_spot.flows.cli.commands.planning.backtest import backtest
 from proteus_spot.infra.errors import InputError
-from proteus_spot.infra.storage.backtest_cache import KeptCells
 from proteus_spot.studies.backtest.backtest_inputs import BacktestInputs, open_inputs
 from proteus_spot.studies.backtest.backtest_spec import BacktestSpec
 from proteus_spot.studies.backtest.job_runs import CellResult, plan, run_cells
@@ -43,13 +42,11 @@ def field(spec: BacktestSpec) -> BacktestInputs:
 
 @pytest.fixture(scope="module")
 def runs(field: BacktestInputs, spec: BacktestSpec) -> list[CellResult]:
-    return list(run_cells(plan(field, spec), threads=1, kept=None, resume=False, report=quiet))
+    return list(run_cells(plan(field, spec), threads=1, report=quiet))
 
 
-def weighed(
-    field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult], kept: KeptCells | None = None
-) -> list[Numbers]:
-    return run_numbers(field, spec, runs, threads=1, kept=kept, resume=True, report=quiet)
+def weighed(field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult]) -> list[Numbers]:
+    return run_numbers(field, spec, runs, threads=1, report=quiet)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +62,7 @@ def test_each_scheme_with_reliable_machines_is_run_with_each_number(
         assert [one.count for one in each.weighed] == COUNTS
         for count, ran in zip(COUNTS, each.runs, strict=True):
             alone = spec.model_copy(update={"schemes": [each.cell.scheme], "reliable_count": count})
-            (same,) = run_cells(plan(field, alone), threads=1, kept=None, resume=False, report=quiet)
+            (same,) = run_cells(plan(field, alone), threads=1, report=quiet)
             assert np.array_equal(ran.outcomes.rows, same.outcomes.rows)
 
 
@@ -99,17 +96,8 @@ def test_the_standard_strategys_ratio_is_that_of_the_cluster_which_it_buys(
     field: BacktestInputs, spec: BacktestSpec
 ) -> None:
     asked = spec.model_copy(update={"schemes": ["standard+agileml"], "reliable_counts": [2]})
-    ran = list(run_cells(plan(field, asked), threads=1, kept=None, resume=False, report=quiet))
+    ran = list(run_cells(plan(field, asked), threads=1, report=quiet))
     assert weighed(field, asked, ran)[0].weighed[0].ratio == 512 / 8
-
-
-def test_what_was_kept_is_taken(
-    tmp_path: Path, field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult]
-) -> None:
-    kept = KeptCells(tmp_path / "cells")
-    first, second = (weighed(field, spec, runs, kept) for _ in range(2))
-    assert [[ran.kept for ran in each.runs] for each in first] == [[False] * 3] * 2
-    assert [[ran.kept for ran in each.runs] for each in second] == [[True, True, False]] * 2
 
 
 def test_a_row_of_text_has_a_cell_for_each_column(numbers: list[Numbers]) -> None:
@@ -151,7 +139,7 @@ def test_the_verb_tells_the_numbers_apart_from_the_table(here: Path) -> None:
     assert told["numbers"][1]["relative_cost"] == result["runs"][0]["relative_cost"]
     assert "the cheapest that suffices" in done.stdout
     assert "Reliable machines: the same jobs with each number of them" in (here / "out.html").read_text()
-    assert not (here / "runs").exists(), "finished cells are not left behind"
+    assert not (here / "runs").exists()
     plain = CliRunner().invoke(backtest, [*VERB, "--scheme", "on-demand", "--json", "-"], catch_exceptions=False)
     assert "reliable" not in json.loads(plain.stdout)
 

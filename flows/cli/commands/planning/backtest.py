@@ -17,7 +17,7 @@ from proteus_spot.flows.cli.options import (
     seed_option,
 )
 from proteus_spot.flows.terminal.backtest_view import show_outcomes, show_reliable, story_lines
-from proteus_spot.flows.terminal.interrupts import Interrupted, interruptions_as_such
+from proteus_spot.flows.terminal.interrupts import explain_interrupt
 from proteus_spot.flows.terminal.output import notes, write_json
 from proteus_spot.flows.terminal.progress_bar import progress
 from proteus_spot.infra.errors import InputError
@@ -128,9 +128,6 @@ _WHOLE = click.IntRange(min=0)
 @click.option("--reliable-tier", metavar="FILE", help="JSON of the parameters of that table: {model_bytes, ...}.")
 @click.option("--ceiling/--no-ceiling", default=True, show_default=True, help="Never bid above on-demand prices.")
 @click.option("--threads", type=_COUNT, help="Threads to compute with. Default: all cores.")
-@click.option("--dir", "directory", type=click.Path(path_type=Path), metavar="DIR",
-              help="Directory of finished cells. Default: runs/backtest, removed when all are done.")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Reuse the finished cells of an earlier run in --dir.")
 @click.option("--explain", metavar="START", help="Instead, print the events of the one job that starts then.")
 @json_option()
 @click.option("--csv", "csv_target", type=click.Path(path_type=Path), metavar="FILE", callback=check_target,
@@ -142,8 +139,6 @@ def backtest(
     context: click.Context,
     /,
     threads: int | None,
-    directory: Path | None,
-    resume: bool,
     explain: str | None,
     availability_set: str | None,
     json_target: str | None,
@@ -168,8 +163,6 @@ def backtest(
       proteus backtest --availability-set gcp-2025-10-h100
     """  # noqa: D301 - click reads the control character
     from proteus_spot.studies.backtest.backtest_spec import backtest_spec, read_elasticity, read_reliable_tier
-    from proteus_spot.studies.backtest.job_runs import DEFAULT_DIRECTORY
-    from proteus_spot.tasks.local_market.run_checks import check_directory
 
     if availability_set is not None:
         _on_records(context, availability_set, asked["starts"], asked["seed"], json_target)
@@ -189,8 +182,7 @@ def backtest(
             raise InputError("--explain: shows one job; --csv and --report are for the table, leave them out")
         _explain(context, fields, explain, json_target)
         return
-    check_directory("--dir", directory or DEFAULT_DIRECTORY)
-    _compare(backtest_spec(**fields), threads, directory, resume, json_target, csv_target, report_target)
+    _compare(backtest_spec(**fields), threads, json_target, csv_target, report_target)
 
 
 #: Options that count with --availability-set.
@@ -218,8 +210,6 @@ def _on_records(context: click.Context, name: str, starts: int, seed: int, json_
 def _compare(
     spec: Any,
     threads: int | None,
-    directory: Path | None,
-    resume: bool,
     json_target: str | None,
     csv_target: Path | None,
     report_target: Path | None,
@@ -229,24 +219,16 @@ def _compare(
     from proteus_spot.studies.backtest.result_tables import write_csv
 
     with progress() as report:
-        comparison = Comparison(spec, directory=directory, threads=threads, resume=resume, report=report)
+        comparison = Comparison(spec, threads=threads, report=report)
         notes(comparison.field.notes)
-        try:
-            with interruptions_as_such():
-                comparison.run()
-        except Interrupted as error:
-            error.outcome = (
-                f"{len(comparison.runs)} of {len(comparison.planned.cells)} cells are done and saved in "
-                f"{comparison.kept.directory}; the same command with --resume continues"
-            )
-            raise
+        with explain_interrupt("nothing was written"):
+            comparison.run()
         result = comparison.result
         if csv_target is not None:
             write_csv(str(csv_target), result["runs"])
         if report_target is not None:
             report(1, 1, f"drawing {report_target}")
             write_report(report_target, comparison.field, comparison.spec, comparison.runs, result)
-    comparison.forget()
     write_json(json_target, result)
     if json_target != "-":
         show_outcomes(result)
