@@ -25,6 +25,7 @@ from proteus_spot.tasks.market.current_prices import prices_to_decide_on
 from proteus_spot.tasks.market.decisions import decide, opened_markets
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.facts.observing import known_to_decide_on, quotas_to_decide_on
+from proteus_spot.tasks.market.facts.working import speeds_to_decide_on
 from proteus_spot.tasks.market.hand_over import take_over
 from proteus_spot.tasks.market.listed_machines import ended_by, let_go, machine_names, observe_machines
 from proteus_spot.tasks.market.market_features import signals_to_decide_on
@@ -141,13 +142,14 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         if is_open(job_id):
             spending = spending_now(spec, job_engine.cached())
             on_demand = on_demand_spending_now(spec, job_engine.cached())
-        left, crossing_usd = time_left(spec), crossing_usd_per_vcpu_h(spec)
+        speeds = speeds_to_decide_on(spec)
+        left, crossing_usd = time_left(spec, speeds), crossing_usd_per_vcpu_h(spec, speeds)
         if is_open(job_id):
             report_deadline(spec, left)
         seen = (untraversed(facts), untraversed(prices.by_market), notices, prices.left_out, untraversed(signals))
         known = known_to_decide_on(job_engine, prices.by_market)
         limits = (spending, left, crossing_usd, untraversed(known), quotas_to_decide_on(job_engine))
-        orders = decide(job_engine, *seen, *limits, on_demand_spending=on_demand)
+        orders = decide(job_engine, *seen, *limits, on_demand_spending=on_demand, speeds=untraversed(speeds))
         # the book was just compared with the market
         unwritten = extend_leases(job_id, lives_within_budget(spec, job_engine.cached()) if is_open(job_id) else None)
         broken = broken or unwritten

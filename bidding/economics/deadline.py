@@ -40,7 +40,7 @@ class TimeLeft:
 class DeadlineRule(Protocol):
     """Decides when machines on demand take over."""
 
-    def slack_s(self, left: TimeLeft, now_s: int, vcpus: int) -> float:
+    def slack_s(self, left: TimeLeft, now_s: int, vcpus: float) -> float:
         """Return the seconds that the job may still rely on spot machines; 0 or less: on-demand machines finish it.
 
         Parameters
@@ -64,7 +64,7 @@ class SafetyNet:
     Differs: the speed is measured, not known beforehand, hence the margin; spot machines that live on are kept.
     """
 
-    def slack_s(self, left: TimeLeft, now_s: int, vcpus: int) -> float:
+    def slack_s(self, left: TimeLeft, now_s: int, vcpus: float) -> float:
         """Return the laxity; infinite while no speed was measured, or with nothing left to train."""
         speed = left.clocks_per_vcpu_s * vcpus
         if left.clocks <= 0 or speed <= 0:

@@ -76,6 +76,8 @@ _UNDECIDED = MappingProxyType(
     }
 )
 
+#: Difference from the usual speed from which on a reason names it.
+_UNUSUAL = 0.05
 #: Begins the codes of markets that refused last, in the reason of a decision that buys nothing.
 LAST_ANSWERS = "last answers"
 
@@ -238,7 +240,7 @@ class BidEngine:
             if decision.chosen is not None and decision.chosen.on_demand:
                 decision = purchase_within(decision, held.opened.job, on_demand_purse, event.at_s, ON_DEMAND_LIMIT)
             decision = purchase_within(decision, held.opened.job, purse, event.at_s)
-            decision = _with_left_out(_with_known(decision, view), event)
+            decision = _with_left_out(_with_known(_with_speed(decision, view), view), event)
             if view.job.max_spot_vcpus < held.opened.job.max_spot_vcpus:
                 allowed = f"{view.job.max_spot_vcpus} spot {view.job.unit_name}s"
                 decision = replace(decision, reason=f"{decision.reason}; the account's quota allows {allowed}")
@@ -317,6 +319,7 @@ class BidEngine:
             machines=held.machines_of_use,
             time_left=event.time_left,
             on_demand_spending=event.on_demand_spending,
+            speeds=event.speeds,
         )
 
 
@@ -327,6 +330,14 @@ def _why_undecided(position: HeldAllocation, hour: int) -> str:
     if state not in _UNDECIDED or not since_s <= begun_s <= until_s:
         return "no tick came before the hour began, so it is paid for"
     return f"{_UNDECIDED[state]} when the hour began, and it lives, so the hour is paid for"
+
+
+def _with_speed(decision: Decision, view: MarketView) -> Decision:
+    """Return `decision` with the measured speeds of the types that it weighed, where they are not the usual one."""
+    types = sorted({each.market.instance_type for each in decision.candidates} & view.speeds.keys())
+    unusual = {name: view.speeds[name] for name in types if abs(view.speeds[name].value - 1) >= _UNUSUAL}
+    told = (f"a {view.job.unit_name} of {name} works at {each.in_words(view.now_s)}" for name, each in unusual.items())
+    return replace(decision, reason="; ".join([decision.reason, *told]))
 
 
 def _with_known(decision: Decision, view: MarketView) -> Decision:

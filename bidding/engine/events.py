@@ -8,6 +8,7 @@ from proteus_spot.bidding.economics.deadline import TimeLeft
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.evictions.table import EvictionTable
 from proteus_spot.bidding.facts.known import MarketKnown
+from proteus_spot.bidding.facts.rates import TypeSpeed
 from proteus_spot.bidding.forecast import Forecast, MarketFeatures
 from proteus_spot.bidding.market.model import Allocation, EndCause, InstanceType, Market
 from proteus_spot.bidding.market.money import Micros
@@ -50,6 +51,7 @@ class TickDue(BidEvent):
     orders (`orders.order_id_of`). `known` is what is known of the markets where bids decide nothing; else it is empty.
     `left_vcpus` is what the account's quotas leave, by code (`bidding.market.quotas`); one that is missing has none.
     `on_demand_spending` is that of machines that are bought on demand for the deadline; None: it has no limit.
+    `speeds` are those of types that were measured.
     """
 
     prices: Mapping[Market, Micros]
@@ -63,6 +65,7 @@ class TickDue(BidEvent):
     known: Mapping[Market, MarketKnown] = field(default_factory=dict)
     left_vcpus: Mapping[str, int] = field(default_factory=dict)
     on_demand_spending: Spending | None = None
+    speeds: Mapping[str, TypeSpeed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

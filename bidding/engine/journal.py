@@ -37,6 +37,8 @@ from proteus_spot.bidding.engine.events import (
 from proteus_spot.bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from proteus_spot.bidding.evictions.table import EvictionTable
 from proteus_spot.bidding.facts.known import MarketKnown
+from proteus_spot.bidding.facts.rates import TypeSpeed
+from proteus_spot.bidding.facts.records import Source
 from proteus_spot.bidding.forecast import Forecast, MarketFeatures
 from proteus_spot.bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
 from proteus_spot.bidding.policies.base import Candidate, Choice, Decision
@@ -173,7 +175,7 @@ def _plain(value: Any) -> Any:
 
 
 #: Fields that were added after records had been written.
-_LATER = frozenset({"known", "learns", "left_vcpus", "on_demand_spending"})
+_LATER = frozenset({"known", "learns", "left_vcpus", "on_demand_spending", "speeds"})
 
 
 def _is_later(field: Field[Any]) -> bool:
@@ -225,6 +227,9 @@ READERS: Readers = MappingProxyType(
         "prices": lambda value: {Market.parse(name): price for name, price in value.items()},
         "signals": lambda value: {
             Market.parse(name): MarketFeatures.from_record(signal) for name, signal in value.items()
+        },
+        "speeds": lambda value: {
+            name: TypeSpeed(**{**each, "source": Source(each["source"])}) for name, each in value.items()
         },
         "spending": lambda value: None if value is None else Spending(**value),
         "time_left": lambda value: None if value is None else TimeLeft(**value),

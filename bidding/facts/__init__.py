@@ -6,6 +6,7 @@ The modules:
     grants      the chance and the size of a grant, by the last answers and the time of day
     known       `MarketKnown`: all that is known of one market, for policies, commands and reports
     learning    `MarketKnown` of each market, from its facts
+    rates       how fast machines of each type work, pooled from what nodes were measured to do
     rebalances  what follows from rebalance recommendations
     records     the facts themselves, and `MarketFacts`, the Protocol of a store of them
     survival    how long machines live: the hazard by age, pooled over similar markets, and losses in bursts

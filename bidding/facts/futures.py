@@ -1,12 +1,12 @@
 """Futures of a job by what is known of its markets: what it costs and when it ends, drawn many times.
 
 A future goes in steps of ten minutes. A market answers as it is expected to now, and draws another answer now and then;
-it takes machines by their age, several together. The job asks the market with the cheapest vCPU first, whatever its
+it takes machines by their age, several together. The job asks the market with the cheapest work first, whatever its
 policy. With a deadline it goes on demand when on-demand machines could just still finish it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ class FutureJob:
     eviction_s, resize_s : seconds that the whole job stops at a loss, and at any change.
     reliable_usd_per_h : what its reliable tier costs.
     vcpus : vCPUs of a machine, by type.
+    speeds : how fast a vCPU of a type works, where that was measured; 1 elsewhere.
     """
 
     work_vcpu_s: float
@@ -51,6 +52,7 @@ class FutureJob:
     reliable_usd_per_h: float
     vcpus: Mapping[str, int]
     deadline_s: int | None = None
+    speeds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,15 @@ class _Drawn:
         self._job, self._rng = job, rng
         sizes = [job.vcpus[each.market.instance_type] for each in known]
         self._vcpus = np.array(sizes, dtype=np.int64)
+        self._speeds = np.array([job.speeds.get(each.market.instance_type, 1.0) for each in known])
         self._usd = (
             np.array([each.price_micros.value if each.price_micros else 0 for each in known]) / MICROS_PER_DOLLAR
         )
         dollars = [each.on_demand_micros.value for each in known if each.on_demand_micros]
-        self._on_demand_usd = float(min(np.array(dollars) / self._vcpus)) / MICROS_PER_DOLLAR
-        self._order = np.argsort(self._usd / self._vcpus, kind="stable")
+        on_demand = np.array(dollars) / self._vcpus / MICROS_PER_DOLLAR
+        best = int(np.argmin(on_demand / self._speeds))
+        self._on_demand_usd, self._on_demand_work = float(on_demand[best]), job.max_vcpus * float(self._speeds[best])
+        self._order = np.argsort(self._usd / self._vcpus / self._speeds, kind="stable")
         self._hazards = np.array([each.survival.hazards_per_s for each in known])
         self._together = known[0].bursts.share
         self._shares = np.cumsum(np.array([each.grant.shares for each in known]), axis=1)
@@ -121,15 +126,16 @@ class _Drawn:
         found, job = self._found, self._job
         goes = ~found.finished
         if job.deadline_s is not None:
-            on_demand_s = self._left / (job.max_vcpus * job.efficiency) * (1 + MEASURED_MARGIN) + _SWITCH_S
+            on_demand_s = self._left / (self._on_demand_work * job.efficiency) * (1 + MEASURED_MARGIN) + _SWITCH_S
             found.on_demand[goes & (at_s + on_demand_s + _STEP_S >= job.deadline_s)] = True
         lost = np.where((goes & ~found.on_demand)[:, None], self._take(), 0)
         self._held -= lost
         self._held[found.on_demand] = 0
         gained = self._buy(goes & ~found.on_demand)
-        vcpus = np.where(found.on_demand, job.max_vcpus, (self._held * self._vcpus).sum(axis=1))
+        held = (self._held * self._vcpus * self._speeds).sum(axis=1)
+        works = np.where(found.on_demand, self._on_demand_work, held)
         stops_s = job.eviction_s * (lost.sum(axis=1) > 0) + job.resize_s * (gained > 0)
-        speed = vcpus * job.efficiency
+        speed = works * job.efficiency
         work = speed * np.maximum(_STEP_S - stops_s, 0.0)
         lasts_s = np.where(work >= self._left, self._left / np.maximum(speed, 1e-9) + stops_s, _STEP_S)
         usd_per_h = np.where(found.on_demand, job.max_vcpus * self._on_demand_usd, (self._held * self._usd).sum(axis=1))

@@ -10,6 +10,7 @@ from proteus_spot.bidding.economics.deadline import TimeLeft
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.evictions.table import EvictionTable
 from proteus_spot.bidding.facts.known import MarketKnown
+from proteus_spot.bidding.facts.rates import TypeSpeed
 from proteus_spot.bidding.forecast import Forecast, MarketFeatures
 from proteus_spot.bidding.market.model import Allocation, InstanceType, Market, Tier
 from proteus_spot.bidding.market.money import Micros
@@ -42,6 +43,7 @@ class MarketView:
     on_demand_room_vcpus : vCPUs that may be bought on demand, by the cap and by the account's quota.
     beyond_quota : markets in which the account's quota for spot leaves no machine.
     on_demand_spending : what machines on demand have cost and may cost, against their limit; None: there is none.
+    speeds : how fast a vCPU of a type works, where that was measured; 1 elsewhere.
     """
 
     now_s: int
@@ -68,6 +70,7 @@ class MarketView:
     on_demand_room_vcpus: int = 0
     beyond_quota: frozenset[Market] = frozenset()
     on_demand_spending: Spending | None = None
+    speeds: Mapping[str, TypeSpeed] = field(default_factory=dict)
 
     def crossing_usd(self, market: Market) -> float:
         """Return what a vCPU-hour of work in a market costs in bytes between zones: 0 where the reliable tier is."""
@@ -102,6 +105,11 @@ class MarketView:
     def vcpus_of(self, allocation: Allocation) -> int:
         """Return the vCPUs of all of the allocation's instances."""
         return allocation.count * self.size_of(allocation.market)
+
+    def work_of(self, market: Market) -> float:
+        """Return the vCPUs of the usual speed that a machine of `market` works as."""
+        speed = self.speeds.get(market.instance_type)
+        return self.size_of(market) * (1.0 if speed is None else speed.value)
 
     def size_of(self, market: Market) -> int:
         """Return the vCPUs of a machine of `market`."""

@@ -6,6 +6,7 @@ a tie in the other, or the two would break it differently.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +54,7 @@ class BestPolicy:
         if view.now_s < idle_until_s:
             seconds = idle_until_s - view.now_s
             return _wait(f"not buying: the job is still recovering from an eviction ({seconds:g} s)")
-        fresh, refusals = _fresh(view, _alive_vcpus(view))
+        fresh, refusals = _fresh(view, _alive(view))
         if not fresh.markets:
             return _wait(nothing_on_sale(refusals))
         candidates = fresh.candidates(view)
@@ -102,11 +103,11 @@ class BestPolicy:
             return Decision(Choice.LAPSE, fallen, float("inf"))
         if end == HourEndRule.CEILING:
             return Decision(Choice.LAPSE, f"{offer_text} stands above its on-demand price", float("inf"))
-        others = _alive_vcpus(view) - view.vcpus_of(allocation)
+        others = _alive(view, but=allocation)
         beta, useful_s = _chances_of(view, market, bid)
-        micros, vcpus = float(view.job.hour_micros(price) * allocation.count), float(view.vcpus_of(allocation))
+        micros, work = float(view.job.hour_micros(price) * allocation.count), allocation.count * view.work_of(market)
         around = _surroundings(view, 0.0, others, refunded)
-        stays = cost_per_work(*cost_and_work(micros, vcpus, beta, useful_s, around))
+        stays = cost_per_work(*cost_and_work(micros, work, beta, useful_s, around))
         stays += view.crossing_usd(market) / _TO_USD_PER_VCPU_H
         fresh = float(_fresh(view, others)[0].each.min(initial=np.inf))
         verdict = Choice.RENEW if is_worth_keeping(stays, fresh) else Choice.LAPSE
@@ -165,9 +166,9 @@ class _Fresh:
         )
 
 
-def _fresh(view: MarketView, others: int) -> tuple[_Fresh, dict[Market, Excluded]]:
-    """Return the fresh purchases beside `others` live vCPUs, and the reasons that exclude markets."""
-    counts, refusals = counts_of(view, view.job.max_spot_vcpus - others - view.noticed_vcpus)
+def _fresh(view: MarketView, others: "_Alive") -> tuple[_Fresh, dict[Market, Excluded]]:
+    """Return the fresh purchases next to `others`, and the reasons that exclude markets."""
+    counts, refusals = counts_of(view, view.job.max_spot_vcpus - others.vcpus - view.noticed_vcpus)
     markets = []
     for market, count in counts.items():
         if count and _is_foreseen(view, market):
@@ -177,10 +178,10 @@ def _fresh(view: MarketView, others: int) -> tuple[_Fresh, dict[Market, Excluded
     bought = [counts[market] for market in markets]
     beta, useful_s = _chances(view, markets)
     micros = [view.job.hour_micros(view.prices[market]) * count for market, count in zip(markets, bought, strict=True)]
-    vcpus = [view.size_of(market) * count for market, count in zip(markets, bought, strict=True)]
+    works = [view.work_of(market) * count for market, count in zip(markets, bought, strict=True)]
     around = _surroundings(view, view.job.resize_overhead_s, others, view.job.is_refunded(first_hour=True))
     out = np.empty((len(markets), 3, beta.shape[1]))
-    hours_per_work(np.array(micros, dtype=np.float64), np.array(vcpus, dtype=np.float64), beta, useful_s, around, out)
+    hours_per_work(np.array(micros, dtype=np.float64), np.array(works, dtype=np.float64), beta, useful_s, around, out)
     if view.crossing_usd_per_vcpu_h:
         crossing = np.array([[view.crossing_usd(market) / _TO_USD_PER_VCPU_H] for market in markets]).reshape(-1, 1)
         out[:, EACH] += crossing
@@ -213,18 +214,27 @@ def _chances_of(view: MarketView, market: Market, bid: Micros) -> tuple[float, f
     return float(beta[0, delta]), float(useful_s[0, delta])
 
 
-def _surroundings(view: MarketView, resize_s: float, others: int, refunded: bool) -> Surroundings:
+def _surroundings(view: MarketView, resize_s: float, others: "_Alive", refunded: bool) -> Surroundings:
     job = view.job
     tier = sum(
         a.count * view.types[a.market.instance_type].on_demand_micros for a in view.footprint if a.tier is Tier.RELIABLE
     )
     eviction_s, efficiency = float(job.eviction_overhead_s), float(job.scaling_efficiency)
-    return Surroundings(float(resize_s), eviction_s, efficiency, float(others), float(tier), refunded)
+    return Surroundings(float(resize_s), eviction_s, efficiency, others.work, float(tier), refunded)
 
 
-def _alive_vcpus(view: MarketView) -> int:
-    """Return the spot vCPUs that work: a lapsing allocation works, and counts in the cap, to the end of its hour."""
-    return view.spot_vcpus + sum(map(view.vcpus_of, view.lapsing))
+class _Alive(NamedTuple):
+    """The spot machines that work, as vCPUs in the cap and as vCPUs of the usual speed."""
+
+    vcpus: int
+    work: float
+
+
+def _alive(view: MarketView, but: Allocation | None = None) -> _Alive:
+    """Return what works but for one allocation: a lapsing one works, and counts in the cap, to the end of its hour."""
+    spot = [*(each for each in view.footprint if each.tier is Tier.TRANSIENT), *view.lapsing]
+    left = [each for each in spot if but is None or each.allocation_id != but.allocation_id]
+    return _Alive(sum(map(view.vcpus_of, left)), float(sum(each.count * view.work_of(each.market) for each in left)))
 
 
 def _idle_until_s(view: MarketView) -> float:

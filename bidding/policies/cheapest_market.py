@@ -58,24 +58,24 @@ def kept(view: MarketView, allocation: Allocation) -> Decision:
 
 def _by_price(view: MarketView, markets: list[Market]) -> list[Market]:
     def compare(one: Market, other: Market) -> int:
-        (price, vcpu), (other_price, other_vcpu) = _price(view, one), _price(view, other)
-        cheaper = is_cheaper(price, vcpu, other_price, other_vcpu)
-        return -1 if cheaper else int(is_cheaper(other_price, other_vcpu, price, vcpu))
+        (price, work), (other_price, other_work) = _price(view, one), _price(view, other)
+        cheaper = is_cheaper(price, work, other_price, other_work)
+        return -1 if cheaper else int(is_cheaper(other_price, other_work, price, work))
 
     return sorted(markets, key=cmp_to_key(compare))
 
 
-def _price(view: MarketView, market: Market) -> tuple[Micros, int]:
-    """Return the hourly price of a machine, bytes between zones included, and its vCPUs."""
-    vcpu = view.size_of(market)
-    return view.prices[market] + round(view.crossing_usd(market) * vcpu * MICROS_PER_DOLLAR), vcpu
+def _price(view: MarketView, market: Market) -> tuple[Micros, float]:
+    """Return the hourly price of a machine, bytes between zones included, and its work."""
+    work = view.work_of(market)
+    return view.prices[market] + round(view.crossing_usd(market) * work * MICROS_PER_DOLLAR), work
 
 
 def _candidate(view: MarketView, market: Market, count: int, bid_micros: Micros) -> Candidate:
-    price, vcpu = view.prices[market], view.size_of(market)
-    hour_micros = _price(view, market)[0]
+    price = view.prices[market]
+    hour_micros, each = _price(view, market)
     cost_usd = hour_micros * count / MICROS_PER_DOLLAR
-    work = float(count * vcpu)
+    work = count * each
     return Candidate(
         market=market,
         count=count,
@@ -84,7 +84,7 @@ def _candidate(view: MarketView, market: Market, count: int, bid_micros: Micros)
         eviction_prob=view.evictions.of_bid(market, bid_micros - price)[0],
         cost_usd=cost_usd,
         work=work,
-        cost_per_work=hour_micros / vcpu / MICROS_PER_DOLLAR,
+        cost_per_work=hour_micros / each / MICROS_PER_DOLLAR,
     )
 
 

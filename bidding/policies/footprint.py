@@ -51,7 +51,7 @@ _NOTHING = Offers(np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)), np.zeros
 
 @lru_cache(maxsize=4096)  # every hour's end of a tick weighs the same footprint
 def part(
-    beta: float, median_s: float, price: int, count: int, vcpu: int, left_s: int, *, refunded: bool = True
+    beta: float, median_s: float, price: int, count: int, vcpu: float, left_s: int, *, refunded: bool = True
 ) -> Part:
     """Return the part that `count` instances of `vcpu` at `price` (micro-dollars an hour) are for `left_s`.
 
@@ -87,7 +87,7 @@ def held_part(view: MarketView, allocation: Allocation, left_s: int | None = Non
         left_s = time_left_s(allocation, view.now_s) if paid_until_s is None else paid_until_s - view.now_s
     kind = view.types[allocation.market.instance_type]
     if allocation.bid_micros is None:
-        working = view.job.size(kind) if allocation.tier is Tier.TRANSIENT or view.job.reliable_works else 0
+        working = view.work_of(allocation.market) if allocation.tier is Tier.TRANSIENT or view.job.reliable_works else 0
         return part(0.0, HOUR_S, kind.on_demand_micros, allocation.count, working, left_s)
     price = view.prices.get(allocation.market)
     if price is None:
@@ -95,7 +95,7 @@ def held_part(view: MarketView, allocation: Allocation, left_s: int | None = Non
     beta, median = view.evictions.of_bid(allocation.market, allocation.bid_micros - price)
     refunded = view.job.is_refunded(first_hour=view.now_s + left_s <= allocation.launched_at_s + HOUR_S)
     hourly = view.job.hour_micros(price)
-    held = part(beta, median, hourly, allocation.count, view.job.size(kind), left_s, refunded=refunded)
+    held = part(beta, median, hourly, allocation.count, view.work_of(allocation.market), left_s, refunded=refunded)
     crossing_usd = view.crossing_usd(allocation.market)
     if not crossing_usd:
         return held

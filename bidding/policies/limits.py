@@ -166,13 +166,14 @@ def on_demand_purchase(view: MarketView) -> Decision | None:
     if left is None:
         return None
     reliable = [each for each in view.footprint if each.tier is Tier.RELIABLE and view.job.reliable_works]
-    vcpus = view.job.max_spot_vcpus + sum(map(view.vcpus_of, reliable))
-    slack_s = DEADLINE_RULE.slack_s(left, view.now_s, vcpus)
+    room = view.on_demand_room_vcpus
+    best = cheapest_on_demand(view, room)
+    speed = 1.0 if best is None else view.work_of(best) / view.size_of(best)
+    work = view.job.max_spot_vcpus * speed + sum(each.count * view.work_of(each.market) for each in reliable)
+    slack_s = DEADLINE_RULE.slack_s(left, view.now_s, work)
     if slack_s > 0 and not any(map(is_on_demand, view.footprint)):
         return None
     gone = f"the deadline's slack is gone ({left.clocks} clocks are left)"
-    room = view.on_demand_room_vcpus
-    best = cheapest_on_demand(view, room)
     if best is None:
         return Decision(Choice.WAIT, f"{gone}, and {no_on_demand(view, room)}", float("inf"))
     chosen = on_demand_candidate(view, best, room // view.size_of(best))
@@ -184,7 +185,7 @@ def on_demand_purchase(view: MarketView) -> Decision | None:
 
 
 def cheapest_on_demand(view: MarketView, room_vcpus: int, *, at_rest: bool = False) -> Market | None:
-    """Return the market with the cheapest vCPU on demand; None where no machine fits in `room_vcpus`.
+    """Return the market with the cheapest work on demand; None where no machine fits in `room_vcpus`.
 
     Parameters
     ----------
@@ -197,7 +198,7 @@ def cheapest_on_demand(view: MarketView, room_vcpus: int, *, at_rest: bool = Fal
     zones = {each.market.zone for each in view.footprint if each.tier is Tier.RELIABLE}
 
     def rank(market: Market) -> tuple[float, bool, Market]:
-        micros = types[market].on_demand_micros / view.size_of(market)
+        micros = types[market].on_demand_micros / view.work_of(market)
         return micros + view.crossing_usd(market) * MICROS_PER_DOLLAR, market.zone not in zones, market
 
     return min((market for market in types if view.size_of(market) <= room_vcpus), key=rank, default=None)
@@ -223,7 +224,7 @@ def on_demand_candidate(view: MarketView, market: Market, count: int) -> Candida
         delta_micros=0,
         eviction_prob=0.0,
         cost_usd=kind.on_demand_micros * count / MICROS_PER_DOLLAR,
-        work=float(count * view.size_of(market)),
-        cost_per_work=kind.on_demand_micros / MICROS_PER_DOLLAR / view.size_of(market),
+        work=count * view.work_of(market),
+        cost_per_work=kind.on_demand_micros / MICROS_PER_DOLLAR / view.work_of(market),
         on_demand=True,
     )

@@ -38,7 +38,7 @@ class ProteusPolicy:
             median,
             np.array([view.job.hour_micros(view.prices[market]) for market in markets], dtype=np.float64),
             np.array([counts[market] for market in markets], dtype=np.float64),
-            np.array([view.size_of(market) for market in markets], dtype=np.float64),
+            np.array([view.work_of(market) for market in markets], dtype=np.float64),
             refunded=view.job.is_refunded(first_hour=True),
         )
         if view.crossing_usd_per_vcpu_h:

@@ -57,9 +57,9 @@ def refusal(
 
 
 @jitable
-def is_cheaper(price_micros: Micros, vcpus: int, than_micros: Micros, than_vcpus: int) -> bool:
-    """Return whether a vCPU costs less at the first price than at the second; cross-multiplied, hence exactly."""
-    return price_micros * than_vcpus < than_micros * vcpus
+def is_cheaper(price_micros: Micros, work: float, than_micros: Micros, than_work: float) -> bool:
+    """Return whether work costs less at the first price than at the second; cross-multiplied, hence vCPUs exactly."""
+    return price_micros * than_work < than_micros * work
 
 
 @jitable

@@ -153,4 +153,6 @@ def show_live(made: "LivePlan") -> None:
     if made.finished < 1:
         parts.append(f"{made.finished:.0%} end within two weeks")
     show_text(f"Of {made.starts} futures: {'; '.join(parts)}.")
-    show_lines(*(f"{known.market}: {known.in_words()}" for known in made.known))
+    for known in made.known:
+        speed = made.speeds.get(known.market.instance_type)
+        show_lines(f"{known.market}: {known.in_words()}" + (f", {speed.in_words(known.at_s)}" if speed else ""))

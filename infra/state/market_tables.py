@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Row, Select, and_, delete, insert, select
 
 from proteus_spot.bidding.evictions.fit_capacity import Band
+from proteus_spot.bidding.facts.rates import NodeWork, TypeWork
 from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, Rebalance, RequestAnswer, Source
 from proteus_spot.bidding.market.model import EndCause, Market
 from proteus_spot.infra.state.base import Database, columns
@@ -21,6 +22,8 @@ from proteus_spot.infra.state.schema import allocations, intents, market_facts
 _SCORE, _BAND, _ANSWER, _LIFE, _REBALANCE = "score", "band", "answer", "life", "rebalance"
 #: Kind of an account's quota: its code stands where a market has its type, and the zone is empty.
 _QUOTA = "quota"
+#: Kind of what the nodes of a type have done in a job: the job's id stands where a market has its zone.
+_WORK = "work"
 Fact = PlacementScore | AdvisorBand | RequestAnswer | Life | Rebalance
 
 
@@ -68,6 +71,38 @@ class MarketTables:
         with self._database.read() as connection:
             rows = connection.execute(select(market_facts).where(market_facts.c.kind == _QUOTA))
             return {row.instance_type: int(row.payload["vcpus"]) for row in rows}
+
+    def record_work(self, work: TypeWork) -> None:
+        """Record what nodes of one type have done in a job, in place of what is known of the same nodes."""
+        of_job = and_(
+            market_facts.c.kind == _WORK,
+            market_facts.c.instance_type == work.instance_type,
+            market_facts.c.zone == work.job_id,
+        )
+        with self._database.write() as connection:
+            before = connection.scalar(select(market_facts.c.payload).where(of_job)) or {"nodes": {}}
+            nodes = {name: [each.tasks, each.work, each.seconds] for name, each in work.nodes.items()}
+            payload = {"app": work.app, "unit": work.unit, "nodes": before["nodes"] | nodes}
+            named = {"kind": _WORK, "instance_type": work.instance_type, "zone": work.job_id}
+            connection.execute(delete(market_facts).where(of_job))
+            connection.execute(insert(market_facts).values(**named, at_s=work.at_s, payload=payload))
+
+    def works(self, from_s: int) -> list[TypeWork]:
+        """Return what nodes have done in jobs that worked after `from_s`, by job and type."""
+        query = select(market_facts).where(market_facts.c.kind == _WORK, market_facts.c.at_s >= from_s)
+        with self._database.read() as connection:
+            rows = [columns(row) for row in connection.execute(query)]
+        return [
+            TypeWork(
+                int(row["at_s"]),
+                row["zone"],
+                row["payload"]["app"],
+                row["payload"]["unit"],
+                row["instance_type"],
+                {name: NodeWork(*done) for name, done in row["payload"]["nodes"].items()},
+            )
+            for row in rows
+        ]
 
     def answers(self, markets: Sequence[Market], from_s: int) -> list[RequestAnswer]:
         """Return the answers to requests for spot machines from `from_s` on, oldest first."""

@@ -34,6 +34,7 @@ def describe(job: ControllerState, since_clock: int, now_s: float) -> dict[str, 
         `went_back`: clock and reason of every rollback.
         `damage`: a line on the last checkpoint that could not be used. `nodes`: state as in
         `membership`, with `error` if a node is quarantined, `memory` by kind, and whether it is `offered` for release.
+        `work`: tasks, examples and kernel seconds of each node, also of those that are gone.
         `machines`: number of transient nodes that the job has a use for, None without a limit. `memory`: [[clock, bytes
         of tables, of states, of input, number of nodes]] of the last clock. `driver_figures` and `remarks` are the
         driver's own. `result`: None until the end and for a
@@ -88,6 +89,7 @@ def describe(job: ControllerState, since_clock: int, now_s: float) -> dict[str, 
         "notices": list(job.members.notices),
         "releases": [event.record() for event in job.history.log.of(NodeReleased)],
         "micro_tasks_done": dict(progress.done_by_tier),
+        "work": {name: list(done) for name, done in progress.work_by_node.items()},
         "seconds_per_clock": sum(seconds) / len(seconds) if seconds else None,
         "recent_seconds": list(progress.clock_seconds[-RECENT_SHOWN:]),
         "metrics": job.history.evaluating.series()[-1:],

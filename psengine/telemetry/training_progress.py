@@ -61,6 +61,9 @@ class TrainingProgress:
         self.examples = 0
         #: Seconds of the longest task; None before any was done.
         self.longest_s: float | None = None
+        #: {node: (tasks, examples, kernel seconds)} that it has done in this process, without its first report: some of
+        #: its time went into compiling. What is rolled back took its time, too.
+        self.work_by_node: dict[str, tuple[int, int, float]] = {}
         #: Start of the training (earlier by the seconds of the restored checkpoint); None before.
         self.started_s: float | None = None
         #: Why the clock under way does not end, if batches fail repeatedly; else "".
@@ -123,6 +126,11 @@ class TrainingProgress:
 
     def add(self, node: NodeRecord, clock: int, done: Sequence[TaskStats]) -> None:
         """Note tasks of one clock that `node` completed."""
+        tasks, examples, kernel_s = self.work_by_node.get(node.name, (-len(done), 0, 0.0))
+        if tasks >= 0:
+            examples += sum(stats.examples for stats in done)
+            kernel_s += sum(stats.kernel_s for stats in done)
+        self.work_by_node[node.name] = (tasks + len(done), examples, kernel_s)
         for stats in done:
             self.longest_s = max(stats.kernel_s, self.longest_s or 0.0)
             self._stats.setdefault(clock, {})[stats.partition] = (stats.loss_sum, stats.examples)

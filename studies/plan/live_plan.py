@@ -8,6 +8,7 @@ import numpy as np
 from proteus_spot.bidding.economics.job_model import size_in
 from proteus_spot.bidding.facts.futures import FutureJob, Futures, draw_futures
 from proteus_spot.bidding.facts.known import MarketKnown
+from proteus_spot.bidding.facts.rates import TypeSpeed
 from proteus_spot.bidding.market.model import HOUR_S, InstanceType
 from proteus_spot.bidding.market.money import to_dollars
 from proteus_spot.infra.errors import InputError
@@ -26,6 +27,7 @@ class LivePlan:
     finished, on_demand : shares that were done within two weeks, and that on-demand machines had to finish.
     losses : mean number of machines taken.
     known : what is known of each market.
+    speeds : how fast its types work, where its application was measured.
     """
 
     job_id: str
@@ -38,6 +40,7 @@ class LivePlan:
     on_demand: float
     losses: float
     known: tuple[MarketKnown, ...]
+    speeds: dict[str, TypeSpeed]
 
     def to_record(self) -> dict[str, Any]:
         """Return it as a JSON object."""
@@ -49,6 +52,7 @@ def live_plan(
     file: str,
     known: tuple[MarketKnown, ...],
     types: dict[str, InstanceType],
+    speeds: dict[str, TypeSpeed],
     *,
     vcpu_hours: float | None,
     starts: int,
@@ -59,7 +63,7 @@ def live_plan(
     Parameters
     ----------
     file : name of the description, for messages.
-    types : the types of its markets and of its reliable tier.
+    types, speeds : the types of its markets and of its reliable tier, and how fast they work where that is known.
     vcpu_hours : the work, in hours of the job's unit; None: all vCPUs (or GPUs) that the job may hold, in its hours.
 
     Raises
@@ -86,15 +90,22 @@ def live_plan(
         reliable_usd_per_h=job.reliable.count * to_dollars(reliable.on_demand_micros),
         vcpus={name: size_in(tier.unit, kind) for name, kind in types.items()},
         deadline_s=deadline_s,
+        speeds={name: each.value for name, each in speeds.items()},
     )
     try:
         drawn = draw_futures(future, {each.market: each for each in known}, starts, np.random.default_rng(seed))
     except ValueError as error:
         raise InputError(f"{file}: {error}; run a job there first, or give --prices instead of --live") from None
-    return _plan(job, drawn, known, deadline_s)
+    return _plan(job, drawn, known, speeds, deadline_s)
 
 
-def _plan(job: JobSpec, drawn: Futures, known: tuple[MarketKnown, ...], deadline_s: int | None) -> LivePlan:
+def _plan(
+    job: JobSpec,
+    drawn: Futures,
+    known: tuple[MarketKnown, ...],
+    speeds: dict[str, TypeSpeed],
+    deadline_s: int | None,
+) -> LivePlan:
     budget = None if job.budget_usd is None else float(job.budget_usd)
     in_time = None if deadline_s is None else float(np.mean(drawn.finished & (drawn.hours * HOUR_S <= deadline_s)))
     return LivePlan(
@@ -108,4 +119,5 @@ def _plan(job: JobSpec, drawn: Futures, known: tuple[MarketKnown, ...], deadline
         on_demand=float(drawn.on_demand.mean()),
         losses=float(drawn.losses.mean()),
         known=known,
+        speeds=speeds,
     )

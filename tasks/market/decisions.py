@@ -19,6 +19,7 @@ from proteus_spot.bidding.engine.events import (
 from proteus_spot.bidding.engine.orders import Order
 from proteus_spot.bidding.engine.reconcile import BELIEVED_AFTER_S, by_order, unlisted
 from proteus_spot.bidding.facts.known import MarketKnown
+from proteus_spot.bidding.facts.rates import TypeSpeed
 from proteus_spot.bidding.forecast import MarketFeatures
 from proteus_spot.bidding.market.model import HOUR_S, InstanceFact, Market, Tier
 from proteus_spot.bidding.market.money import Micros
@@ -46,6 +47,7 @@ def decide(
     known: Mapping[Market, MarketKnown] | None = None,
     left_vcpus: Mapping[str, int] | None = None,
     on_demand_spending: Spending | None = None,
+    speeds: Mapping[str, TypeSpeed] | None = None,
 ) -> list[Order]:
     """Reconcile the engine with `facts`, enter the `notices`, and have the engine decide.
 
@@ -62,6 +64,7 @@ def decide(
     left_vcpus : what the account's quotas leave, by code.
     spending, left : worst case of the job's spending, and its work before the deadline; None without such a limit.
     on_demand_spending : worst case of what is bought on demand for the deadline; None without such a limit.
+    speeds : of the types that were measured.
 
     Raises
     ------
@@ -82,7 +85,7 @@ def decide(
         begun = training_begun(job_id, engine.holdings.begun_at_s)
         buy = begun and _reliable_tier_stands(engine) and is_active(job_id)
         limits = (spending, left, crossing_usd_per_vcpu_h, store.owner.identity().generation_of_orders)
-        seen = (left_out or {}, signals or {}, *limits, known or {}, left_vcpus or {}, on_demand_spending)
+        seen = (left_out or {}, signals or {}, *limits, known or {}, left_vcpus or {}, on_demand_spending, speeds or {})
         due = TickDue(now_s, prices, buy, *seen)
         return (*offered(engine, job_id, now_s), due)
 

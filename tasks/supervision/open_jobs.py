@@ -14,6 +14,7 @@ from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.job_ends import is_active
 from proteus_spot.tasks.job_records import job_spec, saved_result, training_begun
 from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.facts.working import note_work
 from proteus_spot.tasks.market.job_opening import close_job
 from proteus_spot.tasks.market.purchases.order_chains import CONTROLLER_ORDER, purchase
 from proteus_spot.tasks.market.purchases.reliable_purchases import (
@@ -97,6 +98,7 @@ def _go_on(job_engine: JobEngine) -> dict[str, object] | None:
         end_unfit_machines(spec, job_engine, answers=False)
         return None
     note(job_id, status)
+    note_work(spec, status)
     if status["state"] == "failed":
         raise JobFailed(f"job {job_id}: {status['reason']}")
     if status["state"] in ("finished", "stopped"):

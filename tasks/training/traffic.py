@@ -11,13 +11,13 @@ from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.market.costs import GB, by_zones
 from proteus_spot.tasks.market.job_opening import type_on_sale
 from proteus_spot.tasks.task_runtime import current_runtime
-from proteus_spot.tasks.training.work_left import vcpu_seconds
+from proteus_spot.tasks.training.work_left import USUAL, Speeds, vcpu_seconds
 
 #: Real seconds that the controller has to answer.
 _CALL_S = 5.0
 
 
-def crossing_usd_per_vcpu_h(spec: JobSpec) -> float:
+def crossing_usd_per_vcpu_h(spec: JobSpec, speeds: Speeds = USUAL) -> float:
     """Return what the bytes cost that a vCPU-hour of work exchanges with machines in another zone; note the bytes.
 
     It is 0, without a request, if all markets are in the zone of the reliable tier, or bytes cost nothing. Before
@@ -31,7 +31,7 @@ def crossing_usd_per_vcpu_h(spec: JobSpec) -> float:
     last = runtime.store.jobs.last_observation(spec.job_id, ObservationKind.TRAFFIC)
     if last is None:
         return 0.0
-    worked_s = vcpu_seconds(spec, last.at_s)
+    worked_s = vcpu_seconds(spec, last.at_s, speeds)
     exchanged = sum(last.payload["bytes_by_zones"].values())
     if exchanged and worked_s:
         return float(exchanged / worked_s * HOUR_S / GB * usd_per_gb)

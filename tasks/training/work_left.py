@@ -3,8 +3,12 @@
 The rule is in `bidding.economics.deadline`.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from proteus_spot.bidding.economics.deadline import SafetyNet, TimeLeft
 from proteus_spot.bidding.economics.job_model import size_in
+from proteus_spot.bidding.facts.rates import TypeSpeed
 from proteus_spot.infra.state.records import ObservationKind
 from proteus_spot.studies.job_spec import JobSpec
 from proteus_spot.tasks.event_feed import emit_deadline
@@ -12,8 +16,12 @@ from proteus_spot.tasks.market.bookkeeping import stop_s
 from proteus_spot.tasks.market.job_opening import boot_s, type_on_sale
 from proteus_spot.tasks.task_runtime import current_runtime
 
+Speeds = Mapping[str, TypeSpeed]
+#: Where no speed is known.
+USUAL: Speeds = MappingProxyType({})
 
-def time_left(spec: JobSpec) -> TimeLeft | None:
+
+def time_left(spec: JobSpec, speeds: Speeds = USUAL) -> TimeLeft | None:
     """Return what the job still has to do by its deadline; None without one, or before its training began."""
     clocks = spec.training.clocks
     runtime = current_runtime()
@@ -22,7 +30,7 @@ def time_left(spec: JobSpec) -> TimeLeft | None:
     if deadline_s is None or clocks is None or last is None:
         return None
     done = int(last.payload["clock"])
-    vcpu_s = vcpu_seconds(spec, last.at_s)
+    vcpu_s = vcpu_seconds(spec, last.at_s, speeds)
     return TimeLeft(
         deadline_s=deadline_s,
         clocks=max(clocks - done, 0),
@@ -40,8 +48,11 @@ def report_deadline(spec: JobSpec, left: TimeLeft | None) -> None:
         emit_deadline(runtime.store.jobs.job(spec.job_id), left.deadline_s, left.clocks)
 
 
-def vcpu_seconds(spec: JobSpec, until_s: float) -> float:
-    """Return the vCPU-seconds (GPU-seconds, by its unit) that the job's machines worked until then, without boots."""
+def vcpu_seconds(spec: JobSpec, until_s: float, speeds: Speeds = USUAL) -> float:
+    """Return the vCPU-seconds (GPU-seconds, by its unit) that the job's machines worked until then, without boots.
+
+    Those of types of which `speeds` are known count by them.
+    """
     store, job_id = current_runtime().store, spec.job_id
     ready_s: dict[str, float] = {}
     for point in store.jobs.observations(job_id, ObservationKind.NODES):
@@ -51,8 +62,10 @@ def vcpu_seconds(spec: JobSpec, until_s: float) -> float:
     total = 0.0
     for record in store.purchases.allocations(job_id):
         kind = type_on_sale(record.allocation.market, record.allocation.launched_at_s)
+        speed = speeds.get(record.allocation.market.instance_type)
+        each = (size_in(spec.transient.unit, kind) if kind else 0) * (1 if speed is None else speed.value)
         for name, life in zip(record.instance_ids, record.machines, strict=False):
             end_s = until_s if life.ended_at_s is None else min(life.ended_at_s, until_s)
             begin_s = max(ready_s.get(name, end_s), record.since_s)  # a machine that was handed over may come back
-            total += max(end_s - begin_s, 0.0) * (size_in(spec.transient.unit, kind) if kind else 0)
+            total += max(end_s - begin_s, 0.0) * each
     return total

@@ -33,6 +33,10 @@ class Training:
         self.reason = ""
         self.drained: set[str] = set()
         self.stands_still = False
+        #: True speed of a vCPU, by type, where it is not 1; with it, clocks take the longer the slower machines are.
+        self.speeds: dict[str, float] = {}
+        #: {machine: (tasks, examples, kernel seconds)}, as a controller counts them.
+        self.done: dict[str, tuple[int, float, float]] = {}
         #: Whether three machines train a clock in `CLOCK_S`, fewer ones in proportion; else any number does.
         self.scales = False
 
@@ -54,6 +58,11 @@ class Training:
         if self.serving() is None or self.state != "running" or self.stands_still:
             return
         self.clock = min(self.clock + seconds / self.clock_s(), float(self.clocks))
+        for fact in filter(self.world.is_up, self.world.living()):
+            tasks, examples, kernel_s = self.done.get(fact.instance_id, (0, 0.0, 0.0))
+            each_s = 1.0 / self.speed(fact)  # of a task of a hundred examples, one a second
+            done = (tasks + int(seconds), examples + 100.0 * int(seconds), kernel_s + each_s * int(seconds))
+            self.done[fact.instance_id] = done
         self.saved = max(self.saved, int(self.clock) // 5 * 5)
         if self.clock >= self.clocks:
             self.end("finished")
@@ -61,7 +70,14 @@ class Training:
     def clock_s(self) -> float:
         """Seconds that a clock takes on the machines of now."""
         machines = sum(map(self.world.is_up, self.world.living()))
+        if self.speeds:
+            working = sum(self.speed(fact) for fact in self.world.living() if self.world.is_up(fact))
+            return CLOCK_S * 3 / max(working, 1.0)
         return CLOCK_S * 3 / max(machines, 1) if self.scales else float(CLOCK_S)
+
+    def speed(self, fact: InstanceFact) -> float:
+        """The true speed of a vCPU of a machine."""
+        return self.speeds.get(fact.market.instance_type, 1.0)
 
     def end(self, state: str, reason: str = "") -> None:
         """Save the model and the result."""
@@ -90,6 +106,7 @@ class Training:
             "losses": [[int(self.clock), 1.0]] if self.clock >= 1 else [],
             "stage": 1,
             "nodes": nodes,
+            "work": {name: list(done) for name, done in self.done.items()} if self.speeds else {},
             "notices": [],
             "repeated_micro_tasks": 0,
             "seconds_per_clock": self.clock_s(),

@@ -145,6 +145,7 @@ class JobWorld:
     behaviour : of the market.
     taken_after_s : the price of the first market passes every bid so long after the job's begin; None: never.
     seed : of the market's lags.
+    second_micros : price of the second market; that of the first is 20,000.
     """
 
     def __init__(
@@ -156,6 +157,7 @@ class JobWorld:
         behaviour: Ec2Behaviour = HONEST,
         taken_after_s: int | None = 2400,
         seed: str = "",
+        second_micros: Micros = 30_000,
     ) -> None:
         self.boundary = boundary
         self.spec = spec() if job is None else job
@@ -166,7 +168,9 @@ class JobWorld:
         if taken_after_s is not None:
             rows += [(BEGIN_S + taken_after_s, 900_000), (BEGIN_S + taken_after_s + 1800, 20_000)]
         times, prices = (np.array(column) for column in zip(*rows, strict=True))
-        traces = TraceSet({MARKETS[0]: Trace(times, prices), MARKETS[1]: Trace(np.array([T0]), np.array([30_000]))})
+        traces = TraceSet(
+            {MARKETS[0]: Trace(times, prices), MARKETS[1]: Trace(np.array([T0]), np.array([second_micros]))}
+        )
         catalog, day = read_catalog(), datetime.fromtimestamp(BEGIN_S, UTC).date()
         self.market = SimSpotMarket(
             traces, lambda market: catalog.find(market, day), lambda: self.now_s, behaviour=behaviour, seed=seed

@@ -5,7 +5,7 @@ The rule is `fleet.choose`, which the backtest compiles; here its answer becomes
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf, isfinite
+from math import ceil, inf, isfinite
 
 from proteus_spot.bidding.market.model import Allocation, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, usd
@@ -24,6 +24,8 @@ from proteus_spot.bidding.policies.offers import SHOWN, fewest, markets_text, no
 
 #: Begins the reason of a decision that on demand would be needed for the deadline, and cannot be had.
 AT_RISK = "the deadline is at risk"
+#: vCPUs of another speed are counted in those of one type, and rounded.
+_ROUNDED = 1e-6
 #: Why no market is weighed where some have machines.
 _TOO_LATE = "a new machine would not work before it is taken, or before the job ends"
 
@@ -63,7 +65,7 @@ class DeadlinePolicy:
 
 def _on_demand(seen: FleetView, fleet: Fleet) -> Iterator[Decision]:
     """Yield the purchase on demand, if one is due."""
-    more, view = fleet.on_demand_vcpus - seen.on_demand_vcpus, seen.view
+    more, view = fleet.on_demand_vcpus - seen.on_demand_vcpus - _ROUNDED, seen.view
     room, needs = view.on_demand_room_vcpus, fleet.on_demand_vcpus + fleet.lacking_vcpus
     why = f"the deadline needs {needs} {view.job.unit_name}s on demand, whatever spot does until the next decision"
     if fleet.lacking_vcpus:
@@ -76,8 +78,8 @@ def _on_demand(seen: FleetView, fleet: Fleet) -> Iterator[Decision]:
     best = cheapest_on_demand(view, room)
     if more <= 0 or best is None:
         return
-    vcpus = view.size_of(best)
-    chosen = on_demand_candidate(view, best, min(-(-more // vcpus), room // vcpus))
+    count = min(ceil(more / seen.equal_vcpus(best)), room // view.size_of(best))
+    chosen = on_demand_candidate(view, best, count)
     price = f"{price_text(chosen.price_micros)}, {usd_per_work(chosen.cost_per_work, seen.view.job)}"
     yield Decision(Choice.ACQUIRE, f"{chosen.count} x {best} on demand at {price}: {why}", inf, (chosen,))
 
@@ -131,10 +133,10 @@ def _releases(seen: FleetView, fleet: Fleet) -> Iterator[MachineRelease]:
         key=lambda each: (-each.launched_at_s, each.allocation_id),
     )
     for each in held:
-        vcpus = view.size_of(each.market)
         if is_on_demand(each):
-            count = min(surplus // vcpus, each.count) if surplus > 0 else 0
-            surplus -= count * vcpus
+            equal = seen.equal_vcpus(each.market)
+            count = min(int((surplus + _ROUNDED) / equal), each.count) if surplus > 0 else 0
+            surplus -= count * equal
             why = f"the deadline is kept with {fleet.on_demand_vcpus} {view.job.unit_name}s on demand"
             if fleet.lacking_vcpus and view.on_demand_spending is not None:
                 why = f"{ON_DEMAND_LIMIT} of {usd(view.on_demand_spending.budget_micros)} is spent"
@@ -198,7 +200,7 @@ def _candidate(seen: FleetView, row: MarketRow, count: int) -> Candidate:
         delta_micros=kind.on_demand_micros - price,
         eviction_prob=row.beta,
         cost_usd=price * count / MICROS_PER_DOLLAR,
-        work=float(count * row.vcpus),
+        work=count * row.work,
         cost_per_work=row.new_usd,
     )
 

@@ -23,6 +23,8 @@ _SURE = 1.0 - 1e-9
 _IN_HAND = 0.85
 #: Number of markets that are weighed in addition to those in which machines are held: the cheapest ones.
 _WEIGHED = 64
+#: Machines of types of other speeds are counted in those of one type, and rounded.
+_ROUNDED = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class MarketRow:
 
     Attributes
     ----------
+    vcpus, work : size of a machine, and the vCPUs of the usual speed that it works as.
     count : machines that may be asked for now in addition to those held.
     beta : probability that a machine is lost within the hour.
     held_usd, new_usd : of a machine that is held, and of a new one, its losses and joining included.
@@ -39,6 +42,7 @@ class MarketRow:
 
     market: Market
     vcpus: int
+    work: float
     held: int
     count: int
     beta: float
@@ -86,6 +90,16 @@ class FleetView:
         best = cheapest_on_demand(self.view, self._most_vcpus, at_rest=True)
         return 1 if best is None else self.view.size_of(best)
 
+    @cached_property
+    def unit_work(self) -> float:
+        """The vCPUs of the usual speed that this machine works as."""
+        best = cheapest_on_demand(self.view, self._most_vcpus, at_rest=True)
+        return 1.0 if best is None else self.view.work_of(best)
+
+    def equal_vcpus(self, market: Market) -> float:
+        """Return the vCPUs of this machine's type that work as fast as a machine of `market`."""
+        return self.view.work_of(market) / self.unit_work * self.unit_vcpus
+
     @property
     def _most_vcpus(self) -> int:
         return self.view.on_demand_room_vcpus + self.view.spot_vcpus + self.view.noticed_vcpus
@@ -99,16 +113,16 @@ class FleetView:
         return left.deadline_s - self.view.now_s - max(left.overhead_s - job.boot_s - job.gap_s, 0.0)
 
     @cached_property
-    def reliable_vcpus(self) -> int:
-        """The vCPUs of the reliable tier that work."""
+    def reliable_work(self) -> float:
+        """The vCPUs of the usual speed that the reliable tier works as."""
         view = self.view
         reliable = [each for each in view.footprint if each.tier is Tier.RELIABLE and view.job.reliable_works]
-        return sum(map(view.vcpus_of, reliable))
+        return sum(each.count * view.work_of(each.market) for each in reliable)
 
     @cached_property
-    def on_demand_vcpus(self) -> int:
-        """The vCPUs that are held on demand for the deadline."""
-        return sum(self.view.vcpus_of(each) for each in self.view.footprint if is_on_demand(each))
+    def on_demand_vcpus(self) -> float:
+        """What is held on demand for the deadline, in vCPUs of the machine that all is counted in."""
+        return sum(each.count * self.equal_vcpus(each.market) for each in self.view.footprint if is_on_demand(each))
 
     def left_vcpu_s(self, margin: float) -> float:
         """Return the vCPU-seconds of work that the reliable tier leaves by the deadline; 1 without one."""
@@ -116,14 +130,15 @@ class FleetView:
         if left is None:
             return 1.0
         work = left.clocks / left.clocks_per_vcpu_s * (1.0 + margin)
-        return max(work - self.reliable_vcpus * max(self.time_left_s, 0.0), 0.0)
+        return max(work - self.reliable_work * max(self.time_left_s, 0.0), 0.0)
 
     @cached_property
     def needed_vcpus(self) -> float:
         """The vCPUs that the deadline needs on average, at most all; 0 without one."""
         if self.measured is None:
             return 0.0
-        return min(self.left_vcpu_s(0.0) / max(self.time_left_s, 1.0), float(self._most_vcpus))
+        most = self._most_vcpus / self.unit_vcpus * self.unit_work
+        return min(self.left_vcpu_s(0.0) / max(self.time_left_s, 1.0), most)
 
     @cached_property
     def waiting_usd_per_h(self) -> float:
@@ -152,15 +167,15 @@ class FleetView:
     def _row(self, market: Market, held: int) -> MarketRow:
         view, kind = self.view, self.view.types[market.instance_type]
         price = view.prices.get(market, view.last_prices.get(market, 0))  # one that is not known lets nothing go
-        size = view.size_of(market)
-        each = price / MICROS_PER_DOLLAR / size + view.crossing_usd(market)
+        work = view.work_of(market)
+        each = price / MICROS_PER_DOLLAR / work + view.crossing_usd(market)
         count = self.counts.get(market, 0)
         there, usual = self._supply(market, held, count)
         beta, new_usd = 0.0, inf  # of a market that is not on sale now
         if market in view.evictions.rows and market in view.prices:
             beta = float(view.evictions.of_bid(market, kind.on_demand_micros - price)[0])
             new_usd = self._new_usd(each, beta)
-        return MarketRow(market, size, held, count, beta, each, new_usd, there, usual)
+        return MarketRow(market, view.size_of(market), work, held, count, beta, each, new_usd, there, usual)
 
     def _new_usd(self, each: float, beta: float) -> float:
         if beta >= _SURE:
@@ -169,8 +184,8 @@ class FleetView:
         joins_s = job.boot_s + job.resize_overhead_s + job.eviction_overhead_s * beta
         left, needed_s = self.measured, _NEEDED_H * HOUR_S
         if left is not None:
-            most = self._most_vcpus // self.unit_vcpus * self.unit_vcpus
-            needed_s = left.clocks / left.clocks_per_vcpu_s / max(most + self.reliable_vcpus, 1)
+            most = self._most_vcpus // self.unit_vcpus * self.unit_work
+            needed_s = left.clocks / left.clocks_per_vcpu_s / max(most + self.reliable_work, 1)
         return work_price(each / HOUR_S, 0.0, -log1p(-beta) / HOUR_S, joins_s, needed_s) * HOUR_S
 
     def _supply(self, market: Market, held: int, count: int) -> tuple[int, float]:
@@ -201,32 +216,32 @@ class FleetView:
         more = on_demand_within(self.view, best)
         if more is None:
             return self._most_vcpus
-        return max(held + more * self.view.size_of(best) // self.unit_vcpus, 0)
+        return max(held + int(more * self.equal_vcpus(best) / self.unit_vcpus + _ROUNDED), 0)
 
     def fleet(self) -> Fleet:
         """Return what to hold until the next decision."""
-        view, rows, unit = self.view, self.rows, self.unit_vcpus
-        sizes = _column(rows, "vcpus") / unit
+        view, rows, unit, unit_work = self.view, self.rows, self.unit_vcpus, self.unit_work
+        sizes, works = _column(rows, "vcpus") / unit, _column(rows, "work") / unit_work
         wanted = np.zeros(len(rows))
-        per_s = unit / HOUR_S  # from dollars of a vCPU-hour to those of a second of the machine on demand
+        per_s = unit_work / HOUR_S  # from dollars of a vCPU-hour to those of a second of the machine on demand
         best = cheapest_on_demand(view, self._most_vcpus, at_rest=True)
         on_demand_usd = inf
         if best is not None:
             kind = view.types[best.instance_type]
-            on_demand_usd = kind.on_demand_micros / MICROS_PER_DOLLAR / view.size_of(best) + view.crossing_usd(best)
+            on_demand_usd = kind.on_demand_micros / MICROS_PER_DOLLAR / view.work_of(best) + view.crossing_usd(best)
         margin = 0.0 if self.measured is None else self.measured.margin
-        sure_left_s, boot_s = self.left_vcpu_s(margin) / unit, view.job.boot_s + view.job.resize_overhead_s
-        machines, held = self._most_vcpus // unit, self.on_demand_vcpus // unit
+        sure_left_s, boot_s = self.left_vcpu_s(margin) / unit_work, view.job.boot_s + view.job.resize_overhead_s
+        machines, held = self._most_vcpus // unit, int(self.on_demand_vcpus / unit + _ROUNDED)
         allowed = self._allowed_on_demand(held)
         lacking = 0
         if allowed < machines:
             net = least_on_demand(sure_left_s, self.time_left_s, view.job.gap_s, boot_s, machines, held)
             lacking, machines = max(net - allowed, 0), allowed
         count, highest = choose(
-            self.left_vcpu_s(0.0) / unit, sure_left_s, self.time_left_s, view.job.gap_s, machines, held, boot_s,
-            on_demand_usd * per_s, self.waiting_usd_per_h / HOUR_S, self.reliable_vcpus / unit,
+            self.left_vcpu_s(0.0) / unit_work, sure_left_s, self.time_left_s, view.job.gap_s, machines, held, boot_s,
+            on_demand_usd * per_s, self.waiting_usd_per_h / HOUR_S, self.reliable_work / unit_work,
             self._room_vcpus / unit, self._kept_usd() * per_s, _column(rows, "new_usd") * per_s, sizes,
-            _column(rows, "held"), _column(rows, "there"), _column(rows, "usual") * sizes, wanted,
+            _column(rows, "held"), _column(rows, "there"), _column(rows, "usual") * works, wanted,
         )  # fmt: skip
         highest_usd = highest / per_s
         spot = {row.market: int(n) for row, n in zip(rows, wanted, strict=True)}

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+from proteus_spot.bidding.facts.rates import application_name
 from proteus_spot.bidding.market.model import Market
 from proteus_spot.infra.clock import open_clock
 from proteus_spot.infra.errors import InputError
@@ -53,4 +54,6 @@ def plan_live(
         fix="name another, or --catalog",
     )
     known = tuple(line.known for line in best)
-    return live_plan(job, file, known, dict(types), vcpu_hours=vcpu_hours, starts=starts, seed=seed)
+    name = application_name(job.training.app, job.transient.unit)
+    speeds = {line.known.market.instance_type: line.speeds[name] for line in best if name in line.speeds}
+    return live_plan(job, file, known, dict(types), speeds, vcpu_hours=vcpu_hours, starts=starts, seed=seed)

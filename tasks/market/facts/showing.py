@@ -1,14 +1,15 @@
 """What is known of markets by the state databases that a user means, for the verb `proteus market` and the report."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from proteus_spot.bidding.engine.events import JobOpened, TickDue
 from proteus_spot.bidding.engine.journal import from_record
 from proteus_spot.bidding.facts.known import SHOWN_H, MarketKnown
-from proteus_spot.bidding.facts.learning import MarketPrices, known_of
+from proteus_spot.bidding.facts.learning import REMEMBERED_S, MarketPrices, known_of
+from proteus_spot.bidding.facts.rates import TypeSpeed, speeds_by_application
 from proteus_spot.bidding.facts.records import AdvisorBand
 from proteus_spot.bidding.market.catalog import region_among
 from proteus_spot.bidding.market.model import HOUR_S, Market
@@ -22,10 +23,14 @@ from proteus_spot.infra.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class MarketLine:
-    """A market as a list shows it; `directory` is of a local run, None where the database is shared."""
+    """A market as a list shows it; `directory` is of a local run, None where the database is shared.
+
+    `speeds` are those of its type by application.
+    """
 
     known: MarketKnown
     directory: str | None
+    speeds: Mapping[str, TypeSpeed]
 
     def to_record(self) -> dict[str, Any]:
         """Return it as a JSON object, with the survival and the age of each figure."""
@@ -34,7 +39,8 @@ class MarketLine:
             figure["age_s"] = None if figure["at_s"] is None else max(self.known.at_s - figure["at_s"], 0)
         lives = {f"{hours}h": self.known.survival_now.lives(hours * HOUR_S) for hours in SHOWN_H}
         chance = {"chance": self.known.grant.chance, "size": self.known.grant.size}
-        return {**record, **chance, "lives": lives, "directory": self.directory}
+        speeds = {app: asdict(each) | {"age_s": each.age_s(self.known.at_s)} for app, each in self.speeds.items()}
+        return {**record, **chance, "lives": lives, "speeds": speeds, "directory": self.directory}
 
 
 def list_markets(
@@ -64,7 +70,11 @@ def list_markets(
                 _record_bands(each.store, bands, chosen, recent.now_s)
             known = known_of(each.store.markets, chosen, recent.now_s, recent.prices)
             place = None if each.directory is None else str(each.directory)
-            lines += [MarketLine(known[market], place) for market in chosen]
+            by_app = speeds_by_application(each.store.markets.works(recent.now_s - REMEMBERED_S))
+            for market in chosen:
+                kind = market.instance_type
+                speeds = {app: speeds[kind] for app, speeds in by_app.items() if kind in speeds}
+                lines.append(MarketLine(known[market], place, speeds))
     return lines, left_out
 
 

@@ -68,3 +68,9 @@ def test_without_a_price_there_is_nothing_to_draw() -> None:
     bare = {A: replace(known()[A], price_micros=None)}
     with pytest.raises(ValueError, match="no market of the job has a price yet"):
         draw_futures(JOB, bare, 5, np.random.default_rng(0))
+
+
+def test_a_type_that_works_half_as_fast_takes_twice_as_long() -> None:
+    usual, slow = drawn(), drawn(replace(JOB, speeds={"c5.large": 0.5}))
+    assert slow.hours == pytest.approx(2 * usual.hours, rel=0.01)
+    assert slow.cost_usd == pytest.approx(2 * usual.cost_usd, rel=0.01)

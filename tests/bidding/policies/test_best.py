@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.evictions.table import EvictionTable
+from proteus_spot.bidding.facts.rates import TypeSpeed
 from proteus_spot.bidding.forecast import Forecast, MarketFeatures
 from proteus_spot.bidding.market.model import Allocation
 from proteus_spot.bidding.policies import policy
@@ -278,3 +279,16 @@ def test_the_same_view_gets_the_same_decision_in_whatever_order_its_mappings_are
 
 def test_it_is_called_best():
     assert isinstance(policy("best"), BestPolicy)
+
+
+def test_the_faster_type_is_the_cheaper_work():
+    here = shown(prices={LARGE: "0.0249", XLARGE: "0.05"})
+    assert BEST.acquisition(here).chosen.market == LARGE
+    speeds = {"c4.xlarge": TypeSpeed(1.2, 3, START_S), "c4.large": TypeSpeed(1.2, 3, START_S)}
+    assert BEST.acquisition(replace(here, speeds=speeds)).chosen.market == LARGE, "as fast as one another"
+    faster = replace(here, speeds=speeds | {"c4.large": TypeSpeed(0.8, 3, START_S)})
+    best = BEST.acquisition(faster).chosen
+    assert (best.market, best.count) == (XLARGE, 16), "the cap counts vCPUs all the same"
+    held = spot(market=LARGE, count=4, bid="0.0249")
+    assert BEST.renewal(replace(here, footprint=(held,)), held).verdict is Choice.RENEW
+    assert BEST.renewal(replace(faster, footprint=(held,)), held).verdict is Choice.LAPSE

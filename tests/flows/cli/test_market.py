@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from proteus_spot.bidding.evictions.fit_capacity import capacity_trace
+from proteus_spot.bidding.facts.rates import NodeWork, TypeWork
 from proteus_spot.bidding.facts.records import Rebalance
 from proteus_spot.flows.cli.main import cli
 from proteus_spot.infra.clock import ScaledClock
@@ -33,6 +34,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     world.begin(job)
     world.market.capacity.traces = {MARKET: capacity_trace([2, 2], 600, BEGIN_S)}
     world.tick(job)
+    for kind, rate in ((MARKET.instance_type, 5.0), ("m4.large", 10.0)):
+        nodes = {f"i-{kind}": NodeWork(100, 100 * rate, 100.0)}
+        world.store.markets.record_work(TypeWork(BEGIN_S - 600, "job", "mlr", "vcpu", kind, nodes))
     world.close()
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -46,9 +50,13 @@ def test_the_table_and_the_json_say_the_same(run: Path) -> None:
     shown = call("market", "--dir", str(run)).output
     assert f"{MARKET}" in shown
     assert "50% (0:00:00)" in shown
+    assert "mlr 0.84 (0:10:00)" in shown
     (record,) = json.loads(call("market", "--dir", str(run), "--json", "-").output)["markets"]
     assert record["share_granted"] == {"value": 0.5, "source": "own requests and machines", "at_s": BEGIN_S, "age_s": 0}
     assert record["chance"] > 0.5
+    assert record["speeds"]["mlr"] | {"value": 0} == {
+        "value": 0, "nodes": 1, "at_s": BEGIN_S - 600, "source": "own requests and machines", "age_s": 600
+    }  # fmt: skip
 
 
 def test_a_rebalance_recommendation_is_shown_with_its_age(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +90,7 @@ def test_a_job_is_planned_by_what_is_known(run: Path) -> None:
     words = ("plan", "job.yaml", "--live", "--vcpu-hours", "40", "--starts", "50", "--dir", str(run))
     shown = call(*words).output
     assert "Of 50 futures: keeps its deadline in 100%" in shown
+    assert "times the usual speed (1 nodes, 10 min ago)" in " ".join(shown.split())
     record = json.loads(call(*words, "--json", "-").output)
     assert (record["in_time"], record["finished"]) == (1.0, 1.0)
     assert 0 < record["cost_usd"]["p10"] <= record["cost_usd"]["p90"] < 5

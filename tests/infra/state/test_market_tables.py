@@ -1,6 +1,7 @@
 """The facts of markets: own requests and machines of all jobs, and what others say."""
 
 from proteus_spot.bidding.evictions.fit_capacity import Band
+from proteus_spot.bidding.facts.rates import NodeWork, TypeWork
 from proteus_spot.bidding.facts.records import AdvisorBand, Life, PlacementScore, Rebalance, RequestAnswer, Source
 from proteus_spot.bidding.market.model import Allocation, EndCause, Market
 from proteus_spot.infra.state.records import IntentState
@@ -93,3 +94,18 @@ def test_of_the_recommendations_of_a_machine_the_first_is_kept_whoever_says_it(s
     assert store.markets.rebalances([A, B], 0) == [first, other]
     assert store.markets.rebalances([A], 101) == []
     assert store.markets.lives([A, B], 0, 2000) == []
+
+
+def test_the_work_of_nodes_is_kept_by_job_and_type_and_of_each_node_the_newest(store: Store) -> None:
+    def work(at_s: int, job_id: str = "job-1", **nodes: NodeWork) -> TypeWork:
+        return TypeWork(at_s, job_id, "mlr", "vcpu", "c4.large", nodes)
+
+    first = NodeWork(3, 30.0, 1.5)
+    for each in (work(10, a=first), work(20, a=NodeWork(5, 50.0, 2.5), b=first), work(15, "job-2", c=first)):
+        store.markets.record_work(each)
+    store.markets.record_work(work(30, b=NodeWork(9, 90.0, 4.5)))
+    both = work(30, a=NodeWork(5, 50.0, 2.5), b=NodeWork(9, 90.0, 4.5))
+    assert sorted(store.markets.works(0), key=lambda each: each.job_id) == [both, work(15, "job-2", c=first)]
+    assert store.markets.works(16) == [both]
+    store.markets.forget_facts(16)
+    assert store.markets.works(0) == [both]

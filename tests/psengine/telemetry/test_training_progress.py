@@ -177,3 +177,13 @@ def test_a_clock_of_several_groups_has_their_work_and_the_loss_of_the_last_that_
     progress.close(5, 2, 7.0, 1)
     assert progress.clock_seconds == [3.0, 4.0], "with the seconds that were lost"
     assert sum(progress.done_by_tier.values()) == 5 * PARTITIONS, "group 4 counts, and group 5 once"
+
+
+def test_the_work_of_a_node_leaves_out_its_first_report_and_keeps_what_is_rolled_back() -> None:
+    progress = TrainingProgress()
+    assert progress.work_by_node == {}
+    complete(progress, 1, range(PARTITIONS))
+    assert progress.work_by_node == {"r": (1, 2, 0.5), "t": (1, 2, 0.5)}, "two reports of a task each"
+    progress.roll_back(0)
+    complete(progress, 1, range(PARTITIONS))
+    assert progress.work_by_node == {"r": (3, 6, 1.5), "t": (3, 6, 1.5)}

@@ -26,7 +26,7 @@ def market(
 
     granted: share of the machines asked for. next request: the chance that it gets some, and the share that it gets
     then. lives: the share of machines that live so long. score: EC2's placement score, 1 to 10. taken a month: by the
-    spot advisor.
+    spot advisor. speed: of a vCPU (or GPU) as applications were measured, 1 as usual.
 
     The databases are those that `proteus jobs` lists.
     """

@@ -10,6 +10,7 @@ from proteus_spot.bidding.economics.deadline import TimeLeft
 from proteus_spot.bidding.economics.job_model import JobModel
 from proteus_spot.bidding.facts.known import DatedFigure, MarketKnown
 from proteus_spot.bidding.facts.learning import prior_known
+from proteus_spot.bidding.facts.rates import TypeSpeed
 from proteus_spot.bidding.facts.records import Source
 from proteus_spot.bidding.market.model import HOUR_S, Allocation, Market, Tier
 from proteus_spot.bidding.policies import AT_ONCE, policy
@@ -248,3 +249,42 @@ def test_a_value_of_time_that_cannot_be_is_refused(value: float) -> None:
 def test_a_boot_or_a_gap_that_cannot_be_is_refused(changes: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="boot_s"):
         replace(JobModel(), **changes)
+
+
+def fast(seen: MarketView, **speeds: float) -> MarketView:
+    """Return the view with measured speeds of the types c4.NAME."""
+    return replace(seen, speeds={f"c4.{name}": TypeSpeed(value, 3, START_S) for name, value in speeds.items()})
+
+
+def test_the_faster_type_is_the_cheaper_work_and_takes_the_place_of_the_other() -> None:
+    prices = {LARGE: "0.025", XLARGE: "0.05"}
+    held = spot(market=LARGE, count=50)
+    seen = fast(view(held, prices=prices, job=JOB), large=0.7, xlarge=1.4)
+    assert [(each.allocation_id, each.count) for each in POLICY.releases(seen)] == [("a", 50)]
+    (decision,) = POLICY.purchases(fast(view(prices=prices, job=JOB), large=0.7, xlarge=1.4))
+    assert decision.chosen is not None
+    assert (decision.chosen.market, decision.chosen.count, decision.chosen.work) == (XLARGE, 25, pytest.approx(140.0))
+    assert POLICY.releases(fast(view(held, prices=prices, job=JOB), large=1.0, xlarge=1.0)) == ()
+
+
+def test_a_slow_type_on_demand_needs_more_machines_for_the_same_deadline() -> None:
+    seen = needs(view(prices={}, job=JOB), vcpus=40)
+    usual = [d.chosen for d in POLICY.purchases(seen) if d.chosen is not None]
+    slow = [d.chosen for d in POLICY.purchases(fast(seen, large=0.5, xlarge=0.5)) if d.chosen is not None]
+    assert [each.on_demand for each in usual + slow] == [True, True]
+    kinds = {LARGE.instance_type: 2, XLARGE.instance_type: 4}
+    assert all(each.market.instance_type not in kinds for each in slow), "other types cost less for their work"
+    only = replace(fast(seen, large=0.5, xlarge=0.5), markets=(XLARGE,))
+    (few,), (many,) = ([d.chosen for d in POLICY.purchases(one)] for one in (replace(only, speeds={}), only))
+    assert few is not None
+    assert many is not None
+    assert many.count > few.count
+
+
+@PROPERTY
+@given(seen=views(), factor=st.sampled_from([0.25, 0.5, 2.0, 4.0]))
+def test_speeds_that_are_all_the_same_change_no_choice(seen: MarketView, factor: float) -> None:
+    here = replace(seen, job=replace(seen.job, exclude_markets=()), crossing_usd_per_vcpu_h=0.0, time_left=None)
+    here = replace(here, markets=MARKETS, on_demand_room_vcpus=here.job.max_spot_vcpus)
+    speeds = {name: TypeSpeed(factor, 1, here.now_s) for name in here.types}
+    assert bought(POLICY.purchases(here)) == bought(POLICY.purchases(replace(here, speeds=speeds)))
