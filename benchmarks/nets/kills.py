@@ -44,7 +44,7 @@ def run(scratch: Path, rates: Sequence[int] = RATES, seconds: int = SECONDS) -> 
         beside_is = "DDP that restarts, a checkpoint every 30 s"
         note = f"needed of those run: {1 / ours:.1%}, {1 / restarting:.1%}; DDP, whose new process comes at once: "
         note += f"{counted} steps that took {counted * STEP_S:g} of {seconds} s"
-        yield figure("nets", what, "", [ours], [restarting], beside_is, note)
+        yield figure("nets", what, "", [ours], [restarting], beside_is, note, counted > 0)
 
 
 def _of(scratch: Path, rate: int, seconds: int) -> tuple[float, Figure, Figure, Figure]:
@@ -102,7 +102,10 @@ def undisturbed(clocks: int) -> NDArray[np.float32]:
 
 
 def _restarting(scratch: Path, rate: int, seconds: int) -> tuple[float, int]:
-    """Return the steps run for each that counts, and the latter, of the peer; a process of it is killed as often."""
+    """Return the steps run for each that counts, and the latter, of the peer; a process of it is killed as often.
+
+    The latter is 0 if it has taken none in the time.
+    """
     scratch.mkdir(parents=True)
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     words += ["--max-restarts", "1000", "-m", "proteus_spot.benchmarks.nets.ddp", "--steps", str(10**9)]
@@ -121,8 +124,9 @@ def _restarting(scratch: Path, rate: int, seconds: int) -> tuple[float, int]:
             for process in [*_children(agent.pid), agent.pid]:
                 os.kill(process, signal.SIGKILL)
             agent.wait()
-    steps = [int(line) for line in (scratch / "steps-0").read_text().split()]
-    return len(steps) / max(steps), max(steps)
+    log_of_steps = scratch / "steps-0"
+    steps = [int(line) for line in log_of_steps.read_text().split()] if log_of_steps.exists() else []
+    return (len(steps) / max(steps), max(steps)) if steps else (1.0, 0)
 
 
 def _children(pid: int) -> list[int]:

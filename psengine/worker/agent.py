@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proteus_spot.psengine.apps.base import EntersNodes, MakesDriver, NodeBroken
-from proteus_spot.psengine.apps.registry import initial_shards, resolve
+from proteus_spot.psengine.apps.registry import driver_of, initial_shards, resolve
 from proteus_spot.psengine.apps.residents import as_application, initial_rows, prepare, shared_tables
 from proteus_spot.psengine.config import JobConfig, JobError
 from proteus_spot.psengine.drivers.ssp import Ssp
@@ -374,6 +374,6 @@ def _make_job(config: JobConfig) -> tuple[Job, int | None]:
     first = initial_rows(made, config.seed, config.n_shards, config.finite)
     app = as_application(made, first, config.finite)
     mark_every = config.clocks_to_evaluate
-    if isinstance(made, MakesDriver) and (mark_every or not isinstance(made.driver(), Ssp)):
+    if isinstance(made, MakesDriver) and (mark_every or not isinstance(driver_of(config), Ssp)):
         mark_every = 1  # its clocks may be of any groups, or it may have any group evaluated
     return (config, app, Sharding(shared_tables(app), config.n_shards)), mark_every

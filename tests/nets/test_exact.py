@@ -19,7 +19,8 @@ from tests.support import numpy_net
 from tests.support.lossy_network import Trouble
 from tests.support.numpy_net import EXAMPLES, Small
 from tests.support.simulated_cluster import WiredCluster
-from tests.support.simulated_jobs import check, job, reached, run_job, started
+from tests.support.simulated_jobs import CLOCKS as JOB_CLOCKS
+from tests.support.simulated_jobs import check, finished, job, reached, run_job, started
 from tests.support.simulated_storm import WiredStorm
 
 NETS = [f"{numpy_net.__name__}:{name}" for name in ("Small", "Forgetful", "Rounded", "Ill")]
@@ -191,3 +192,19 @@ def test_a_job_that_goes_on_from_a_checkpoint_on_fewer_nodes_has_the_same_bits()
     check(cluster, NETS[0])
     names = {name for shards in cluster.store.shards.values() for arrays in shards.values() for name in arrays}
     assert names == {"parameters", "parameters:velocity", "buffers", "counts", "gradients", "notes"}
+
+
+@pytest.mark.parametrize("every", [5, None])
+def test_a_job_is_evaluated_by_clocks_of_the_same_steps(every: int | None) -> None:
+    cluster = WiredCluster(3, Trouble())
+    marks = []
+
+    async def seen(cluster: WiredCluster) -> None:
+        await reached(cluster, 2)
+        marks.append(cluster.nodes["r1"].agent.server.mark_every)
+
+    run_job(cluster, job(NETS[0], n_reliable=1, evaluate_every=every), ("r1", "t1"), seen)
+    result = finished(cluster)[1]
+    assert result["clocks"] == len(result["losses"]) == len(result["seconds_by_clock"]) == JOB_CLOCKS
+    assert [clock for clock, _ in result["metrics_by_clock"]] == ([5, 10, 15, 20, 25] if every else [JOB_CLOCKS])
+    assert marks == [1 if every else None], "a marked state is memory: none is kept where nothing is evaluated"
