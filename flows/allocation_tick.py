@@ -28,6 +28,7 @@ from proteus_spot.tasks.market.facts.observing import known_to_decide_on, quotas
 from proteus_spot.tasks.market.facts.working import speeds_to_decide_on
 from proteus_spot.tasks.market.hand_over import take_over
 from proteus_spot.tasks.market.listed_machines import ended_by, let_go, machine_names, observe_machines
+from proteus_spot.tasks.market.machine_events import taken_events
 from proteus_spot.tasks.market.market_features import signals_to_decide_on
 from proteus_spot.tasks.market.purchases.fence import check_fence
 from proteus_spot.tasks.market.purchases.reliable_purchases import release_at_end
@@ -58,7 +59,11 @@ async def allocation_tick(job_id: str | None = None) -> dict[str, str]:
             return {"skipped": _OVERTAKEN}
         names = list(ticking_jobs(job_id))
         try:
-            return tick_each({name: {} for name in names})
+            with taken_events(names) as notices:
+                taken = {
+                    name: {each.taken: each.takes_at_s for each in notices if each.job_id == name} for name in names
+                }
+                return tick_each(taken)
         finally:
             emit_tick(names)  # also where the tick of a job failed: server, worker and database are there
 

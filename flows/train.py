@@ -23,6 +23,7 @@ from proteus_spot.tasks.job_records import (
     is_known,
     record_job,
     resolve_spec,
+    ticking_jobs,
 )
 from proteus_spot.tasks.market.bookkeeping import book_ledger
 from proteus_spot.tasks.market.engine_journal import JobEngine
@@ -30,6 +31,7 @@ from proteus_spot.tasks.market.eviction_notices import events_url, notices_in, r
 from proteus_spot.tasks.market.hand_over import take_over
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
 from proteus_spot.tasks.market.job_opening import close_job, is_half_reopened, is_opened, open_job, reopen_job
+from proteus_spot.tasks.market.machine_events import is_time_to_ask, taken_events
 from proteus_spot.tasks.market.purchases.reliable_purchases import (
     await_reliable_tier,
     release_at_end,
@@ -110,6 +112,10 @@ def _show(job_id: str, log: JobLog, reported: set[str], status: Mapping[str, Any
     """Show the job's progress, and report new notices where its machines cannot."""
     log.look()
     show_job_now_and_then(job_id, FOLLOWED_S)
+    if is_time_to_ask():
+        with taken_events(list(ticking_jobs())) as notices:
+            for notice in notices:
+                report_notice(notice)
     if status is None or events_url() is not None:
         return
     for notice in notices_in(status):

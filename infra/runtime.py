@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from proteus_spot.bidding.market.catalog import Catalog
+from proteus_spot.bidding.market.machine_events import EventQueue
 from proteus_spot.bidding.market.spot_market import SpotMarket
 from proteus_spot.infra.clock import Clock, open_clock
 from proteus_spot.infra.errors import InputError
@@ -29,6 +30,8 @@ class Runtime:
     blobs: Blobs
     market: SpotMarket
     catalog: Catalog
+    #: Events of machines; None where no queue is named.
+    events: EventQueue | None = None
 
     def now_s(self) -> int:
         """Return market time in whole seconds."""
@@ -70,6 +73,7 @@ def open_runtime() -> Runtime:
     from proteus_spot.infra.ec2.ec2_spot_market import (
         Ec2SpotMarket,  # boto3 takes a third of a second, and not every verb needs it
     )
+    from proteus_spot.infra.ec2.sqs_events import SqsEvents
 
     mask_logs()
     settings = load_settings()
@@ -83,13 +87,15 @@ def open_runtime() -> Runtime:
             "unset it, or use another state database (PROTEUS_DATABASE_URL)"
         )
     write_owner_file(settings.database_url, identity, settings.ec2_endpoint_url)
+    market, queue = Ec2SpotMarket(settings), settings.machine_events_url
     return Runtime(
         settings=settings,
         clock=clock,
         store=store,
         blobs=open_blobs(settings),
-        market=Ec2SpotMarket(settings),
+        market=market,
         catalog=read_catalog(settings.catalog),
+        events=None if queue is None else SqsEvents(queue, lambda: market.connect("sqs")),
     )
 
 

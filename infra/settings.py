@@ -131,6 +131,11 @@ class Settings(BaseSettings):
         "run of `train` reports them, else the next tick finds them. It is of no use where the server has a login.",
     )
 
+    machine_events_url: str | None = Field(
+        None,
+        description="URL of an SQS queue with EC2's events of machines; unset: none.",
+    )
+
     @field_validator("database_url", "blob_url", "predictors_url", "clock", "catalog", mode="before")
     @classmethod
     def _is_at_home(cls, place: object) -> object:

@@ -22,6 +22,7 @@ class Source(StrEnum):
     TRACES = "availability traces"
     CATALOG = "catalogue"
     METADATA = "instance metadata"
+    EVENTS = "events of EC2"
     PRIOR = "prior"
 
 

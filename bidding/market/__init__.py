@@ -5,6 +5,7 @@ The modules:
     catalog           instance types with their on-demand price by region and day
     failures          classes of the market's error codes, and what follows from each for an order
     grants            grants and evictions of bids by price, as in the bid era
+    machine_events    Protocol of a queue of events of machines
     model             immutable values: markets, instance types, allocations, instances, price points
     money             amounts as integers, in micro-dollars
     quotas            EC2's vCPU quotas, by class of instance family

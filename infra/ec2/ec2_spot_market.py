@@ -134,7 +134,7 @@ class Ec2SpotMarket:
         try:
             return str(self.connect("sts").get_caller_identity()["Account"])
         except (ClientError, BotoCoreError) as error:
-            _raise(error)
+            raise_market_error(error)
 
     def freeze(self, request: LaunchRequest) -> LaunchRequest:
         """Return the request with its parameters of RunInstances; see `SpotMarket.freeze`."""
@@ -151,7 +151,7 @@ class Ec2SpotMarket:
                 call()
             except (ClientError, BotoCoreError) as error:
                 if not isinstance(error, ClientError) or _code_and_message(error)[0] != "DryRunOperation":
-                    _raise(error)
+                    raise_market_error(error)
 
     def _parameters(self, request: LaunchRequest) -> dict[str, Any]:
         """Return the parameters of RunInstances, of JSON's types."""
@@ -202,7 +202,7 @@ class Ec2SpotMarket:
             try:
                 images = self._client.describe_images(ImageIds=[image])["Images"]
             except (ClientError, BotoCoreError) as error:
-                _raise(error)
+                raise_market_error(error)
             if not images or "RootDeviceName" not in images[0]:
                 raise BadRequest("InvalidAMIID.NotFound", f"EC2 describes no image {image} (PROTEUS_IMAGE_ID)")
             self._root = images[0]["RootDeviceName"]
@@ -224,7 +224,7 @@ class Ec2SpotMarket:
         try:
             instances = self._client.run_instances(**parameters)["Instances"]
         except (ClientError, BotoCoreError) as error:
-            _raise(error, launching=True)
+            raise_market_error(error, launching=True)
         instances.sort(key=lambda instance: instance.get("AmiLaunchIndex", 0))
         # The answer to a repeated purchase holds the present state, so an end has to be looked up.
         has_ended = any(instance["State"]["Name"] == "terminated" for instance in instances)
@@ -258,7 +258,7 @@ class Ec2SpotMarket:
             instances = list(found.values())
             requests = self._spot_requests(instances)
         except (ClientError, BotoCoreError) as error:
-            _raise(error)
+            raise_market_error(error)
         return [self._fact(instance, requests) for instance in instances]
 
     def _named(self, name: str, values: Sequence[str]) -> "dict[str, InstanceTypeDef]":
@@ -285,11 +285,11 @@ class Ec2SpotMarket:
                 self._client.terminate_instances(InstanceIds=ids)
                 return
             except BotoCoreError as error:
-                _raise(error)
+                raise_market_error(error)
             except ClientError as error:
                 code, message = _code_and_message(error)
                 if not code.startswith("InvalidInstanceID"):
-                    _raise(error)
+                    raise_market_error(error)
                 # One unknown id fails the whole call, and nothing is terminated: leave out the ids that EC2 names.
                 unnamed = [instance_id for instance_id in ids if instance_id not in message]
                 if len(unnamed) < len(ids):
@@ -335,7 +335,7 @@ class Ec2SpotMarket:
                 if newest := max((at_s for at_s in times_s if after_s < at_s <= until_s), default=None):
                     return newest
         except (ClientError, BotoCoreError) as error:
-            _raise(error)
+            raise_market_error(error)
         return None
 
     def placement_scores(self, types: Sequence[str], count: int) -> Mapping[str, int]:
@@ -353,7 +353,7 @@ class Ec2SpotMarket:
             )
             zones = self._client.describe_availability_zones()["AvailabilityZones"]
         except (ClientError, BotoCoreError) as error:
-            _raise(error)
+            raise_market_error(error)
         names = {zone["ZoneId"]: zone["ZoneName"] for zone in zones if "ZoneId" in zone}
         scores = answer["SpotPlacementScores"]
         return {names[row["AvailabilityZoneId"]]: row["Score"] for row in scores if row["AvailabilityZoneId"] in names}
@@ -365,7 +365,7 @@ class Ec2SpotMarket:
             pages = self.connect("service-quotas").get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
             rows = [row for page in pages for row in page["Quotas"]]
         except (ClientError, BotoCoreError) as error:
-            _raise(error)
+            raise_market_error(error)
         return {row["QuotaCode"]: int(row["Value"]) for row in rows if row["QuotaCode"] in codes}
 
     def _history(self, markets: Iterable[Market], from_s: int, until_s: int) -> Iterator[PricePoint]:
@@ -386,7 +386,7 @@ class Ec2SpotMarket:
                     if market in wanted:
                         yield PricePoint(market, int(row["Timestamp"].timestamp()), to_micros(row["SpotPrice"]))
         except (ClientError, BotoCoreError) as error:
-            _raise(error)
+            raise_market_error(error)
 
     def _spot_requests(self, instances: "Iterable[InstanceTypeDef]") -> "dict[str, SpotInstanceRequestTypeDef]":
         """Return the spot requests of `instances` by instance id; they hold bids, marks and ends.
@@ -473,7 +473,7 @@ def _code_and_message(error: ClientError) -> tuple[str, str]:
     return str(body.get("Code", "Unknown")), str(body.get("Message", ""))
 
 
-def _raise(error: ClientError | BotoCoreError, launching: bool = False) -> NoReturn:
+def raise_market_error(error: ClientError | BotoCoreError, launching: bool = False) -> NoReturn:
     """Raise the Protocol's exception for an error of boto3."""
     if isinstance(error, _NO_CREDENTIALS):
         raise AccessRefused(type(error).__name__, str(error)) from None

@@ -144,9 +144,9 @@ class ControllerClient:
         """
         return self._ask("drain", nodes=list(nodes), deadline_s=deadline_s)
 
-    def notice(self, node: str, seconds_left: float) -> dict[str, Any]:
-        """Report an eviction notice for a node that cannot report it."""
-        return self._ask("notice", node=node, seconds_left=seconds_left)
+    def notice(self, node: str, seconds_left: float, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Report an eviction notice for a node that cannot report it; `about` as for `ControllerShell.notice`."""
+        return self._ask("notice", node=node, seconds_left=seconds_left, about=about)
 
     def shutdown(self) -> None:
         """Close every node and the controller; they exit with code 0."""

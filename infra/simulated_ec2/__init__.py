@@ -3,6 +3,7 @@
 rules/            the rules, one a module: purchases, reads, evictions, quotas, the bill
 account_services  STS, Service Quotas and IAM: the account's identity and quotas
 actions           the EC2 actions over a simulated market: parameters in, answer out
+event_queue       `EventQueue` of the simulated market, in this process
 faults            scripted faults of the simulated market: kills, refused calls, late or lost answers
 held_instances    the record of one machine: purchase, boots, eviction, end
 instances         the machines: processes that run user-data, each in its own session

@@ -24,6 +24,7 @@ hand_over         machines of ended jobs of a queue, taken over by the next
 ingest            price history from the market into the price store
 job_opening       opening and closing the bidding of a job
 listed_machines   machines: tags, look-up and termination
+machine_events    events of machines from the deployment's queue
 market_features   market features for policies that weigh the recent past
 reaping           the machines of this owner that nothing needs
 renewals          schedule of the renewal decision of an allocation

@@ -13,6 +13,7 @@ import pytest
 import proteus_spot.tasks.market.decisions
 import proteus_spot.tasks.market.facts.observing
 import proteus_spot.tasks.task_runtime
+from proteus_spot.bidding.market.machine_events import EventQueue
 from proteus_spot.bidding.market.model import InstanceFact, Market
 from proteus_spot.bidding.market.money import Micros
 from proteus_spot.bidding.market.traces import Trace, TraceSet
@@ -99,6 +100,10 @@ class TaskRuntime:
     def use(self, **settings: Any) -> None:
         """Change settings."""
         self.runtime = replace(self.runtime, settings=self.runtime.settings.model_copy(update=settings))
+
+    def use_events(self, events: EventQueue) -> None:
+        """Name a queue of machine events."""
+        self.runtime = replace(self.runtime, events=events)
 
     def close(self) -> None:
         """Close the database."""

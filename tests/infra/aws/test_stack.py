@@ -22,14 +22,19 @@ from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT_ID
 from moto.core.authorization import enable_iam_authentication
 from moto.iam.models import iam_backends
 
+from proteus_spot.infra.ec2.event_messages import REBALANCE, RESERVATION_WARNINGS, SPOT_WARNING
+from proteus_spot.infra.ec2.sqs_events import SqsEvents
 from proteus_spot.infra.settings import Settings
+from proteus_spot.infra.simulated_ec2.event_queue import event_message
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "infra" / "aws"
 TEMPLATE = FOLDER / "stack.yaml"
 _IDS = {"LogicalResourceId", "PhysicalResourceId"}
-#: EC2 says the second, and moto the first.
-REFUSED = ("AccessDenied", "UnauthorizedOperation")
+#: EC2 says the second, and moto the first, or of SQS the third.
+REFUSED = ("AccessDenied", "UnauthorizedOperation", "403")
+#: Messages that were received and not removed.
+LEFT = "ApproximateNumberOfMessagesNotVisible"
 BUCKET, REGION = "proteus-test-bucket", "us-east-1"
 
 
@@ -114,6 +119,29 @@ def test_the_head_buys_machines_and_makes_no_network(stack: Stack) -> None:
         assert refusal(ec2.create_vpc, CidrBlock="10.1.0.0/16") in REFUSED
         assert refusal(ec2.create_security_group, GroupName="g", Description="g") in REFUSED
         assert refusal(session.client("iam").create_user, UserName="u") in REFUSED
+
+
+def test_the_rule_fills_the_queue_with_what_is_read_and_the_head_alone_takes_it(
+    stack: Stack, template: dict[str, Any]
+) -> None:
+    (target,) = boto3.client("events", REGION).list_targets_by_rule(Rule=stack.ids["MachineEvents"])["Targets"]
+    url, sqs = stack.ids["EventQueue"], boto3.client("sqs", REGION)
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    assert (found["QueueArn"], found["MessageRetentionPeriod"]) == (target["Arn"], "600")
+    pattern = template["Resources"]["MachineEvents"]["Properties"]["EventPattern"]
+    assert pattern == {"source": ["aws.ec2"], "detail-type": [SPOT_WARNING, REBALANCE, *RESERVATION_WARNINGS]}
+    (row,) = template["Resources"]["EventQueuePolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    assert (row["Principal"], row["Action"]) == ({"Service": "events.amazonaws.com"}, "sqs:SendMessage")
+    assert row["Condition"] == {"ArnEquals": {"aws:SourceArn": ("GetAtt", "MachineEvents.Arn")}}
+    sqs.send_message(QueueUrl=url, MessageBody=event_message(REBALANCE, "i-0123456789abcdef0", 1000))
+    head, node = (stack.session(role).client("sqs") for role in ("HeadRole", "NodeRole"))
+    with enable_iam_authentication():
+        (event,) = SqsEvents(url, lambda: head, wait_s=0).receive()
+        # moto wants an action of its own for a batch; SQS has none.
+        head.delete_message(QueueUrl=url, ReceiptHandle=event.receipt)
+        assert refusal(head.send_message, QueueUrl=url, MessageBody="{}") in REFUSED
+        assert refusal(node.receive_message, QueueUrl=url) in REFUSED
+    assert sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"][LEFT] == "0"
 
 
 def test_nodes_reach_each_other_the_head_reaches_them_and_nobody_reaches_the_head(stack: Stack) -> None:
