@@ -1,4 +1,4 @@
-"""Benchmark `availability`: the policy `deadline` beside the bound of machines that know the record, and its speed.
+"""Benchmark `availability`: the policy `deadline` beside its bound, its speed, and the dollars of nets by it.
 
 On the record of PROTEUS_TRACES, else on a generated one of 13 zones.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from proteus_spot.benchmarks.figure import Figure, figure, seconds
+from proteus_spot.benchmarks.market.net_dollars import figures as net_dollars
 from proteus_spot.bidding.backtest.capacity.bounds import elastic_bound
 from proteus_spot.bidding.backtest.capacity.elastic import run_elastic
 from proteus_spot.bidding.backtest.capacity.job import CapacityJob, JobFigure
@@ -69,4 +70,5 @@ def run(_scratch: Path, rounds: int = _ROUNDS, jobs: int = _JOBS) -> list[Figure
             note,
             most=1.0,
         ),
+        *net_dollars(record),
     ]

@@ -9,6 +9,7 @@ links          seconds to one held-out loss over slow links
 nets           the parts of the benchmark
 overhead       seconds of a clock beyond its local steps, and the bytes that travel
 quality        held-out loss at equal samples, beside one process with the batch of all workers
+samples        samples to one loss, as a factor of those of synchronous training, from the tables of `defaults`
 same           parameters after twenty clocks beside bare DiLoCo in one process
 scale          seconds of a clock on one to eight nodes
 traffic        bytes of a clock by what is pushed and kept

@@ -5,7 +5,7 @@
   else nothing, until the safety net asks for on demand.
 - `uniform-progress`: Wu et al., "Can't Be Late" (NSDI 2024), in one zone, the one that the fit finds best: ahead of the
   even pace spot or nothing, behind it on demand, and from on demand back when two restarts ahead.
-- `uniform-progress+all`: the same, where spot of any zone counts.
+- `uniform-progress(S)`, `(A)`, `(AP)`: the same over all zones, by the variants of SkyNomad's paper (`probes`).
 - `skynomad`: the zone with the highest U = V η - C - E / L (SkyNomad, 2026): value of progress under the pressure of
   the deadline, share of a life that is work, price, cost of moving over the expected life.
 """
@@ -16,6 +16,15 @@ from types import MappingProxyType
 import numpy as np
 
 from proteus_spot.bidding.backtest.capacity.job import CapacityJob, JobFigure
+from proteus_spot.bidding.backtest.capacity.probes import (
+    OFTEN_S,
+    RARELY_S,
+    REMEMBERED,
+    cheapest,
+    most_granted,
+    note,
+    probe,
+)
 from proteus_spot.bidding.backtest.capacity.record import CapacityRecord, Floats
 from proteus_spot.bidding.jit import entry, inline_jit
 from proteus_spot.bidding.market.model import HOUR_S
@@ -23,28 +32,19 @@ from proteus_spot.bidding.market.traces import Int64s
 
 _COST, _FINISHED, _SPOT = int(JobFigure.COST_USD), int(JobFigure.FINISHED_S), int(JobFigure.SPOT_S)
 _ON_DEMAND, _LOST, _STARTED = int(JobFigure.ON_DEMAND_S), int(JobFigure.LOST), int(JobFigure.STARTED)
-_ALWAYS, _FAILOVER, _EVEN, _EVEN_ALL, _UTILITY = range(5)
-#: Zones that cost more than so many times the cheapest are left out, as users leave them out.
-_DEAREST = 2.0
+_ALWAYS, _FAILOVER, _EVEN, _SWITCHES, _AVAILABLE, _AVAILABLE_CHEAP, _UTILITY = range(7)
 #: {name: code in the compiled loop}.
 GANGS = MappingProxyType(
     {
         "on-demand": _ALWAYS,
         "gang": _FAILOVER,
         "uniform-progress": _EVEN,
-        "uniform-progress+all": _EVEN_ALL,
+        "uniform-progress(S)": _SWITCHES,
+        "uniform-progress(A)": _AVAILABLE,
+        "uniform-progress(AP)": _AVAILABLE_CHEAP,
         "skynomad": _UTILITY,
     }
 )
-
-
-@inline_jit
-def _cheapest(room: Int64s, prices: Floats, machines: int) -> int:
-    best, most = -1, _DEAREST * prices.min()
-    for zone in range(len(room)):
-        if room[zone] >= machines and prices[zone] <= most and (best < 0 or prices[zone] < prices[best]):
-            best = zone
-    return best
 
 
 @inline_jit
@@ -67,37 +67,55 @@ def _best_by_utility(
 
 def _gang(version: int) -> Callable[..., int]:
     def gang(
-        rule: int, counts: Int64s, step_s: float, prices: Floats, on_demand: float, home: int, lives_s: Floats,
-        starts: Int64s, machines: int, work_s: float, deadline_s: float, restart_s: float, out: Floats,
+        rule: int, counts: Int64s, step_s: float, prices: Floats, on_demand: float, home: int, regions: Int64s,
+        lives_s: Floats, answers: Int64s, starts: Int64s, machines: int, work_s: float, deadline_s: float,
+        restart_s: float, out: Floats,
     ) -> int:  # fmt: skip
         dear = len(lives_s)  # the place of the machines on demand, after all zones
+        probes, forgets = rule in (_AVAILABLE, _AVAILABLE_CHEAP), rule == _AVAILABLE
+        grants, asked, due_s = np.zeros(dear, np.int64), np.zeros(dear, np.int64), np.zeros(dear)
         for job in range(len(starts)):
             row = out[job]
             row[:] = 0.0
             row[_FINISHED] = np.inf
-            at, done_s, restart_left_s = -1, 0.0, 0.0
+            at, last, done_s, restart_left_s = -1, -1, 0.0, 0.0
+            answers[:] = 0
+            grants[:] = 0
+            asked[:] = 0
+            due_s[:] = 0.0
             for step in range(len(counts) - starts[job]):
                 room, price = counts[starts[job] + step], prices[starts[job] + step]
-                if 0 <= at < dear and room[at] < machines:
-                    row[_LOST] += machines
-                    at = -1
                 elapsed_s = step * step_s
+                if 0 <= at < dear:
+                    last = at
+                    there = room[at] >= machines
+                    if probes and (not there or elapsed_s >= due_s[at]):
+                        note(at, int(there), forgets, answers, grants, asked)
+                        due_s[at] = elapsed_s + (RARELY_S if forgets else OFTEN_S)
+                    if not there:
+                        row[_LOST] += machines
+                        at = -1
                 left_s, time_left_s = work_s - done_s, deadline_s - elapsed_s
                 to = dear
                 if rule != _ALWAYS and left_s + 2.0 * restart_s + step_s <= time_left_s:
-                    spot = at if 0 <= at < dear else _cheapest(room, price, machines)
-                    if rule == _EVEN:
-                        spot = home if room[home] >= machines else -1
                     if rule == _FAILOVER:
-                        to = spot
+                        to = at if 0 <= at < dear else cheapest(room, price, machines, regions, -1)
                     elif rule == _UTILITY:
                         value = on_demand * left_s / time_left_s
                         to = _best_by_utility(room, price, machines, value, restart_s, lives_s, at)
-                    elif at == dear:
-                        if done_s >= (elapsed_s + 2.0 * restart_s) * work_s / deadline_s:
+                    elif at != dear or done_s >= (elapsed_s + 2.0 * restart_s) * work_s / deadline_s:
+                        if rule == _EVEN:
+                            spot = home if room[home] >= machines else -1
+                        elif probes:
+                            spot = most_granted(room, price, machines, at, forgets, answers, grants, asked)
+                        else:
+                            spot = at if 0 <= at < dear else cheapest(room, price, machines, regions, last)
+                        if spot >= 0 or at == dear or done_s >= elapsed_s * work_s / deadline_s:
                             to = spot
-                    elif spot >= 0 or done_s >= elapsed_s * work_s / deadline_s:
-                        to = spot
+                    if probes:
+                        if 0 <= to < dear and to != at:
+                            due_s[to] = elapsed_s + (RARELY_S if forgets else OFTEN_S)
+                        probe(room, machines, to, elapsed_s, forgets, due_s, answers, grants, asked)
                 if to != at:
                     restart_left_s = restart_s
                     if 0 <= to < dear:
@@ -134,10 +152,15 @@ def run_gang(name: str, record: CapacityRecord, job: CapacityJob, starts: Int64s
     lost = (full[:-1] & ~full[1:]).sum(axis=0)
     lives_s = (full.sum(axis=0) + 1.0) * record.step_s / (lost + 0.5)
     home = int(np.argmax(full.mean(axis=0) * (record.on_demand.min() - prices[0])))
+    regions = np.zeros(counts.shape[1], np.int64)
+    if len(regions) == len(record.zones):
+        for number, columns in enumerate(record.regions.values()):
+            regions[list(columns)] = number
     out = np.zeros((len(starts), len(JobFigure)))
     _run(
         GANGS[name], counts, float(record.step_s), prices / HOUR_S, float(record.on_demand.min()) / HOUR_S, home,
-        lives_s, starts, job.machines, job.work_s / job.machines, job.deadline_s, job.restart_s, out,
+        regions, lives_s, np.zeros((len(regions), REMEMBERED), np.int64), starts, job.machines,
+        job.work_s / job.machines, job.deadline_s, job.restart_s, out,
     )  # fmt: skip
     return out
 

@@ -184,5 +184,5 @@ def choose(
     for market in range(len(usual)):
         if held_prices[market] <= on_demand:
             supply += usual[market]
-    paced = paced_on_demand(left_s, time_left_s, supply)
+    paced = paced_on_demand(MARGIN * left_s, time_left_s, supply)
     return max(net, min(paced, int(left + net + 1e-9))), highest

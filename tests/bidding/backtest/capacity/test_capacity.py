@@ -60,7 +60,7 @@ def test_spot_that_is_always_there_costs_its_price() -> None:
     record = record_of(np.full((300, 2), 8), [2.0, 3.0])
     job = CapacityJob(4, 10.0, 1.5, 360.0)
     starts = np.array([60])
-    for name in ("deadline", "gang", "uniform-progress", "uniform-progress+all", "skynomad"):
+    for name in ("deadline", *GANGS.keys() - {"on-demand"}):
         assert results(name, record, job, starts)[0, COST] == pytest.approx(4 * (10 + 0.1) * 2.0), name
     assert elastic_bound(record, job, starts)[0] == pytest.approx(4 * 10 * 2.0)
     assert gang_bound(record, job, starts)[0] == pytest.approx(4 * 10.1 * 2.0)
@@ -74,6 +74,62 @@ def test_part_of_the_machines_is_of_use_to_machines_that_come_and_go_alone() -> 
     assert elastic[JobFigure.ON_DEMAND_S] == 0
     assert gang[JobFigure.SPOT_S] == 0
     assert gang[COST] == pytest.approx(4 * 10.1 * 10.0)
+
+
+@given(seed=st.integers(0, 10_000), slack=st.floats(1.1, 2.0), machines=st.integers(1, 8), repeated_s=st.floats(0, 60))
+@settings(max_examples=15, deadline=None)
+def test_machines_that_share_tasks_in_rounds_are_in_time_and_cost_no_less(
+    seed: int, slack: float, machines: int, repeated_s: float
+) -> None:
+    record, starts = random_record(seed), np.arange(60, 260, 40)
+    job = CapacityJob(machines, 10.0, slack, 360.0, tasks=machines, repeated_s=repeated_s)
+    rows = run_elastic(record, job, starts, 60)
+    assert (rows[:, FINISHED] <= job.deadline_s + 1e-6).all()
+    assert (rows[:, COST] >= elastic_bound(record, job, starts) - 1e-6).all()
+
+
+@pytest.mark.parametrize(("tasks", "there", "held"), [(4, 3, 2), (3, 2, 2)])
+def test_machines_work_in_whole_rounds_of_tasks(tasks: int, there: int, held: int) -> None:
+    record = record_of(np.full((400, 1), there), [2.0])
+    row = run_elastic(record, CapacityJob(tasks, 10.0, 3.0, 360.0, tasks=tasks), np.array([60]), 60)[0]
+    assert row[COST] == pytest.approx(held * (20 + 0.1) * 2.0), "two rounds, each as long as one with all"
+
+
+def test_a_loss_has_the_work_of_its_clock_done_again() -> None:
+    counts = np.full((400, 1), 4)
+    counts[80] = 3
+    record, starts = record_of(counts, [2.0]), np.array([60])
+    plain, again = (
+        run_elastic(record, CapacityJob(4, 10.0, 3.0, 360.0, repeated_s=each), starts, 60)[0] for each in (0.0, 30.0)
+    )
+    assert again[COST] - plain[COST] == pytest.approx(4 * 30 / 3600 * 2.0)
+
+
+def _places(name: str, counts: np.ndarray, spot: list[float], zones: tuple[str, ...]) -> Floats:
+    record = CapacityRecord(600, zones, counts.astype(np.int64), np.array(spot), np.full(len(spot), 10.0))
+    return run_gang(name, record, CapacityJob(2, 10.0, 2.0, 360.0), np.array([60]), 60)[0]
+
+
+def test_a_gang_that_switches_leaves_the_region_that_it_lost() -> None:
+    counts = np.full((300, 3), 2)
+    counts[70, 0] = 0
+    zones = ("near-a", "near-b", "far-a")
+    hours = (10 / 6 + 0.0, 10 + 0.2 - 10 / 6)  # ten steps in the cheapest zone, then elsewhere, with two boots in all
+    switched = _places("uniform-progress(S)", counts, [1.0, 1.1, 1.5], zones)
+    assert switched[COST] == pytest.approx(2 * (hours[0] * 1.0 + hours[1] * 1.5))
+    failed_over = _places("gang", counts, [1.0, 1.1, 1.5], zones)
+    assert failed_over[COST] == pytest.approx(2 * (hours[0] * 1.0 + hours[1] * 1.1))
+
+
+def test_a_gang_that_probes_moves_to_what_grants_as_often_or_more_for_its_price() -> None:
+    counts = np.full((300, 2), 2)
+    counts[60, 0] = 0
+    zones, spot = ("near-a", "far-a"), [1.0, 1.5]
+    stays = _places("uniform-progress(A)", counts, spot, zones)
+    assert stays[COST] == pytest.approx(2 * 10.1 * 1.5), "of the last five answers of the other one a refusal is left"
+    moves = _places("uniform-progress(AP)", counts, spot, zones)
+    assert moves[JobFigure.STARTED] == 4
+    assert 2 * 10.2 < moves[COST] < 2 * 10.2 * 1.4
 
 
 def test_machines_above_the_count_are_lost() -> None:
@@ -127,7 +183,14 @@ def test_rows_that_cannot_be_are_refused(
         from_rows(times, ["r-a"] * len(times), counts, prices)
 
 
-@pytest.mark.parametrize("change", [{"machines": 0}, {"hours": 0.0}, {"slack": 0.9}, {"restart_s": -1.0}])
+@pytest.mark.parametrize(
+    "change", [{"machines": 0}, {"hours": 0.0}, {"slack": 0.9}, {"restart_s": -1.0}, {"repeated_s": -1.0}]
+)
 def test_a_job_that_cannot_be_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="want a machine"):
         CapacityJob(**{"machines": 1, **change})  # type: ignore[arg-type]
+
+
+def test_tasks_are_as_many_as_machines() -> None:
+    with pytest.raises(ValueError, match="as many tasks as machines"):
+        CapacityJob(4, tasks=8)
