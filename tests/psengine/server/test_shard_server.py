@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from proteus_spot.psengine.protocol.instructions import ShardOwner
 from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.protocol.read_version import Committed
 from proteus_spot.psengine.server.shard_server import ShardServer
+from proteus_spot.psengine.server.store_work import LargeWork
 from tests.support.servers import at_once
 from tests.support.timeouts import PATIENCE
 
@@ -132,5 +135,26 @@ def test_nobody_waits_for_a_shard_whose_move_a_rollback_has_ended() -> None:
         serving.forget([ShardOwner(0, "other", "tcp://other", 3)], 3)
         async with asyncio.timeout(PATIENCE):
             await waits
+
+    asyncio.run(run())
+
+
+def test_a_state_whose_opening_takes_long_does_not_replace_a_newer_one() -> None:
+    async def run() -> None:
+        serving, may_end = ShardServer(), asyncio.Event()
+
+        async def slowly(work: Callable[[], Any]) -> Any:
+            await may_end.wait()
+            return work()
+
+        serving.large = LargeWork(slowly, large_bytes=0)
+        older = asyncio.ensure_future(serving.open(state(1.0), 2, 1))
+        await asyncio.sleep(0)
+        serving.large = LargeWork()
+        await serving.open(state(2.0), 2, 2)
+        may_end.set()
+        await older
+        assert serving.stores[0].epoch == 2
+        assert value(serving, 0, epoch=2) == 2.0
 
     asyncio.run(run())

@@ -65,6 +65,20 @@ def test_who_reads_ahead_gets_what_will_be_committed_when_all_updates_are_there(
     asyncio.run(run())
 
 
+def test_who_reads_ahead_is_woken_by_the_last_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proteus_spot.psengine.server.shard_server, "AHEAD_WAITS_S", 1000 * PATIENCE)
+
+    async def run() -> None:
+        server = serving()
+        asked = await waiting(server)
+        push(server, 0)
+        push(server, 1)
+        async with asyncio.timeout(5 * PATIENCE):
+            assert isinstance(await asked, Rows)
+
+    asyncio.run(run())
+
+
 def undisturbed() -> Any:
     server = serving()
     for partition in (0, 1):

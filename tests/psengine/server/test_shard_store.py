@@ -11,6 +11,7 @@ from proteus_spot.psengine.protocol.moved_state import ShardState
 from proteus_spot.psengine.protocol.read_version import Committed
 from proteus_spot.psengine.server.shard_server import ShardServer
 from proteus_spot.psengine.server.shard_store import ShardStore, StaleReadError
+from proteus_spot.psengine.tables.allowed_values import WrongSum
 from proteus_spot.psengine.tables.row_updates import RowDelta
 from proteus_spot.psengine.tables.sharding import Sharding
 from proteus_spot.psengine.tables.tree_sum import largest_subtrees, tree_sum
@@ -220,3 +221,24 @@ def test_rows_before_a_clock_have_the_bits_that_they_have_when_it_is_committed()
     assert shard.has(1, 3)
     with pytest.raises(StaleReadError):
         shard.before(3, {"w": None})
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_a_group_that_leaves_a_number_that_is_not_finite_is_not_committed(finite: bool) -> None:
+    shard = ShardStore(0, 1, {"w": np.zeros((2, 1))}, 1, finite=finite)
+    shard.push(1, 0, [1], {"w": np.array([[1.0], [np.inf]])})
+    if finite:
+        with pytest.raises(WrongSum):
+            shard.fold(1)
+        assert shard.committed_group == 0
+    else:
+        assert shard.read(1, exact=True)["w"].ravel().tolist() == [1.0, np.inf]
+
+
+def test_a_group_without_updates_has_no_attempt() -> None:
+    shard = store(1, n_partitions=1)
+    shard.push(1, 0, [3], {"w": np.ones((1, 1), np.float32)})
+    shard.fold(1)
+    assert shard.attempt(1) == 3
+    shard.fold(2)
+    assert shard.attempt(2) == 0
