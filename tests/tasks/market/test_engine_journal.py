@@ -6,8 +6,8 @@ import pytest
 
 import proteus_spot.tasks.market.engine_journal
 from proteus_spot.bidding.engine.engine import BidEngine
-from proteus_spot.bidding.engine.events import AllocationRefused, JobClosed, TickDue
-from proteus_spot.bidding.market.model import HOUR_S
+from proteus_spot.bidding.engine.events import AllocationGone, AllocationRefused, JobClosed, TickDue
+from proteus_spot.bidding.market.model import HOUR_S, EndCause
 from proteus_spot.infra.state.claims import ClaimTable
 from proteus_spot.infra.state.records import IntentState
 from proteus_spot.tasks.market.decisions import decide
@@ -180,3 +180,14 @@ def test_an_order_that_was_answered_is_not_carried_out_while_the_next_one_is_ope
     outcome = plain(buy)(spec(), JobEngine("job"), first)
     assert (outcome.result, outcome.line) == (Result.GRANTED, "answered meanwhile")
     assert JobEngine("job").refresh().holdings.open_orders == {second.order_id: second}
+
+
+def test_the_end_of_an_allocation_settles_the_orders_to_end_it_and_no_others(here: TaskRuntime) -> None:
+    here.begin(spec())
+    here.tick(spec())
+    for name in ("job-buy-0", "job-buy-1"):
+        params = {"allocation_id": name, "hour": 1, "before_s": here.clock.at_s}
+        here.store.purchases.plan(f"{name}-lapse-1", "job", "lapse", None, params, here.clock.at_s)
+    JobEngine("job").commit(lambda engine: [AllocationGone(int(here.clock.at_s), "job-buy-0", EndCause.USER)])
+    states = {name: here.store.purchases.intent(f"{name}-lapse-1").state for name in ("job-buy-0", "job-buy-1")}
+    assert states == {"job-buy-0": IntentState.DONE, "job-buy-1": IntentState.PLANNED}

@@ -155,6 +155,24 @@ def test_a_notice_of_one_machine_leaves_the_other_in_the_footprint_and_the_repor
     assert summary("job")["notices"] == 2
 
 
+def test_a_notice_that_machine_and_market_report_is_entered_once_and_that_of_the_last_machine_is_the_allocations(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.begin(spec())
+    here.tick(spec())
+    one, other = (fact.instance_id for fact in _spot(here))
+    takes_at_s = BEGIN_S + TICK_S
+    _mark(here, monkeypatch, {one: takes_at_s})
+    here.clock.at_s += 30
+    here.tick(spec(), {one: takes_at_s, other: takes_at_s})
+    entries = here.store.journals.entries("job", kinds=("MachineNoticed", "NoticeSeen"))
+    assert [(e.record["kind"], e.record.get("instance_id")) for e in entries] == [
+        ("MachineNoticed", one),
+        ("NoticeSeen", None),
+    ]
+    assert JobEngine("job").refresh().holdings.positions["job-buy-0"].standing is AllocationState.NOTICED
+
+
 def test_a_lost_machine_of_several_reliable_ones_is_replaced(here: TaskRuntime) -> None:
     three = spec().model_copy(update={"reliable": spec().reliable.model_copy(update={"count": 3})})
     here.begin(three)
