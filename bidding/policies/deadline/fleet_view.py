@@ -124,6 +124,14 @@ class FleetView:
         """What is held on demand for the deadline, in vCPUs of the machine that all is counted in."""
         return sum(each.count * self.equal_vcpus(each.market) for each in self.view.footprint if is_on_demand(each))
 
+    @cached_property
+    def booting_vcpu_s(self) -> float:
+        """The vCPU-seconds of work for which machines that are held on demand still boot."""
+        view = self.view
+        boot_s, held = view.job.boot_s + view.job.resize_overhead_s, filter(is_on_demand, view.footprint)
+        left_s = [(each, max(each.launched_at_s + boot_s - view.now_s, 0.0)) for each in held]
+        return sum(seconds * each.count * view.work_of(each.market) for each, seconds in left_s)
+
     def left_vcpu_s(self, margin: float) -> float:
         """Return the vCPU-seconds of work that the reliable tier leaves by the deadline; 1 without one."""
         left = self.measured
@@ -230,7 +238,9 @@ class FleetView:
             kind = view.types[best.instance_type]
             on_demand_usd = kind.on_demand_micros / MICROS_PER_DOLLAR / view.work_of(best) + view.crossing_usd(best)
         margin = 0.0 if self.measured is None else self.measured.margin
-        sure_left_s, boot_s = self.left_vcpu_s(margin) / unit_work, view.job.boot_s + view.job.resize_overhead_s
+        # The rule counts held machines as working: what they boot for is left, too.
+        sure_left_s = (self.left_vcpu_s(margin) + self.booting_vcpu_s) / unit_work
+        boot_s = view.job.boot_s + view.job.resize_overhead_s
         machines, held = self._most_vcpus // unit, int(self.on_demand_vcpus / unit + _ROUNDED)
         allowed = self._allowed_on_demand(held)
         lacking = 0
