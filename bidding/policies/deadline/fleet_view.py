@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, inf, log1p
+from math import ceil, floor, inf, log1p
 
 import numpy as np
 
@@ -224,7 +224,7 @@ class FleetView:
         more = on_demand_within(self.view, best)
         if more is None:
             return self._most_vcpus
-        return max(held + int(more * self.equal_vcpus(best) / self.unit_vcpus + _ROUNDED), 0)
+        return max(held + floor(more * self.equal_vcpus(best) / self.unit_vcpus + _ROUNDED), 0)
 
     def fleet(self) -> Fleet:
         """Return what to hold until the next decision."""
