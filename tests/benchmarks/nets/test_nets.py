@@ -110,7 +110,6 @@ def test_a_longer_table_has_what_the_script_tries(path: Path) -> None:
     table = json.loads(path.read_text())
     tried = [dict(setting, outer=list(setting["outer"])) for setting in defaults.settings(table["steps"])]
     rows = [{name: row[name] for name in row if name not in ("loss", "above_together")} for row in table["settings"]]
-    assert rows
     assert all(row in tried for row in rows)
     assert set(table["together"]) <= set(map(str, defaults.LONG_RATES))
 
