@@ -1,7 +1,7 @@
 """Submission of a job to a Prefect server."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,29 +168,35 @@ def submit(spec: JobSpec) -> dict[str, Any]:
     ProteusError
         If no server answers, or the deployment is not registered there.
     """
+    # what was left out stays so: a job that was begun before has the defaults of then
+    record = spec.model_dump(mode="json", exclude_unset=True)
+    run = new_run(_TRAIN, "job", spec.job_id, record, [job_run_tag(spec.job_id)])
+    return {"job": spec.job_id, **run_addresses(run), "page_url": _page(spec.job_id, run.id)}
+
+
+def new_run(deployment: str, kind: str, name: str, spec: Mapping[str, Any], tags: Sequence[str] = ()) -> FlowRun:
+    """Have the Prefect server run the flow of a deployment for `spec`, a job or a sweep (`kind`); return the run.
+
+    Raises
+    ------
+    ProteusError
+        If no server answers, or the deployment is not registered there.
+    """
     try:
         made = run_deployment(
-            _TRAIN,
-            # what was left out stays so: a job that was begun before has the defaults of then
-            parameters={"spec": spec.model_dump(mode="json", exclude_unset=True)},
-            flow_run_name=spec.job_id,
-            tags=[job_run_tag(spec.job_id)],
-            timeout=0,
-            as_subflow=False,
+            deployment, parameters={"spec": spec}, flow_run_name=name, tags=tags, timeout=0, as_subflow=False
         )
     except ObjectNotFound:
-        raise ProteusError(f"deployment {_TRAIN}: is not registered; run `prefect deploy --all`") from None
+        raise ProteusError(f"deployment {deployment}: is not registered; run `prefect deploy --all`") from None
     except Exception as error:
         # Prefect's client raises the errors of its transport when the server does not answer.
-        raise ProteusError(f"the Prefect server did not take the job: {error}; is PREFECT_API_URL right?") from error
-    run = cast(FlowRun, made)  # called outside an event loop, it has waited for its answer
-    return {
-        "job": spec.job_id,
-        "flow_run_id": str(run.id),
-        "flow_run": run.name,
-        "run_url": url_for(run),
-        "page_url": _page(spec.job_id, run.id),
-    }
+        raise ProteusError(f"the Prefect server did not take the {kind}: {error}; is PREFECT_API_URL right?") from error
+    return cast(FlowRun, made)  # called outside an event loop, it has waited for its answer
+
+
+def run_addresses(run: FlowRun) -> dict[str, Any]:
+    """Return id, name and address of a flow run, as ``--json`` writes them."""
+    return {"flow_run_id": str(run.id), "flow_run": run.name, "run_url": url_for(run)}
 
 
 def _page(job_id: str, run_id: UUID) -> str:

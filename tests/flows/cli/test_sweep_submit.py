@@ -12,7 +12,6 @@ import yaml
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
 
-import proteus_spot.tasks.sweeps.sweep_submission
 import proteus_spot.tasks.training.submission
 from proteus_spot.tasks.sweeps.sweep_spec import SweepSpec
 from proteus_spot.tasks.training.submission import PrefectServer
@@ -57,7 +56,7 @@ def test_the_deployment_gets_the_sweep_and_the_user_its_id(here: Path, monkeypat
         asked.append((name, json.loads(json.dumps(parameters))))
         return FlowRun(id=RUN, name=flow_run_name, flow_id=RUN)
 
-    monkeypatch.setattr(proteus_spot.tasks.sweeps.sweep_submission, "run_deployment", take)
+    monkeypatch.setattr(proteus_spot.tasks.training.submission, "run_deployment", take)
     outcome = submit(here, "--json", "done.json")
     assert outcome.code == 0, outcome
     ((name, parameters),) = asked
@@ -76,7 +75,7 @@ def test_a_server_that_does_not_take_it_is_one_line(here: Path, monkeypatch: pyt
     def refuse(*_: Any, **__: Any) -> FlowRun:
         raise ObjectNotFound(KeyError("deployment"))
 
-    monkeypatch.setattr(proteus_spot.tasks.sweeps.sweep_submission, "run_deployment", refuse)
+    monkeypatch.setattr(proteus_spot.tasks.training.submission, "run_deployment", refuse)
     outcome = submit(here)
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err == "proteus: deployment sweep/sweep: is not registered; run `prefect deploy --all`\n"
