@@ -138,6 +138,7 @@ def test_a_rescue_that_fails_is_tried_again_from_the_copies(fails: int) -> None:
 
 def test_a_rescue_that_fails_again_and_again_takes_the_checkpoint() -> None:
     world = rescued(MOST_FROM_REPLICAS + 1)
+    assert world.controller.job.not_opened == 0, "the checkpoint has attempts of its own"
     world.now_s += 5.0
     world.feed(TimerFired(world.now_s))
     settle(world)

@@ -17,7 +17,7 @@ from proteus_spot.infra.state.records import JobState
 from proteus_spot.infra.storage.blobs import BlobMissing
 from proteus_spot.infra.storage.leases import FIRST_S, read_lease
 from proteus_spot.studies.job_spec import JobSpec
-from proteus_spot.tasks.market.bookkeeping import book_ledger, spending_now
+from proteus_spot.tasks.market.bookkeeping import book_ledger, lives_within_budget, spending_now
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.job_opening import close_job
 from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier
@@ -224,3 +224,13 @@ def test_a_budget_is_not_asked_for_by_a_job_without_one(here: TaskRuntime) -> No
     here.begin(spec())
     assert spending_now(spec(), JobEngine("job").refresh()) is None
     assert here.store.jobs.job("job").state is JobState.STARTING
+
+
+def test_where_the_budget_is_passed_no_machine_lives_on_to_its_decided_hours_end(here: TaskRuntime) -> None:
+    here.begin(spec())
+    here.tick(spec())
+    lives = lives_within_budget(spec().model_copy(update={"budget_usd": 0.01}), JobEngine("job").cached())
+    assert lives is not None
+    records = here.store.purchases.allocations("job", alive=True)
+    assert {lives(record) for record in records} == {int(here.clock.at_s)}
+    assert len(records) == 2
