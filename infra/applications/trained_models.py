@@ -166,7 +166,7 @@ def load_model(
         if about.app not in BUILT_IN:
             _place_user_code(about, code, directory)
         application = resolve(about.app, about.app_params)
-        arrays = _arrays(blobs, prefix, manifest, application, f"{url}/{MODEL}")
+        arrays = _arrays(blobs, prefix, manifest, application, url, about.app)
         if NAMES in manifest.files:
             names = npz_arrays(blobs.read_checked(prefix, NAMES, manifest), f"{url}/{NAMES}")
             about = replace(about, names=names)
@@ -174,14 +174,15 @@ def load_model(
         raise InputError(str(error)) from None
     except JobError as error:
         raise InputError(f"{where}: {error}") from None
-    _check_tables(url, about.app, application, arrays)
     return application, arrays, about
 
 
-def _arrays(blobs: Blobs, prefix: str, manifest: Manifest, application: Model, where: str) -> Arrays:
-    if isinstance(application, SavesFiles) and NET_MODEL in manifest.files:
+def _arrays(blobs: Blobs, prefix: str, manifest: Manifest, application: Model, url: str, app: str) -> Arrays:
+    if isinstance(application, SavesFiles) and NET_MODEL in manifest.files:  # without what only training needs
         return application.tables_of_files({NET_MODEL: blobs.read_checked(prefix, NET_MODEL, manifest)})
-    return dict(npz_arrays(blobs.read_checked(prefix, MODEL, manifest), where))
+    arrays = dict(npz_arrays(blobs.read_checked(prefix, MODEL, manifest), f"{url}/{MODEL}"))
+    _check_tables(url, app, application, arrays)
+    return arrays
 
 
 def _about(url: str, manifest: Manifest) -> ModelAbout:
