@@ -81,10 +81,14 @@ class LocalNodes(ClosedAtEnd):
                 client = ControllerClient(
                     wait_rendezvous(self._blobs.url, self._job_id, _MEET_S), _CALL_S, self._blobs.url
                 )
-            except ControllerUnreachable:
-                self._children[CONTROLLER].check()
+            except ControllerUnreachable as error:
+                process = self._children[CONTROLLER]
+                process.check()
                 if clock.now_s() > until_s:
-                    raise
+                    raise ControllerUnreachable(
+                        f"job {self._job_id}: its controller did not start within {_STARTS_S:g} s; "
+                        f"its console: {process.log}"
+                    ) from error
             else:
                 self.dashboard = self._blobs.read_json(JobPaths(self._job_id).rendezvous).get("dashboard")
                 return client

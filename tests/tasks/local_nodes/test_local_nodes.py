@@ -6,6 +6,7 @@ import pytest
 
 import proteus_spot.tasks.local_nodes.local_nodes
 from proteus_spot.infra.errors import InputError
+from proteus_spot.infra.nodes.controller_client import ControllerUnreachable
 from proteus_spot.infra.storage.blobs import Blobs
 from proteus_spot.infra.storage.job_paths import JobPaths
 from proteus_spot.tasks.local_nodes.local_nodes import CONTROLLER, LocalNodes
@@ -66,3 +67,16 @@ def test_a_job_that_somebody_else_trains_is_refused(tmp_path: Path, monkeypatch:
             nodes.meet()
         assert cluster.blobs.read_json(JobPaths("job").rendezvous) == meeting
         assert not (tmp_path / "run").exists()
+
+
+def test_a_controller_that_does_not_start_in_time_is_named_with_its_console(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seconds in ("_STARTS_S", "_MEET_S"):
+        monkeypatch.setattr(proteus_spot.tasks.local_nodes.local_nodes, seconds, 0.0)
+    log = tmp_path / "run" / "logs" / f"{CONTROLLER}.log"
+    with (
+        LocalNodes(tmp_path / "run", "job", Blobs((tmp_path / "blobs").as_uri())) as nodes,
+        pytest.raises(ControllerUnreachable, match=f"did not start within 0 s; its console: {log}"),
+    ):
+        nodes.meet()
