@@ -142,7 +142,6 @@ BAD: Mapping[str, tuple[str, str]] = {
     "JSON in no directory": ("--json none/out.json", r"--json none/out\.json: there is no directory none; make it"),
     "CSV is a directory": ("--csv .", r"--csv \.: is a directory; name a file in it"),
     "report in no directory": ("--report none/out.html", r"--report none/out\.html: there is no directory none"),
-    "dir is a file": ("--dir small.csv", r"--dir small\.csv: .*is a file; name a directory"),
     "explain two schemes": ("--explain 2016-06-08", r"--explain 2016-06-08: shows one job; give one --scheme of on-d"),
     "explain the bound": ("--explain 2016-06-08 --scheme clairvoyant", r"--explain 2016-06-08: shows one job"),
     "explain in the fit": (

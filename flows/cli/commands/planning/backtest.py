@@ -219,9 +219,9 @@ def _compare(
     from proteus_spot.studies.backtest.result_tables import write_csv
 
     with progress() as report:
-        comparison = Comparison(spec, threads=threads, report=report)
-        notes(comparison.field.notes)
         with explain_interrupt("nothing was written"):
+            comparison = Comparison(spec, threads=threads, report=report)
+            notes(comparison.field.notes)
             comparison.run()
         result = comparison.result
         if csv_target is not None:
