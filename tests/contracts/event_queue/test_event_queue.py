@@ -40,7 +40,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     credentials(monkeypatch)
     settings = Settings(ec2_endpoint_url=request.getfixturevalue("moto"))
     client = boto3.client("sqs", settings.region, endpoint_url=settings.ec2_endpoint_url)
-    url = client.create_queue(QueueName="machine-events", Attributes={"VisibilityTimeout": "1"})["QueueUrl"]
+    url = client.create_queue(QueueName="machine-events", Attributes={"VisibilityTimeout": "5"})["QueueUrl"]
     yield (
         SqsEvents(url, lambda: Ec2SpotMarket(settings).connect("sqs"), wait_s=0),
         lambda body: client.send_message(QueueUrl=url, MessageBody=body),
@@ -80,7 +80,7 @@ def test_what_is_not_removed_comes_again_and_what_is_does_not(queue: tuple[Event
     events.remove([first[NAME]])
     events.remove([])
     again: list[tuple[EventKind, str, int]] = []
-    while not again:  # until SQS shows it again, a second later
+    while not again:  # until SQS shows it again, seconds later
         again = received(events)
     assert again == [(EventKind.REBALANCE, OTHER, 0)]
 
