@@ -12,7 +12,7 @@ from tests.support import slow_apps as paced
 from tests.support.deployed_job import SPEC, TICK, TRAIN, told
 from tests.support.prefect import Deployed, rendezvous, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 QUEUED: dict[str, Any] = SPEC | {
     "queue": "nightly",

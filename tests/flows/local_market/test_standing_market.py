@@ -79,7 +79,7 @@ class Up:
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     here = tmp_path_factory.mktemp("up")
-    options = ("--scale", "60", "--json", str(here / "ready.json"))
+    options = ("--scale", "40", "--json", str(here / "ready.json"))
     with running(here / "runs" / "up", *options, verb="up", output=here / "up.txt", **CALM) as process:
         process.wait_said(r"(?m)^ready: ", 120)
         yield Up(here, process)
