@@ -20,6 +20,8 @@ from proteus_spot.bidding.market.model import HOUR_S
 from proteus_spot.bidding.market.traces import Int64s
 
 _COST, _PAID, _FREE = int(Outcome.COST_MICROS), int(Outcome.PAID_VCPU_S), int(Outcome.FREE_VCPU_S)
+_RUNTIME, _ON_DEMAND, _FINISHED = int(Outcome.RUNTIME_S), int(Outcome.ON_DEMAND_VCPU_S), int(Outcome.FINISHED)
+_EVICTIONS, _PURCHASES = int(Outcome.EVICTIONS), int(Outcome.PURCHASES)
 _HOURLY_REFUND, _PER_SECOND = int(BillingKind.HOURLY_REFUND), int(BillingKind.PER_SECOND)
 
 #: Facts of an allocation that no scheme sees: time of its eviction; start of the hour in progress, and the cost of a
@@ -70,10 +72,6 @@ def _by_second(
     else:
         charge = prorated(account.charge_micros, paid_s, HOUR_S)
     return prorated(charge, used_s, paid_s)
-
-
-_COST, _RUNTIME, _ON_DEMAND = int(Outcome.COST_MICROS), int(Outcome.RUNTIME_S), int(Outcome.ON_DEMAND_VCPU_S)
-_EVICTIONS, _PURCHASES, _FINISHED = int(Outcome.EVICTIONS), int(Outcome.PURCHASES), int(Outcome.FINISHED)
 
 
 class Buffers(NamedTuple):

@@ -19,6 +19,10 @@ RATING_ENDINGS = (".csv", ".tsv", ".dat", ".data", ".txt")
 _HELD_OUT_SHARE = 10
 #: The split and the numbers are the same for every job, so that errors can be compared.
 _SPLIT_SEED = 0
+#: Of generated ratings: standard deviations of the noise and of the product of the factors, in points; their values.
+_NOISE, _SIGNAL = 0.4, 0.8
+_MEAN, _LEAST, _MOST = 3.5, 0.5, 5.0
+_CHUNK = 1 << 18
 
 
 def _built_in() -> Ratings:
@@ -254,12 +258,6 @@ def even_bounds(weights: NDArray[np.int64], n_runs: int) -> NDArray[np.int64]:
     bounds[0], bounds[-1] = 0, len(weights)
     cuts: NDArray[np.int64] = bounds.astype(np.int64)
     return cuts
-
-
-#: Of generated ratings: standard deviations of the noise and of the product of the factors, in points; their values.
-_NOISE, _SIGNAL = 0.4, 0.8
-_MEAN, _LEAST, _MOST = 3.5, 0.5, 5.0
-_CHUNK = 1 << 18
 
 
 def generated_ratings(

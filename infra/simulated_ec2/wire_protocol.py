@@ -37,6 +37,9 @@ _STATUS = {
 }
 #: The credential of a signature (version 4): key id / date / region / service / aws4_request.
 _CREDENTIAL = re.compile(r"AWS4-HMAC-SHA256 +Credential=([^/,\s]+)/\d{8}/[^/,\s]+/([^/,\s]+)/aws4_request")
+Params = Mapping[str, Any]
+T = TypeVar("T")
+_PAGE = 1000
 
 
 class Ec2Error(Exception):
@@ -123,12 +126,6 @@ def unknown_action(action: str) -> Ec2Error:
 def _aware(text: str) -> datetime:
     moment: datetime = parse_timestamp(text)
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-Params = Mapping[str, Any]
-T = TypeVar("T")
-
-_PAGE = 1000
 
 
 def matches(values: Mapping[str, list[str]], filters: Iterable[Params]) -> bool:

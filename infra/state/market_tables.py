@@ -41,7 +41,7 @@ class MarketTables:
                 connection.execute(insert(market_facts), rows)
 
     def record_rebalances(self, found: Iterable[Rebalance]) -> None:
-        """Record rebalance recommendations, of each machine the first one, whoever says it."""
+        """Record the first rebalance recommendation of each machine, whatever its source."""
         first = {each.instance_id: each for each in sorted(found, key=lambda each: -each.at_s)}
         with self._database.write() as connection:
             kept = connection.execute(select(market_facts.c.payload).where(market_facts.c.kind == _REBALANCE))

@@ -8,6 +8,16 @@ from __future__ import annotations
 
 from math import inf
 
+#: Seconds to wait for another node after each one, and maximum seconds that the first one waits.
+_APART_S, _TOGETHER_S = 0.5, 3.0
+#: Seconds for which shards stay where they are while planned nodes load. Nodes that load for longer serve together
+#: with those that are ready within `_TOGETHER_S` of each other.
+_LOADS_S = 20.0
+#: Maximum seconds between two losses of a burst.
+BURST_S = 5.0
+#: Fewer losses than these are no burst, however few nodes there were.
+LEAST = 3
+
 
 class EventBatch:
     """A batch of events; it is due when no further one is waited for.
@@ -51,13 +61,6 @@ class EventBatch:
         self.size = 0
 
 
-#: Seconds to wait for another node after each one, and maximum seconds that the first one waits.
-_APART_S, _TOGETHER_S = 0.5, 3.0
-#: Seconds for which shards stay where they are while planned nodes load. Nodes that load for longer serve together
-#: with those that are ready within `_TOGETHER_S` of each other.
-_LOADS_S = 20.0
-
-
 class JoinBatching:
     """Nodes that have joined during the training and are not planned for yet, or that load, and when those may serve.
 
@@ -99,12 +102,6 @@ class JoinBatching:
             return True
         self._late.take(now_s)
         return bool(self._late.size)
-
-
-#: Maximum seconds between two losses of a burst.
-BURST_S = 5.0
-#: Fewer losses than these are no burst, however few nodes there were.
-LEAST = 3
 
 
 class LossBurst:

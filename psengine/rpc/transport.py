@@ -20,6 +20,18 @@ from typing import Any, Protocol
 
 #: Between the host and port of an address and the mark of its process.
 _MARK = "#"
+#: Bytes per second before any transfer was measured: a link of 5 Mbit/s to a server that sixty-four nodes read from.
+_UNMEASURED = 10_000
+#: Maximum seconds for the parameters of a call before any transfer was measured.
+_UNMEASURED_S = 1800.0
+#: Maximum bytes per second that are relied on: a process may stand still for a while.
+_MOST = 1_000_000
+_TIMES, _SLOWER = 64, 4
+#: Shorter transfers say nothing about a rate.
+_LEAST_BYTES = 100_000
+_RECENT = 16
+#: Seconds before a call is repeated.
+_AGAIN_S = 0.2
 
 
 def address_of(endpoint: str, mark: str) -> str:
@@ -47,20 +59,6 @@ class Transport(Protocol):
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
         """Return the peer's answer, or raise `Unreachable`."""
         ...
-
-
-#: Bytes per second before any transfer was measured: a link of 5 Mbit/s to a server that sixty-four nodes read from.
-_UNMEASURED = 10_000
-#: Maximum seconds for the parameters of a call before any transfer was measured.
-_UNMEASURED_S = 1800.0
-#: Maximum bytes per second that are relied on: a process may stand still for a while.
-_MOST = 1_000_000
-_TIMES, _SLOWER = 64, 4
-#: Shorter transfers say nothing about a rate.
-_LEAST_BYTES = 100_000
-_RECENT = 16
-#: Seconds before a call is repeated.
-_AGAIN_S = 0.2
 
 
 class Transfers:

@@ -30,6 +30,10 @@ _MAP_S = 5.0
 #: Minimum seconds to wait for the answer of a server that has handed over all requested shards: it may have left, and
 #: Dask tries to connect to an absent process for the whole deadline.
 _LEFT_S = 2.0
+#: Seconds that a server has to answer, in addition to the transfer time of the parameters.
+_DEADLINE_S = 10.0
+#: Number of times that a request is sent to one server, unless its shards move meanwhile.
+TRIES = 3
 
 
 class SupersededError(Exception):
@@ -187,12 +191,6 @@ class Routes:
             raise SupersededError(answer.error)  # it was redirected to an earlier owner
         self._owners = tuple(max(owner, moved.get(owner.shard, owner), key=lambda o: o.epoch) for owner in self._owners)
         return list(epochs)
-
-
-#: Seconds that a server has to answer, in addition to the transfer time of the parameters.
-_DEADLINE_S = 10.0
-#: Number of times that a request is sent to one server, unless its shards move meanwhile.
-TRIES = 3
 
 
 def never(tried: int) -> bool:

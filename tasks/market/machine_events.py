@@ -1,6 +1,6 @@
-"""Events of machines from the queue of the deployment: each becomes what the machine itself would have reported.
+"""Events of machines from the queue of the deployment: each is handled as if the machine had reported it.
 
-The queue is needed where a machine cannot tell: an interruptible capacity reservation warns by events alone.
+The queue is needed for interruptible capacity reservations, which warn by events alone.
 """
 
 import logging
@@ -26,11 +26,11 @@ _ASKED = "machine-events"
 
 @contextmanager
 def taken_events(jobs: Collection[str]) -> Iterator[list[EvictionNotice]]:
-    """Yield the eviction notices of machines of jobs that the queue brings; none without a queue.
+    """Receive the events of these jobs' machines, and yield their eviction notices; none without a queue.
 
-    Controllers are told, and rebalance recommendations are recorded. What was dealt with leaves the queue when the
-    caller is done, so that it comes again where the caller fails; events of other machines stay. A queue that does not
-    answer is logged: the machines tell most of it themselves.
+    Notices are sent to the controllers, and rebalance recommendations are recorded. Handled events are removed from the
+    queue when the caller has finished; if it fails, they are received again. Events of other machines stay in the
+    queue. A queue that does not answer is logged: machines report most events themselves.
     """
     queue = current_runtime().events
     if queue is None:
@@ -80,7 +80,10 @@ def _notice(record: AllocationRecord, event: MachineEvent) -> EvictionNotice:
 
 
 def _tell(notice: EvictionNotice) -> bool:
-    """Tell the job's controller of a notice, which counts one of a machine once; return whether none lacks it."""
+    """Send a notice to the job's controller, if it has one; return whether it was received.
+
+    The controller counts the notices of a machine once.
+    """
     runtime = current_runtime()
     address = runtime.store.jobs.job(notice.job_id).controller_address
     if address is None:

@@ -34,6 +34,10 @@ from proteus_spot.tasks.supervision.machine_ends import end_machines
 from proteus_spot.tasks.task_runtime import current_runtime
 from proteus_spot.tasks.training.running_controller import TICK_START_S, keep_training, note
 
+_log = logging.getLogger(__name__)
+#: Machines on which a controller may fail to start before the job fails.
+MOST_STARTS = 3
+
 
 def bring_along(job_engine: JobEngine) -> str:
     """Carry out the stop of the job, or keep it going.
@@ -107,12 +111,6 @@ def _go_on(job_engine: JobEngine) -> dict[str, object] | None:
     let_go_of_absent_machines(job_engine, status)
     stop_without_progress(job_id, status)
     return None
-
-
-_log = logging.getLogger(__name__)
-
-#: Machines on which a controller may fail to start before the job fails.
-MOST_STARTS = 3
 
 
 def end_unfit_machines(spec: JobSpec, job_engine: JobEngine, *, answers: bool) -> None:
