@@ -66,7 +66,8 @@ class TypeSpeed:
 
     def in_words(self, now_s: int) -> str:
         """Return it with its age, in a few words."""
-        return f"{self.value:.2f} times the usual speed ({self.nodes} nodes, {self.age_s(now_s) // 60} min ago)"
+        nodes = f"{self.nodes} node{'s' * (self.nodes != 1)}"
+        return f"{self.value:.2f} times the usual speed ({nodes}, {self.age_s(now_s) // 60} min ago)"
 
 
 def speeds_by_application(works: Iterable[TypeWork]) -> dict[str, dict[str, TypeSpeed]]:

@@ -19,6 +19,7 @@ _FORGETS_S = 12.0 * HOUR_S
 
 @inline_jit
 def _speed(count: float, tasks: int) -> float:
+    """Return how many machines work as fast as `count` that share the tasks, as `JobModel.useful_vcpus`; 0: any."""
     if tasks == 0 or count < 1.0:
         return count
     return tasks / float(np.ceil(tasks / count))

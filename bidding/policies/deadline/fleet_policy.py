@@ -10,7 +10,7 @@ from math import ceil, inf, isfinite
 from proteus_spot.bidding.market.model import Allocation, Tier
 from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, usd
 from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MachineRelease, MarketView
-from proteus_spot.bidding.policies.deadline.fleet_view import Fleet, FleetView, MarketRow
+from proteus_spot.bidding.policies.deadline.fleet_view import ROUNDED, Fleet, FleetView, MarketRow
 from proteus_spot.bidding.policies.footprint import price_text, usd_per_work
 from proteus_spot.bidding.policies.limits import (
     ON_DEMAND_LIMIT,
@@ -24,8 +24,6 @@ from proteus_spot.bidding.policies.offers import SHOWN, fewest, markets_text, no
 
 #: Begins the reason of a decision that on demand would be needed for the deadline, and cannot be had.
 AT_RISK = "the deadline is at risk"
-#: vCPUs of another speed are counted in those of one type, and rounded.
-_ROUNDED = 1e-6
 #: Why no market is weighed where some have machines.
 _TOO_LATE = "a new machine would not work before it is taken, or before the job ends"
 
@@ -65,7 +63,7 @@ class DeadlinePolicy:
 
 def _on_demand(seen: FleetView, fleet: Fleet) -> Iterator[Decision]:
     """Yield the purchase on demand, if one is due."""
-    more, view = fleet.on_demand_vcpus - seen.on_demand_vcpus - _ROUNDED, seen.view
+    more, view = fleet.on_demand_vcpus - seen.on_demand_vcpus - ROUNDED, seen.view
     room, needs = view.on_demand_room_vcpus, fleet.on_demand_vcpus + fleet.lacking_vcpus
     why = f"the deadline needs {needs} {view.job.unit_name}s on demand, whatever spot does until the next decision"
     if fleet.lacking_vcpus:
@@ -135,7 +133,7 @@ def _releases(seen: FleetView, fleet: Fleet) -> Iterator[MachineRelease]:
     for each in held:
         if is_on_demand(each):
             equal = seen.equal_vcpus(each.market)
-            count = min(int((surplus + _ROUNDED) / equal), each.count) if surplus > 0 else 0
+            count = min(int((surplus + ROUNDED) / equal), each.count) if surplus > 0 else 0
             surplus -= count * equal
             why = f"the deadline is kept with {fleet.on_demand_vcpus} {view.job.unit_name}s on demand"
             if fleet.lacking_vcpus and view.on_demand_spending is not None:

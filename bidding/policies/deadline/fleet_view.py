@@ -23,8 +23,8 @@ _SURE = 1.0 - 1e-9
 _IN_HAND = 0.85
 #: Number of markets that are weighed in addition to those in which machines are held: the cheapest ones.
 _WEIGHED = 64
-#: Machines of types of other speeds are counted in those of one type, and rounded.
-_ROUNDED = 1e-9
+#: Machines of other speeds are counted in vCPUs of one type: rounding errors of such counts are smaller.
+ROUNDED = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class FleetView:
         more = on_demand_within(self.view, best)
         if more is None:
             return self._most_vcpus
-        return max(held + floor(more * self.equal_vcpus(best) / self.unit_vcpus + _ROUNDED), 0)
+        return max(held + floor(more * self.equal_vcpus(best) / self.unit_vcpus + ROUNDED), 0)
 
     def fleet(self) -> Fleet:
         """Return what to hold until the next decision."""
@@ -241,7 +241,7 @@ class FleetView:
         # The rule counts held machines as working: what they boot for is left, too.
         sure_left_s = (self.left_vcpu_s(margin) + self.booting_vcpu_s) / unit_work
         boot_s = view.job.boot_s + view.job.resize_overhead_s
-        machines, held = self._most_vcpus // unit, int(self.on_demand_vcpus / unit + _ROUNDED)
+        machines, held = self._most_vcpus // unit, int(self.on_demand_vcpus / unit + ROUNDED)
         allowed = self._allowed_on_demand(held)
         lacking = 0
         if allowed < machines:

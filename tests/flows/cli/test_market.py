@@ -90,7 +90,7 @@ def test_a_job_is_planned_by_what_is_known(run: Path) -> None:
     words = ("plan", "job.yaml", "--live", "--vcpu-hours", "40", "--starts", "50", "--dir", str(run))
     shown = call(*words).output
     assert "Of 50 futures: keeps its deadline in 100%" in shown
-    assert "times the usual speed (1 nodes, 10 min ago)" in " ".join(shown.split())
+    assert "times the usual speed (1 node, 10 min ago)" in " ".join(shown.split())
     record = json.loads(call(*words, "--json", "-").output)
     assert (record["in_time"], record["finished"]) == (1.0, 1.0)
     assert 0 < record["cost_usd"]["p10"] <= record["cost_usd"]["p90"] < 5
