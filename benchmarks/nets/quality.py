@@ -6,7 +6,10 @@ is asked is asked of longer trainings, which `defaults` makes.
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ from proteus_spot.psengine.single_process import initial, train_alone
 
 STEPS = 600
 RATES = (0.006, 0.012)
+#: Examples of a step, of all workers.
+_BATCH = Characters.workers * Characters.batch_size
 #: (local steps, warm steps as a share of all, outer rule).
 SETTINGS: Sequence[tuple[int, float, Nesterov]] = (
     (25, 0.2, Nesterov(1, 0.5)),
@@ -28,26 +33,30 @@ SETTINGS: Sequence[tuple[int, float, Nesterov]] = (
 
 
 def run(scratch: Path, steps: int = STEPS) -> Iterator[Figure]:
-    """Measure."""
+    """Measure, two trainings at a time."""
     del scratch
-    text = generated_text()
-    whole, held = parts_of(text, 1)
-    parts, _ = parts_of(text, Characters.workers)
-    batch = Characters.workers * Characters.batch_size
-    together = {
-        rate: held_out_loss(
-            Characters(workers=1, batch_size=batch, rate=rate, steps=steps, local_steps=1), whole, held, steps
-        )
-        for rate in RATES
-    }
-    rate = min(together, key=lambda each: together[each])
-    for local_steps, warm_share, outer in SETTINGS:
-        warm_steps = round(warm_share * steps)
-        net = Characters(local_steps=local_steps, warm_steps=warm_steps, outer=outer, rate=rate, steps=steps)
-        rule = f"outer {outer.lr:g}, {outer.momentum:g}"
-        what = f"held-out loss, {steps} steps, H = {local_steps}, {warm_steps} warm steps, {rule}"
-        loss = held_out_loss(net, parts, held, steps // local_steps)
-        yield figure("nets", what, "nats", [loss], [together[rate]], f"batch {batch} in one process")
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        together = dict(zip(RATES, pool.map(_of_one_process, RATES, repeat(steps)), strict=True))
+        rate = min(together, key=lambda each: together[each])
+        losses = pool.map(_of_workers, SETTINGS, repeat(rate), repeat(steps))
+        for (local_steps, warm_share, outer), loss in zip(SETTINGS, losses, strict=True):
+            rule = f"outer {outer.lr:g}, {outer.momentum:g}"
+            what = f"held-out loss, {steps} steps, H = {local_steps}, {round(warm_share * steps)} warm steps, {rule}"
+            yield figure("nets", what, "nats", [loss], [together[rate]], f"batch {_BATCH} in one process")
+
+
+def _of_one_process(rate: float, steps: int) -> float:
+    parts, held = parts_of(generated_text(), 1)
+    net = Characters(workers=1, batch_size=_BATCH, rate=rate, steps=steps, local_steps=1)
+    return held_out_loss(net, parts, held, steps)
+
+
+def _of_workers(setting: tuple[int, float, Nesterov], rate: float, steps: int) -> float:
+    local_steps, warm_share, outer = setting
+    parts, held = parts_of(generated_text(), Characters.workers)
+    warm_steps = round(warm_share * steps)
+    net = Characters(local_steps=local_steps, warm_steps=warm_steps, outer=outer, rate=rate, steps=steps)
+    return held_out_loss(net, parts, held, steps // local_steps)
 
 
 def held_out_loss(net: Characters, parts: Sequence[Any], held: Any, clocks: int) -> float:
