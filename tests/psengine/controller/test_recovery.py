@@ -166,6 +166,103 @@ def test_a_backup_that_is_lost_while_a_rescue_is_to_be_repeated_leaves_the_check
     clocks(world, 2, copies=True)
 
 
+EVERY_S = 60.0
+
+
+def saving(reliable: int, transient: int) -> World:
+    """Return a job in stage 1 or 2 that has done three clocks and copied the third; its first checkpoint is due."""
+    world = World()
+    world.anew(
+        JobConfig(
+            "job",
+            n_partitions=2,
+            n_shards=SHARDS,
+            clocks=30,
+            n_reliable=reliable,
+            stage_2_above=0.0,
+            checkpoint_s=EVERY_S,
+            start_patience_s=1.0,
+        )
+    )
+    for i in range(reliable):
+        join(world, f"r{i}", True)
+    for i in range(transient):
+        join(world, f"t{i}", False)
+    world.feed(JobStarted(world.config, 0.0))
+    settle(world)
+    clocks(world, 2, copies=True)
+    world.now_s = EVERY_S / 2  # after any pause between two rounds
+    clocks(world, 1, copies=True)
+    world.now_s = EVERY_S
+    assert world.controller.job.tiers.backups.group == 3
+    return world
+
+
+def being_written(world: World) -> int | None:
+    """Return the clock of the checkpoint that is being written."""
+    return None if world.keeping is None else world.keeping[0].group
+
+
+def fail_rounds(world: World, count: int) -> None:
+    for _ in range(count):
+        world.now_s += 1.0
+        world.feed(TimerFired(world.now_s))
+        (node,) = world.copying()
+        world.back_up(node, works=False)
+
+
+def test_a_checkpoint_that_is_due_is_read_from_the_backups_once_they_are_newer() -> None:
+    """And waits for no clock to end: one may take minutes."""
+    world = saving(reliable=1, transient=1)
+    clocks(world, 1, copies=False)
+    assert being_written(world) == 3, "what the backup has"
+    world.written(True)
+    world.now_s += EVERY_S
+    clocks(world, 1, copies=False)
+    assert being_written(world) is None, "the backup has nothing newer"
+    (node,) = world.copying()
+    world.back_up(node)
+    assert being_written(world) == 4
+
+
+def test_backups_that_complete_a_round_before_a_checkpoint_is_due_begin_none() -> None:
+    world = saving(reliable=1, transient=1)
+    clocks(world, 1, copies=False)
+    world.written(True)
+    world.now_s += EVERY_S - 1.0
+    clocks(world, 1, copies=True)
+    assert being_written(world) is None
+
+
+def test_a_checkpoint_is_read_from_the_servers_if_replication_fails_and_the_backups_have_nothing_newer() -> None:
+    world = saving(reliable=1, transient=1)
+    clocks(world, 1, copies=False)
+    world.written(True)
+    fail_rounds(world, 2)
+    world.now_s += EVERY_S
+    clocks(world, 1, copies=False)
+    assert being_written(world) == world.common() == 5
+
+
+def test_a_checkpoint_is_read_from_backups_that_are_newer_though_replication_fails() -> None:
+    world = saving(reliable=1, transient=1)
+    clocks(world, 1, copies=False)
+    world.written(True)
+    clocks(world, 1, copies=True)
+    clocks(world, 1, copies=False)
+    fail_rounds(world, 2)
+    world.now_s += EVERY_S
+    clocks(world, 1, copies=False)
+    assert (being_written(world), world.common()) == (5, 7)
+
+
+def test_a_checkpoint_in_stage_1_is_of_the_last_clock() -> None:
+    world = saving(reliable=2, transient=0)
+    clocks(world, 1, copies=False)
+    assert world.controller.job.tiers.backups.group == 3
+    assert being_written(world) == world.common() == 4
+
+
 TIME = 1e6
 
 
