@@ -71,16 +71,15 @@ def decide(
     TickStopped
         If the market lists none of the machines that live by the book: nothing is decided on such an answer.
     """
-    now_s, ordered = current_runtime().now_s(), list[Order]()
+    now_s, is_kept = current_runtime().now_s(), False
 
     def tick(engine: BidEngine) -> Sequence[BidEvent]:
+        nonlocal is_kept
         job_id, store = job_engine.job_id, current_runtime().store
-        ordered.clear()
         if engine.holdings.job_id is None:
             return ()
-        if next_to_take_over(store, store.jobs.job(job_id)) is not None:
-            positions = engine.holdings.positions.values()
-            ordered.extend(p.lapse for p in positions if p.lapse is not None and p.lapsing is not None)
+        is_kept = next_to_take_over(store, store.jobs.job(job_id)) is not None
+        if is_kept:
             return ()
         begun = training_begun(job_id, engine.holdings.begun_at_s)
         buy = begun and _reliable_tier_stands(engine) and is_active(job_id)
@@ -89,7 +88,10 @@ def decide(
         due = TickDue(now_s, prices, buy, *seen)
         return (*offered(engine, job_id, now_s), due)
 
-    return [*decide_on(job_engine, facts, notices, tick), *ordered]
+    orders = decide_on(job_engine, facts, notices, tick)
+    # What is noticed at this tick is left to the market: it refunds the hour unless it is terminated first.
+    positions = job_engine.cached().holdings.positions.values() if is_kept else ()
+    return [*orders, *(p.lapse for p in positions if p.lapse is not None and p.lapsing is not None)]
 
 
 def offered(engine: BidEngine, job_id: str, now_s: int) -> tuple[BidEvent, ...]:

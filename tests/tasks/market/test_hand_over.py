@@ -18,6 +18,7 @@ from proteus_spot.tasks.job_queues import next_to_take_over
 from proteus_spot.tasks.job_records import record_job
 from proteus_spot.tasks.market.bookkeeping import book_ledger, spending_now
 from proteus_spot.tasks.market.costs import cost_rows
+from proteus_spot.tasks.market.decisions import decide
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.hand_over import take_over
 from proteus_spot.tasks.market.ingest import fetch_prices, history_days, markets_of
@@ -413,3 +414,54 @@ def test_a_market_that_lists_nothing_of_the_job_before_does_not_hold_the_next_on
         plain(take_over)(second, JobEngine("two"))
     assert held(here, "two") == {}
     assert sorted(held(here, "one")) == ["one-buy-0", "one-reliable-0"], "they are the first job's to end"
+
+
+def test_of_two_jobs_that_have_ended_no_more_is_taken_over_than_the_next_may_hold(here: TaskRuntime) -> None:
+    for job_id in ("one", "two"):
+        here.begin(queued(job_id))
+        here.tick(queued(job_id))
+        here.clock.at_s += 60
+    assert len(alive(here)) == 6
+    for job_id in ("one", "two"):
+        plain(close_job)(JobEngine(job_id), {"clocks": 3})
+    plain(record_job)(queued("three"))
+    begin(here, queued("three"))
+    assert {name: record.living_count for name, record in held(here, "three").items()} == {
+        "three-reliable-0": 1,
+        "three-taken-0": 2,
+    }
+
+
+def ending_one(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have the first job order the end of one of its spot machines, and end; return the machine, which lives."""
+    first = queued("one")
+    here.begin(first)
+    here.tick(first)
+    unused = next(record for record in held(here, "one").values() if record.allocation.bid_micros).living_ids[0]
+    here.store.jobs.observe("one", here.clock.at_s, ObservationKind.OFFER, {"nodes": [unused], "machines": 1})
+    here.clock.at_s += HOUR_S - 200
+    with monkeypatch.context() as patch:
+        patch.setattr(task_runtime, "let_go", lambda *_: None)  # the tick dies
+        assert "Lapse" in [type(order).__name__ for order in here.tick(first)]
+    plain(record_job)(queued("two"))
+    plain(close_job)(JobEngine("one"), {"clocks": 3})
+    return unused
+
+
+def test_machines_of_which_some_are_to_end_are_not_taken_over(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending_one(here, monkeypatch)
+    begin(here, queued("two"))
+    assert sorted(held(here, "two")) == ["two-reliable-0"]
+
+
+def test_a_machine_that_is_noticed_after_its_end_was_ordered_is_left_to_the_market(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hour is refunded."""
+    unused = ending_one(here, monkeypatch)
+    engine, takes_at_s = JobEngine("one"), {unused: int(here.clock.at_s) + 120}
+    (order,) = plain(decide)(engine, job_machines("one"), {}, {})
+    assert order.instance_ids == (unused,)
+    assert plain(decide)(engine, job_machines("one"), {}, takes_at_s) == []
