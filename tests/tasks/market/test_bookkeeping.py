@@ -7,6 +7,7 @@ import pytest
 import proteus_spot.tasks.market.bookkeeping
 from proteus_spot.bidding.market.model import DAY_S, HOUR_S, Market
 from proteus_spot.bidding.market.traces import TraceSet
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.state.records import ObservationKind
 from proteus_spot.tasks.market.bookkeeping import book_ledger
 from proteus_spot.tasks.market.current_prices import history
@@ -49,3 +50,19 @@ def test_an_allocation_that_ended_a_day_before_a_booking_is_booked_again_only_if
     assert plain(book_ledger)("job").lines > 0
     assert asked == [BEGIN_S + 60]
     assert here.store.purchases.spent("job") > spent
+
+
+def test_a_booking_that_lacks_prices_is_none_after_which_hours_are_final(here: TaskRuntime) -> None:
+    here.begin(spec())
+    here.tick(spec())
+
+    def noted() -> list[float]:
+        return [seen.at_s for seen in here.store.jobs.observations("job", ObservationKind.BOOKED)]
+
+    before = noted()
+    here.clock.at_s += HOUR_S + 60
+    here.market.add_fault(Fault(FaultKind.UNAVAILABLE, operation="price_history", times=1))
+    assert plain(book_ledger)("job").lacks_prices
+    assert noted() == before
+    assert not plain(book_ledger)("job").lacks_prices
+    assert noted() == [*before, here.clock.at_s]

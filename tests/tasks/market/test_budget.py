@@ -1,6 +1,7 @@
 """A job under a budget in a simulated market: whatever the market does, its ledger never passes the budget."""
 
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,24 @@ from hypothesis import strategies as st
 from proteus_spot.bidding.engine.orders import Acquire, Wait
 from proteus_spot.bidding.market.model import HOUR_S
 from proteus_spot.bidding.market.traces import Trace, TraceSet
+from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
 from proteus_spot.infra.state.ledger import due_lines
 from proteus_spot.infra.state.records import JobState
 from proteus_spot.infra.storage.blobs import BlobMissing
 from proteus_spot.infra.storage.leases import FIRST_S, read_lease
 from proteus_spot.studies.job_spec import JobSpec
-from proteus_spot.tasks.market.bookkeeping import book_ledger, lives_within_budget, spending_now
+from proteus_spot.tasks.job_ends import is_active, stop_urgency
+from proteus_spot.tasks.market.bookkeeping import (
+    book_ledger,
+    lives_within_budget,
+    on_demand_spending_now,
+    spending_now,
+    stop_at_budget,
+)
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.job_opening import close_job
 from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier
+from tests.support.plain_ticks import plain_tick
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, T0, TaskRuntime, plain, spec
 
 TICK_S = 120
@@ -206,8 +216,6 @@ def test_a_reliable_machine_that_is_lost_is_still_committed(here: TaskRuntime) -
 
 
 def test_without_prices_the_bids_stand_for_them(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
-
     job = budgeted(1.0, **BILLING["per-second"])
     here.begin(job)
     here.tick(job)
@@ -234,3 +242,61 @@ def test_where_the_budget_is_passed_no_machine_lives_on_to_its_decided_hours_end
     records = here.store.purchases.allocations("job", alive=True)
     assert {lives(record) for record in records} == {int(here.clock.at_s)}
     assert len(records) == 2
+
+
+def test_an_ended_job_commits_nothing_to_a_reliable_tier_that_it_does_not_buy(here: TaskRuntime) -> None:
+    job = budgeted(1.0, policy="on-demand")
+    here.begin(job)
+    here.clock.at_s += TICK_S
+    end(here, job, 0.0)
+    spending = spending_now(job, JobEngine("job").refresh())
+    assert spending is not None
+    assert spending.committed_micros == ON_DEMAND, "the hour that it has paid"
+
+
+def test_the_reliable_tier_counts_in_no_limit_of_machines_on_demand(here: TaskRuntime) -> None:
+    job = spec(on_demand_usd=1.0)
+    here.begin(job)
+    here.tick(job)
+    limit = on_demand_spending_now(job, JobEngine("job").refresh())
+    assert limit is not None
+    assert limit.committed_micros == 0
+
+
+def committed(job: JobSpec) -> int:
+    spending = spending_now(job, JobEngine("job").refresh())
+    assert spending is not None
+    return spending.committed_micros
+
+
+def test_a_budget_that_suffices_once_ends_are_seen_stops_no_job(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_tick(monkeypatch)
+    job = budgeted(1.0, **BILLING["per-second"])
+    here.begin(job)
+    here.tick(job)
+    here.clock.at_s += 600
+    here.market.add_fault(Fault(FaultKind.KILL, market=MARKET))
+    here.clock.at_s += 2400
+    unseen = committed(job)
+    tight = job.model_copy(update={"budget_usd": Decimal(unseen - 1) / 1_000_000})
+    assert not stop_at_budget(tight, JobEngine("job")), "the machines have ended since"
+    assert is_active("job")
+    assert committed(job) < unseen
+
+
+@pytest.mark.parametrize(("lasts", "urgency"), [(True, 1), (False, 2)])
+def test_a_job_whose_budget_does_not_last_until_its_model_is_saved_ends_at_once(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch, lasts: bool, urgency: int
+) -> None:
+    plain_tick(monkeypatch)
+    job = budgeted(1.0, policy="on-demand", **BILLING["per-second"])
+    here.begin(job)
+    here.clock.at_s += HOUR_S
+    least = committed(job)
+    tight = job.model_copy(update={"budget_usd": Decimal(least - 1 if lasts else 1) / 1_000_000})
+    assert stop_at_budget(tight, JobEngine("job"))
+    assert stop_urgency("job") == 1, "the model is saved, whatever is left"
+    assert stop_at_budget(tight, JobEngine("job"))
+    assert stop_urgency("job") == urgency

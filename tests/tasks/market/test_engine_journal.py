@@ -6,7 +6,7 @@ import pytest
 
 import proteus_spot.tasks.market.engine_journal
 from proteus_spot.bidding.engine.engine import BidEngine
-from proteus_spot.bidding.engine.events import AllocationGone, AllocationRefused, JobClosed, TickDue
+from proteus_spot.bidding.engine.events import AllocationGone, AllocationRefused, JobClosed, MachineGone, TickDue
 from proteus_spot.bidding.market.model import HOUR_S, EndCause
 from proteus_spot.infra.state.claims import ClaimTable
 from proteus_spot.infra.state.records import IntentState
@@ -191,3 +191,23 @@ def test_the_end_of_an_allocation_settles_the_orders_to_end_it_and_no_others(her
     JobEngine("job").commit(lambda engine: [AllocationGone(int(here.clock.at_s), "job-buy-0", EndCause.USER)])
     states = {name: here.store.purchases.intent(f"{name}-lapse-1").state for name in ("job-buy-0", "job-buy-1")}
     assert states == {"job-buy-0": IntentState.DONE, "job-buy-1": IntentState.PLANNED}
+
+
+def spot_ids(here: TaskRuntime) -> list[str]:
+    return [fact.instance_id for fact in here.facts(spec()) if fact.bid_micros is not None]
+
+
+def test_an_order_to_end_some_of_several_machines_is_done_when_none_of_them_lives(here: TaskRuntime) -> None:
+    job = spec(allocation_vcpus=8, max_vcpus=8)
+    here.begin(job)
+    here.tick(job)
+    first, second, *others = spot_ids(here)
+    assert len(others) == 2
+    params = {"allocation_id": "job-buy-0", "hour": 1, "before_s": here.clock.at_s, "instance_ids": [first, second]}
+    here.store.purchases.plan("lapse", "job", "lapse", None, params, here.clock.at_s)
+    states = []
+    for name in (others[0], first, second):
+        gone = MachineGone(int(here.clock.at_s), "job-buy-0", name, EndCause.USER)
+        JobEngine("job").commit(lambda _, gone=gone: [gone])
+        states.append(here.store.purchases.intent("lapse").state)
+    assert states == [IntentState.PLANNED, IntentState.PLANNED, IntentState.DONE]

@@ -18,7 +18,11 @@ from proteus_spot.tasks.market.costs import cost_rows
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.job_opening import close_job
 from proteus_spot.tasks.market.listed_machines import machine_names, terminate
-from proteus_spot.tasks.market.purchases.reliable_purchases import release_reliable_tier, secure_reliable_tier
+from proteus_spot.tasks.market.purchases.reliable_purchases import (
+    release_reliable_tier,
+    secure_reliable_tier,
+    surplus_machines,
+)
 from proteus_spot.tasks.market.reaping import orphans
 from proteus_spot.tasks.reports.job_summary import summary
 from proteus_spot.tasks.training.running_controller import await_controller
@@ -249,3 +253,19 @@ def test_nothing_is_bought_or_waited_for_when_a_tick_has_found_the_work_done(her
     assert plain(await_controller)("job") is None
     plain(secure_reliable_tier)(spec(), JobEngine("job"))
     assert not any(fact.alive for fact in here.facts(spec()))
+
+
+def test_of_too_many_reliable_machines_the_newest_stays(here: TaskRuntime) -> None:
+    here.begin(spec())
+    (older,) = alive(here)
+    here.clock.at_s += 60
+    here.store.purchases.record_instance_ends("job-reliable-0", {older: (here.runtime.now_s(), EndCause.USER)})
+    plain(secure_reliable_tier)(spec(), JobEngine("job"))
+    assert surplus_machines(spec()) == []
+    here.store.purchases.record_instance("job-reliable-0", older)
+    assert len(alive(here)) == 2
+    assert surplus_machines(spec()) == [older]
+
+
+def alive(here: TaskRuntime) -> list[str]:
+    return [fact.instance_id for fact in here.market.log() if fact.alive]

@@ -287,3 +287,12 @@ def test_machines_that_are_found_of_a_refused_order_correct_it(here: TaskRuntime
     here.tick(spec())
     assert here.store.purchases.intent("job-buy-0").state is IntentState.DONE
     assert Market.parse(here.store.purchases.intent("job-buy-0").params["market"]) == MARKET
+
+
+def test_a_wanted_order_stays_open_when_the_others_are_abandoned(here: TaskRuntime) -> None:
+    opened(here)
+    for name in ("one", "two"):
+        params = {"market": str(MARKET), "count": 1, "bid_micros": 40_000}
+        here.store.purchases.plan(name, "job", "acquire", name, params, here.clock.at_s)
+    abandon_orders(JobEngine("job"), "not needed", ["two"])
+    assert states(here) == {"one": "abandoned", "two": "planned"}

@@ -14,9 +14,10 @@ from proteus_spot.bidding.market.model import HOUR_S
 from proteus_spot.infra.state.records import IntentState, ObservationKind
 from proteus_spot.tasks.market.bookkeeping import spending_now
 from proteus_spot.tasks.market.engine_journal import JobEngine
+from proteus_spot.tasks.market.job_opening import close_job
 from proteus_spot.tasks.training import running_controller as controller
 from tests.support.market_bill import bill_of, by_hour
-from tests.support.task_runtime import BEGIN_S, TaskRuntime, spec
+from tests.support.task_runtime import BEGIN_S, TaskRuntime, plain, spec
 
 
 def status(offered: list[str], machines: int | None) -> dict[str, Any]:
@@ -139,3 +140,23 @@ def test_the_next_hour_of_a_machine_that_ends_does_not_count_in_the_budget(here:
     assert after is not None
     assert bought.bid_micros is not None
     assert after.committed_micros - before.committed_micros == 3 * bought.bid_micros
+
+
+def test_a_job_that_ends_after_the_end_of_some_machines_was_ordered_orders_that_of_all(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the same hour, and as an order of its own."""
+    job = spec(allocation_vcpus=8, max_vcpus=8)
+    here.begin(job)
+    here.tick(job)
+    offered = sorted(held(here)[2:])
+    controller.note("job", status(offered, 2))
+    here.clock.at_s = BEGIN_S + HOUR_S - here.runtime.settings.renewal_lead_s + 1
+    monkeypatch.setattr(here.market, "terminate", lambda ids: None)  # they work to the end of the paid hour
+    here.tick(job)
+    plain(close_job)(JobEngine("job"), {"clocks": 3})
+    here.clock.at_s += 1
+    here.tick(job)
+    intents = [intent for intent in here.store.purchases.intents("job") if intent.kind == "lapse"]
+    assert [intent.params.get("instance_ids") for intent in intents] == [offered, None]
+    assert len({intent.params["before_s"] for intent in intents}) == 1

@@ -12,6 +12,7 @@ from proteus_spot.bidding.market.model import EndCause
 from proteus_spot.infra.clock import ScaledClock
 from proteus_spot.infra.local_market.environment import clock_file
 from proteus_spot.infra.simulated_ec2.faults import Fault, FaultKind
+from proteus_spot.tasks.market.decisions import decide
 from proteus_spot.tasks.market.engine_journal import JobEngine
 from proteus_spot.tasks.market.facts import observing
 from proteus_spot.tasks.market.facts.observing import known_to_decide_on, observe_scores, quotas_to_decide_on
@@ -207,3 +208,14 @@ def test_a_job_follows_todays_rules_on_aws_unless_it_says_otherwise(
     here.use(ec2_endpoint_url=url)
     here.begin(todays(rules=rules))
     assert JobEngine("job").refresh().holdings.opened.learns is today
+
+
+def test_machines_that_were_lost_count_in_no_quota(here: TaskRuntime) -> None:
+    here.market.behaviour = replace(here.market.behaviour, quotas={SPOT_QUOTA: 10})
+    here.begin(todays())
+    here.tick(todays())
+    assert quotas_to_decide_on(JobEngine("job"))[SPOT_QUOTA] == 2
+    here.clock.at_s += 60
+    here.market.add_fault(Fault(FaultKind.KILL, instance_id=spot(here)[0].instance_id))
+    plain(decide)(JobEngine("job"), here.facts(todays()), {}, {})
+    assert quotas_to_decide_on(JobEngine("job"))[SPOT_QUOTA] == 4
