@@ -295,7 +295,7 @@ def test_a_job_whose_budget_does_not_last_until_its_model_is_saved_ends_at_once(
     here.begin(job)
     here.clock.at_s += HOUR_S
     least = committed(job)
-    tight = job.model_copy(update={"budget_usd": Decimal(least - 1 if lasts else 1) / 1_000_000})
+    tight = job.model_copy(update={"budget_usd": Decimal(least - 1 if lasts else least * 3 // 4) / 1_000_000})
     assert stop_at_budget(tight, JobEngine("job"))
     assert stop_urgency("job") == 1, "the model is saved, whatever is left"
     assert stop_at_budget(tight, JobEngine("job"))
