@@ -24,7 +24,7 @@ HOUR = 3600
 #: By then a job has ended that was cut in its first half hour and begun anew, and its last machine an hour later.
 ENOUGH_S = 4 * HOUR
 #: Number of parts that the storm of all points of a story is divided into.
-PARTS = 20
+PARTS = 60
 #: Seconds after the job's begin at which `proteus stop` is called in the second story.
 STOP_S = 2700
 #: What happens to the job: it finishes, or it is stopped while it trains.
