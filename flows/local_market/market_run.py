@@ -178,7 +178,7 @@ def run_on_market(
         availability = run.availability
         if run.today and not availability and run.endpoint is None:
             availability = write_generated_capacity(run.market, run.directory / "capacity", run.seed, hours)
-        say("2/4 Prefect: its server starts, which takes up to a minute on a busy machine")
+        say("2/4 Prefect: its server starts, which takes a minute or more on a busy machine")
         made = LocalEnvironment(
             directory=run.directory,
             prices=run.market.path,

@@ -15,9 +15,10 @@ from proteus_spot.infra.processes.surroundings import python_module
 
 #: The work pool that prefect.yaml names.
 POOL = "proteus"
-#: Real seconds for the worker to make the pool, and for the deployments to be registered.
-_STARTS_S = 60.0
-_DEPLOYS_S = 120.0
+#: Real seconds for the worker to make the pool, and for the deployments to be registered: long, as a process that ends
+#: is seen at once, and a busy machine is slow.
+_STARTS_S = 300.0
+_DEPLOYS_S = 300.0
 _LOOK_S = 0.1
 _CALL_S = 10.0
 

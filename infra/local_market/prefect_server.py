@@ -94,7 +94,7 @@ class LocalPrefect:
         """Start the server without waiting for it."""
         self._child.start()
 
-    def wait_ready(self, timeout_s: float = 90.0) -> None:
+    def wait_ready(self, timeout_s: float = 300.0) -> None:
         """Wait until the server answers.
 
         Raises

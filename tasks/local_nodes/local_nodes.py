@@ -20,8 +20,8 @@ from proteus_spot.infra.tls.job_keys import uses_tls
 
 CONTROLLER = "controller"
 _HOST = "127.0.0.1"
-#: Timeouts in real seconds for the start of the controller and for a call to it.
-_STARTS_S = 60.0
+#: Timeouts in real seconds for the start of the controller, whose end is seen at once, and for a call to it.
+_STARTS_S = 300.0
 _CALL_S = 5.0
 _MEET_S = 1.0
 _LOOK_S = 0.05
