@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.support.fork_server import nursery_pid
 from tests.support.postgres import ABSENT, PostgresServer, binaries, postgres_server
@@ -18,7 +19,12 @@ from tests.support.timeouts import PATIENCE
 # `default` draws the same examples every time; HYPOTHESIS_PROFILE=explore looks for new ones, for longer.
 settings.register_profile("default", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+_PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+settings.load_profile(_PROFILE)
+if _PROFILE == "default":
+    # Hypothesis also draws the constants of all modules that a process has imported, so examples would depend on the
+    # tests that ran before.
+    providers._get_local_constants = lambda: providers._local_constants
 
 #: Run first, one by each of two processes: the first compiles the backtest's loop for the other tests of its folder,
 #: and the second takes longest of all but waits most of the time.
