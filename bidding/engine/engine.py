@@ -36,6 +36,7 @@ from proteus_spot.bidding.policies.limits import (
     on_demand_purchase,
     on_demand_releases,
     part_of_no_use,
+    purchase_for_tasks,
     purchase_in_quota,
     purchase_of_use,
     purchase_within,
@@ -234,12 +235,15 @@ class BidEngine:
     def _purchases(self, event: TickDue, purse: Purse) -> Iterator[Acquire | Wait]:
         """Decide what is bought, within the quotas and the budget; nothing is one order, too."""
         held, view, left = self.holdings, self._view(event), dict(event.left_vcpus)
-        on_demand_purse = Purse(event.on_demand_spending)
+        on_demand_purse, working_vcpus = Purse(event.on_demand_spending), view.spot_vcpus
         for decided in self._planner().purchases(view):
             decision = purchase_in_quota(decided, view.types, left)
             if decision.chosen is not None and decision.chosen.on_demand:
                 decision = purchase_within(decision, held.opened.job, on_demand_purse, event.at_s, ON_DEMAND_LIMIT)
             decision = purchase_within(decision, held.opened.job, purse, event.at_s)
+            if decision.chosen is not None:
+                size = view.size_of(decision.chosen.market)
+                decision = purchase_for_tasks(decision, held.opened.job, working_vcpus, size)
             decision = _with_left_out(_with_known(_with_speed(decision, view), view), event)
             if view.job.max_spot_vcpus < held.opened.job.max_spot_vcpus:
                 allowed = f"{view.job.max_spot_vcpus} spot {view.job.unit_name}s"
@@ -258,6 +262,7 @@ class BidEngine:
                     f"policy {held.opened.policy}: {most + excess} spot {view.job.unit_name}s would be held, "
                     f"of at most {most}"
                 )
+            working_vcpus += chosen.count * view.size_of(chosen.market)
             vcpus = chosen.count * view.types[chosen.market.instance_type].vcpu  # quotas count no other unit
             take_quota(left, chosen.market.instance_type, vcpus, spot=not chosen.on_demand)
             held.note_order(order)

@@ -11,6 +11,7 @@ from proteus_spot.bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
 from proteus_spot.bidding.market.quotas import left_of, quota_of
 from proteus_spot.bidding.policies.base import Candidate, Choice, Decision, MachineRelease, MarketView
 from proteus_spot.bidding.policies.footprint import price_text, usd_per_work
+from proteus_spot.bidding.policies.offers import fewest
 
 #: The most that machines on demand may cost, in words.
 ON_DEMAND_LIMIT = "the limit for machines on demand (on_demand_usd)"
@@ -150,6 +151,25 @@ def purchase_of_use(decision: Decision, view: MarketView) -> Decision:
     if count < 1:
         return _not_bought(decision, chosen, fits, "the job has no use for it")
     return smaller(decision, chosen, count, fits)
+
+
+def purchase_for_tasks(decision: Decision, job: JobModel, held_vcpus: int, vcpus: int) -> Decision:
+    """Return the purchase cut to the machines that the job's tasks have a use for; WAIT if they have none.
+
+    A quota or a budget may have cut it, or one before it, to machines of which the last has no task.
+
+    Parameters
+    ----------
+    held_vcpus : what is held on the transient tier, and bought before.
+    vcpus : size of a machine.
+    """
+    chosen = decision.chosen
+    if chosen is None or (count := fewest(job, held_vcpus, chosen.count, vcpus)) == chosen.count:
+        return decision
+    why = f"{held_vcpus + count * vcpus} {job.unit_name}s work as fast"
+    return (
+        smaller(decision, chosen, count, why) if count else _not_bought(decision, chosen, why, "no task is left for it")
+    )
 
 
 def is_on_demand(allocation: Allocation) -> bool:

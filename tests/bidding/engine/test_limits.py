@@ -11,7 +11,7 @@ from proteus_spot.bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from proteus_spot.bidding.market.model import HOUR_S, Allocation, Tier
 from proteus_spot.bidding.market.money import Micros
 from tests.support.bid_engines import JOB, PRICES, bought, engine_of
-from tests.support.markets import START_S, TYPES, XLARGE, XLARGE_B, granted, reliable, spot, tick
+from tests.support.markets import LARGE, START_S, TYPES, XLARGE, XLARGE_B, granted, opened, reliable, spot, table, tick
 
 BY_SECOND = replace(JOB, billing="per-second-first-hour-free")
 #: The time by which machines can be ended, from a tick on.
@@ -49,6 +49,31 @@ def test_a_purchase_that_would_pass_the_budget_is_made_smaller_and_says_so():
     assert (order.market, order.count, order.bid_micros) == (full.market, full.count - 1, full.bid_micros)
     assert order.decision.chosen.count == order.count
     assert f"{order.count} of {full.count} machines, since the budget of $10.0000 leaves" in order.decision.reason
+
+
+def test_what_a_budget_leaves_of_a_purchase_is_cut_to_machines_that_have_a_task():
+    job = replace(JOB, tasks=8, task_vcpus=8)
+    full = wanted(job)
+    assert TYPES[full.market.instance_type].vcpu == 4, "two machines run a task"
+    assert full.count % 2 == 0
+    order = decided((full.count - 1) * full.bid_micros, job)
+    assert order.count == full.count - 2
+    assert f"{4 * order.count} vCPUs work as fast" in order.decision.reason
+
+
+def test_after_a_purchase_that_a_budget_made_smaller_each_machine_of_the_next_has_a_task():
+    job = replace(JOB, allocation_vcpus=8, max_spot_vcpus=20, tasks=5, task_vcpus=4, billing=BY_SECOND.billing)
+    job = replace(job, reliable_works=False, boot_s=0.0, cooldown_s=0)
+    engine = BidEngine()
+    engine.handle(opened(job, "deadline", table(beta=0.01)))
+    engine.handle(granted(reliable()))
+    event = tick(START_S, {LARGE: "0.000001"})
+    left = TimeLeft(START_S + HOUR_S, 16 * HOUR_S, 1.0, 300.0)
+    orders = engine.handle(with_limits(event, 100_000, left))
+    bought_vcpus = [order.count * TYPES[order.market.instance_type].vcpu for order in orders]
+    assert len(orders) == 2
+    assert [order.bid_micros is None for order in orders] == [True, False]
+    assert job.useful_vcpus(sum(bought_vcpus)) > job.useful_vcpus(sum(bought_vcpus) - 2)
 
 
 def test_what_does_not_fit_at_all_is_not_bought_and_the_reason_says_so():
