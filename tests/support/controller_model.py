@@ -191,7 +191,8 @@ class World:
         assert order.group <= self.common() + 1 + self.config.staleness, "beyond the SSP bound"
         assert order.committed == self.common()
         assert order.group <= (self.config.clocks or 0)
-        assert self.held is None or order.group <= self.held, "beyond where it is held"
+        held = None if self.controller.job.stopping.ending else self.held  # a hold delays no end
+        assert held is None or order.group <= held, "beyond where it is held"
         for task in order.tasks:
             key = order.group, task.partition
             assert key not in self.completed, "done again what was done"
