@@ -17,15 +17,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from proteus_spot.benchmarks.nets.characters import Characters, parts_of
-from proteus_spot.benchmarks.nets.quality import held_out_loss
-from proteus_spot.infra.clock import SystemClock
-from proteus_spot.psengine.config import Nesterov
+from proteus_spot.benchmarks.nets.quality import together, tried
 
 #: Steps of the table; rates of one process, in it and in longer trainings.
 STEPS, RATES, LONG_RATES = 600, (0.006, 0.012), (0.012, 0.006, 0.024)
-#: Examples of a step, of all workers.
-_BATCH = 128
 _MEAN, _HALF, _MORE, _PAPER = (1.0, 0.0), (1.0, 0.5), (1.0, 0.7), (0.7, 0.9)
 #: What longer trainings try: (local steps, share of warm steps in hundredths, outer rule, rate).
 _LONG = (
@@ -63,23 +58,6 @@ def settings(steps: int = STEPS) -> Iterator[dict[str, Any]]:
         yield {"local_steps": local, "outer": outer}
 
 
-def together(text: bytes, steps: int, rate: float) -> float:
-    """Return the loss of one process with the batch of all workers."""
-    parts, held = parts_of(text, 1)
-    made = {"workers": 1, "batch_size": _BATCH, "local_steps": 1, "warm_steps": 0, "outer": Nesterov(1, 0)}
-    return held_out_loss(Characters(rate=rate, steps=steps, **made), parts, held, steps)
-
-
-def tried(text: bytes, steps: int, setting: dict[str, Any]) -> float:
-    """Return the loss of a setting."""
-    made: dict[str, Any] = (
-        {"workers": 8, "moments": "keep", "warm_steps": 0} | setting | {"outer": Nesterov(*setting["outer"])}
-    )
-    net = Characters(steps=steps, batch_size=_BATCH // made["workers"], **made)
-    parts, held = parts_of(text, net.workers)
-    return held_out_loss(net, parts, held, steps // net.local_steps)
-
-
 def main(words: Sequence[str]) -> None:
     """Make the table, which is written after each training; what it has of the same text stays."""
     parser = argparse.ArgumentParser()
@@ -87,20 +65,18 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=STEPS)
     given = parser.parse_args(words)
-    text, clock = given.text.read_bytes(), SystemClock()
+    text = given.text.read_bytes()
     about = {"text_sha256": sha256(text).hexdigest(), "steps": given.steps}
     table: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
     if {name: table.get(name) for name in about} != about:
         longer = f" --steps {given.steps}" if given.steps != STEPS else ""
         command = f"python -m {__spec__.name} {given.text.name} --out {given.out.name}{longer}"
-        table = {"command": command, **about, "together": {}, "settings": [], "seconds": 0}
-    began_s = clock.now_s() - table["seconds"]
+        table = {"command": command, **about, "together": {}, "settings": []}
 
     def write() -> None:
         least = min(table["together"].values())
         for row in table["settings"]:
             row["above_together"] = round(row["loss"] / least - 1, 4)
-        table["seconds"] = round(clock.now_s() - began_s)
         given.out.write_text(json.dumps(table, indent=1) + "\n")
 
     for rate in RATES if given.steps <= STEPS else LONG_RATES:

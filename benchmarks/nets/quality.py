@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import repeat
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,40 +23,47 @@ from proteus_spot.psengine.single_process import initial, train_alone
 STEPS = 600
 RATES = (0.006, 0.012)
 #: Examples of a step, of all workers.
-_BATCH = Characters.workers * Characters.batch_size
-#: (local steps, warm steps as a share of all, outer rule).
-SETTINGS: Sequence[tuple[int, float, Nesterov]] = (
-    (25, 0.2, Nesterov(1, 0.5)),
-    (25, 0.0, Nesterov(1, 0)),
-    (100, 0.2, Nesterov(1, 0.5)),
+_BATCH = 128
+#: (local steps, warm steps as a share of all, learning rate and momentum of the outer rule).
+SETTINGS: Sequence[tuple[int, float, tuple[float, float]]] = (
+    (25, 0.2, (1, 0.5)),
+    (25, 0.0, (1, 0)),
+    (100, 0.2, (1, 0.5)),
 )
 
 
 def run(scratch: Path, steps: int = STEPS) -> Iterator[Figure]:
     """Measure, two trainings at a time."""
     del scratch
+    text = generated_text()
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        together = dict(zip(RATES, pool.map(_of_one_process, RATES, repeat(steps)), strict=True))
-        rate = min(together, key=lambda each: together[each])
-        losses = pool.map(_of_workers, SETTINGS, repeat(rate), repeat(steps))
-        for (local_steps, warm_share, outer), loss in zip(SETTINGS, losses, strict=True):
-            rule = f"outer {outer.lr:g}, {outer.momentum:g}"
-            what = f"held-out loss, {steps} steps, H = {local_steps}, {round(warm_share * steps)} warm steps, {rule}"
-            yield figure("nets", what, "nats", [loss], [together[rate]], f"batch {_BATCH} in one process")
+        losses = dict(zip(RATES, pool.map(partial(together, text, steps), RATES), strict=True))
+        rate = min(losses, key=lambda each: losses[each])
+        settings: list[dict[str, Any]] = [
+            {"local_steps": local, "warm_steps": round(share * steps), "outer": outer, "rate": rate}
+            for local, share, outer in SETTINGS
+        ]
+        for setting, loss in zip(settings, pool.map(partial(tried, text, steps), settings), strict=True):
+            rule = "H = {local_steps}, {warm_steps} warm steps, outer {outer[0]:g}, {outer[1]:g}".format(**setting)
+            what = f"held-out loss, {steps} steps, {rule}"
+            yield figure("nets", what, "nats", [loss], [losses[rate]], f"batch {_BATCH} in one process")
 
 
-def _of_one_process(rate: float, steps: int) -> float:
-    parts, held = parts_of(generated_text(), 1)
-    net = Characters(workers=1, batch_size=_BATCH, rate=rate, steps=steps, local_steps=1)
-    return held_out_loss(net, parts, held, steps)
+def together(text: bytes, steps: int, rate: float) -> float:
+    """Return the loss of one process with the batch of all workers."""
+    parts, held = parts_of(text, 1)
+    made: dict[str, Any] = {"workers": 1, "batch_size": _BATCH, "local_steps": 1, "warm_steps": 0}
+    return held_out_loss(Characters(rate=rate, steps=steps, outer=Nesterov(1, 0), **made), parts, held, steps)
 
 
-def _of_workers(setting: tuple[int, float, Nesterov], rate: float, steps: int) -> float:
-    local_steps, warm_share, outer = setting
-    parts, held = parts_of(generated_text(), Characters.workers)
-    warm_steps = round(warm_share * steps)
-    net = Characters(local_steps=local_steps, warm_steps=warm_steps, outer=outer, rate=rate, steps=steps)
-    return held_out_loss(net, parts, held, steps // local_steps)
+def tried(text: bytes, steps: int, setting: dict[str, Any]) -> float:
+    """Return the loss of a setting."""
+    made: dict[str, Any] = (
+        {"workers": 8, "moments": "keep", "warm_steps": 0} | setting | {"outer": Nesterov(*setting["outer"])}
+    )
+    net = Characters(steps=steps, batch_size=_BATCH // made["workers"], **made)
+    parts, held = parts_of(text, net.workers)
+    return held_out_loss(net, parts, held, steps // net.local_steps)
 
 
 def held_out_loss(net: Characters, parts: Sequence[Any], held: Any, clocks: int) -> float:
